@@ -1,0 +1,51 @@
+# Relevo: the commands of a contributor. Needs Python 3.11+, make and git; everything else is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TEST_JOBS ?= 2
+
+.PHONY: help setup demo test check format bench soak lock clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(STAMP)  ## build the environment in .venv from the hashed lock file
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Relevo needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
+	@echo "building $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP)  ## start Relevo on its embedded database and walk through what it does
+	@$(BIN)/python -m relevo.cli demo
+
+test: $(STAMP)  ## run every test on a real PostgreSQL (under 10 minutes on 2 cores)
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
+
+check: $(STAMP)  ## format, lint, types and import contracts
+	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP)  ## rewrite the code in the house format
+	@$(BIN)/ruff format src tests bench
+	@$(BIN)/ruff check --fix src tests bench
+
+bench: $(STAMP)  ## measure, side by side with the bare limit
+	@$(BIN)/python -m bench
+
+soak: $(STAMP)  ## the full counts of every promise (long)
+	@$(BIN)/python -m pytest -q -m soak --timeout 1800
+
+lock: $(STAMP)  ## renew requirements.lock (needs uv, installed into .venv here)
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile -q pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade -o requirements.lock
+
+clean:  ## remove the environment and caches, never the data in .relevo
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,39 @@
+"""Relevo gets every piece of work to whoever should do it.
+
+    app = relevo.App()              # embedded PostgreSQL; or App("postgresql://…")
+    async with app.host():          # connect, migrate, serve
+        await app.until_signal()
+"""
+
+from relevo.app import App, Health
+from relevo.errors import (
+    Conflict,
+    DatabaseUnavailable,
+    HostFenced,
+    HostSuperseded,
+    InvalidValue,
+    LeaseLost,
+    NotFound,
+    OutcomeUnknown,
+    RelevoError,
+    SettingsError,
+)
+from relevo.leases.model import LeaseConfig
+from relevo.settings import Settings
+
+__all__ = [
+    "App",
+    "Conflict",
+    "DatabaseUnavailable",
+    "Health",
+    "HostFenced",
+    "HostSuperseded",
+    "InvalidValue",
+    "LeaseConfig",
+    "LeaseLost",
+    "NotFound",
+    "OutcomeUnknown",
+    "RelevoError",
+    "Settings",
+    "SettingsError",
+]

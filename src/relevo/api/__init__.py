@@ -1,0 +1,1 @@
+"""Relevo over HTTP: one table of operations, and what makes it an API."""

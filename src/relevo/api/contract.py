@@ -1,0 +1,104 @@
+"""What an operation is: a row of the table that routing, OpenAPI, authorisation and CLI come from.
+
+A handler takes what it works on, who asks, and the command; it returns a plain value or raises an
+error of `relevo.errors`. It knows nothing of HTTP, so the CLI calls it in its own process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from relevo.errors import RelevoError
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Handler = Callable[[Any, Any, Any], Awaitable[Any]]
+"""`async def (services: Services, principal: Principal, command) -> response`"""
+
+PUBLIC: Final = "public"
+"""The permission of an operation that needs no key; it has to be said, never left out."""
+
+_PARAMETER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)\}")
+
+
+class Text(Struct, frozen=True):
+    """An answer that is not JSON."""
+
+    content_type: str
+    body: bytes
+
+
+class Outcome(Struct, frozen=True):
+    """A status other than the usual one, for responses that fulfil `when`."""
+
+    status: int
+    when: Callable[[Any], bool]
+    sentence: str
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One thing that can be asked of Relevo, over HTTP, from the CLI or in process.
+
+    Fields of `request` that the path names come from the path. The others come from the query for
+    GET and DELETE, from the JSON body otherwise.
+    """
+
+    name: str
+    """Part and verb, such as `keys.create`: the CLI's command and the operation id."""
+    method: Method
+    path: str
+    """`/v1/keys/{id}`; a last segment `{id}:verb` is an action on what `id` names."""
+    summary: str
+    request: type[Struct]
+    response: type | None
+    """None answers with an empty body; `Text` with whatever the handler says."""
+    permission: str
+    handler: Handler
+    errors: tuple[type[RelevoError], ...] = ()
+    """What it may answer beyond the errors that every operation has."""
+    status: int = 200
+    outcomes: tuple[Outcome, ...] = ()
+    scope: str | None = None
+    """The resource a key's scopes are held against, such as `queue:{name}`."""
+    in_overload: bool = False
+    """Answered even when the host refuses work: probes, which would otherwise kill a busy host."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the path's variable parts, in order."""
+        return tuple(_PARAMETER.findall(self.path))
+
+    @property
+    def takes_body(self) -> bool:
+        """Whether the command travels in the body."""
+        return self.method not in ("GET", "DELETE")
+
+    def status_of(self, response: Any) -> int:
+        """Return the HTTP status for a response."""
+        for outcome in self.outcomes:
+            if outcome.when(response):
+                return outcome.status
+        return self.status
+
+    def resource(self, command: Any) -> str | None:
+        """Return the resource a command touches, as scopes name it."""
+        if self.scope is None:
+            return None
+        values = msgspec.structs.asdict(command)
+        return _PARAMETER.sub(lambda match: str(values[match[1]]), self.scope)
+
+    def __post_init__(self) -> None:
+        fields = msgspec.structs.fields(self.request)
+        on_the_wire = {field.encode_name for field in fields}
+        for name in self.parameters:
+            assert name in on_the_wire, f"{self.name}: {name!r} is no field of {self.request}"
+        for name in _PARAMETER.findall(self.scope or ""):
+            assert name in {field.name for field in fields}, f"{self.name}: scope names {name!r}"
+        assert self.path.startswith("/"), self.name
+        assert self.summary.endswith("."), self.name
+        assert self.permission, f"{self.name}: say PUBLIC, or which permission it needs"

@@ -1,0 +1,296 @@
+"""The ASGI application: bounds, route, who asks, how fast, may they, decode, handle, encode.
+
+Whatever goes wrong on the way is an error of `relevo.errors`, rendered by the surface that the path
+lies under, also before there is a route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from relevo import limits
+from relevo.api import problem
+from relevo.api.auth import ANONYMOUS, Authenticator, Caller, authorise
+from relevo.api.contract import PUBLIC, Operation, Text
+from relevo.api.operations import OPERATIONS, SURFACES, call
+from relevo.api.problem import Answer, RequestTimeout, UrlTooLong
+from relevo.api.request import Head, command_of, head_of
+from relevo.api.routes import Routes
+from relevo.api.throttle import Throttle
+from relevo.errors import (
+    Closed,
+    InvalidValue,
+    MethodNotAllowed,
+    NotFound,
+    OutcomeUnknown,
+    Overloaded,
+    RelevoError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from relevo.api.services import Services
+    from relevo.api.surface import Surface, Surfaces
+    from relevo.settings import Settings
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much one host takes on; sizes in bytes."""
+
+    url_bytes: int = limits.URL_BYTES_MAX
+    body_bytes: int = limits.BODY_BYTES_MAX
+    in_flight: int = limits.REQUESTS_IN_FLIGHT_MAX
+    request_seconds: float = limits.REQUEST_SECONDS_MAX
+    requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
+    burst: float = limits.REQUEST_BURST_PER_KEY
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bounds:
+        """Return the bounds that the settings ask for; a burst is two seconds' worth."""
+        rate = settings.requests_per_second
+        return cls(requests_per_second=rate, burst=2 * rate)
+
+
+class _Exchange:
+    """One request on its way: what is needed to answer it, whatever happens."""
+
+    def __init__(self, head: Head, surface: Surface, receive: Receive) -> None:
+        self.head = head
+        self.surface = surface
+        self.receive = receive
+        self.request_id = secrets.token_hex(8)
+        self.operation = "none"
+        self.begun = False
+        """Whether a handler was called: from then on effects are possible."""
+
+    def unfinished(self, not_begun: RelevoError) -> RelevoError:
+        """Return what to tell a caller whose request is broken off."""
+        if not self.begun:
+            return not_begun
+        if self.head.method in ("GET", "HEAD"):
+            return Unavailable("broken off while reading")
+        return OutcomeUnknown("broken off while the handler ran")
+
+
+class HttpApi:
+    """Serves a table of operations over HTTP.
+
+    >>> async with open_services(app) as services:  # doctest: +SKIP
+    ...     await serve(HttpApi(services), "127.0.0.1", 8080)
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        operations: tuple[Operation, ...] = OPERATIONS,
+        surfaces: Surfaces = SURFACES,
+        bounds: Bounds | None = None,
+    ) -> None:
+        settings = services.app.settings
+        self._services = services
+        self._routes = Routes(operations)
+        self._surfaces = surfaces
+        self._bounds = bounds or Bounds.of(settings)
+        self._throttle = Throttle(self._bounds.requests_per_second, self._bounds.burst)
+        self._authenticator = Authenticator(
+            services.keys.ring,
+            public_hosts=settings.public_hosts,
+            skew_seconds=settings.signature_skew,
+        )
+        self._seconds = services.app.metrics.http_request_seconds
+        self._in_flight = 0
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request (ASGI)."""
+        if scope["type"] != "http":
+            return
+        started = time.perf_counter()
+        head = head_of(scope)
+        exchange = _Exchange(head, self._surfaces.of(head), receive)
+        try:
+            answer = await self._answer(exchange)
+        except asyncio.CancelledError:
+            await _send(send, head, self._refusal(exchange, exchange.unfinished(Closed("stopped"))))
+            raise
+        seconds = time.perf_counter() - started
+        self._seconds.labels(exchange.operation, str(answer.status)).observe(seconds)
+        await _send(send, head, answer)
+
+    def refuse(self, target: bytes, error: RelevoError) -> Answer:
+        """Return the answer to a request whose head could not even be read whole."""
+        head = head_of(
+            {"method": "", "raw_path": target.partition(b"?")[0], "path": "", "headers": ()}
+        )
+        return self._refusal(_Exchange(head, self._surfaces.of(head), _nothing), error)
+
+    async def _answer(self, exchange: _Exchange) -> Answer:
+        try:
+            async with asyncio.timeout(self._bounds.request_seconds) as timeout:
+                answer = await self._handle(exchange)
+        except TimeoutError as error:
+            late = RequestTimeout("the request did not arrive whole in time; send it again")
+            return self._refusal(
+                exchange, exchange.unfinished(late) if timeout.expired() else error
+            )
+        except Exception as error:  # noqa: BLE001 - the last line: every error becomes an answer
+            return self._refusal(exchange, error)
+        return _with(answer, exchange.surface.headers(exchange.head, exchange.request_id))
+
+    async def _handle(self, exchange: _Exchange) -> Answer:
+        head = exchange.head
+        self._check_size(head)
+        if head.method == "OPTIONS":
+            return self._options(head)
+        match = self._routes.find(head.method, head.segments)
+        operation = match.operation
+        exchange.operation = operation.name
+        with self._slot(operation):
+            caller = await self._admit(operation, head)
+            body = await self._body(head, exchange.receive)
+            if caller.check_body is not None:
+                caller.check_body(body)
+            strict = exchange.surface.strict
+            command = command_of(operation, match.parameters, head, body, strict=strict)
+            exchange.begun = True
+            response = await call(operation, self._services, caller.principal, command)
+            return _encode(operation, response)
+
+    def _check_size(self, head: Head) -> None:
+        if len(head.target) > self._bounds.url_bytes:
+            raise UrlTooLong(
+                f"the URL has {len(head.target)} bytes; at most {self._bounds.url_bytes} are taken"
+            )
+        declared = head.value(b"content-length") or b"0"
+        if not declared.isdigit():
+            raise InvalidValue("Content-Length is not a number", pointer="Content-Length")
+        if len(declared) > 18 or int(declared) > self._bounds.body_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(
+            f"the body has more than {self._bounds.body_bytes} bytes; send less at once"
+        )
+
+    def _options(self, head: Head) -> Answer:
+        allowed = self._routes.allowed(head.segments)
+        if not allowed:
+            raise NotFound("there is nothing at this path; /openapi.json lists what there is")
+        return Answer(204, ((b"allow", ", ".join(allowed).encode()),), b"")
+
+    @contextmanager
+    def _slot(self, operation: Operation) -> Iterator[None]:
+        """Count a request that is being worked on; refuse it early if there are too many."""
+        if operation.in_overload:
+            yield
+            return
+        if self._in_flight >= self._bounds.in_flight:
+            raise Overloaded(f"{self._in_flight} requests are in flight")
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+
+    async def _admit(self, operation: Operation, head: Head) -> Caller:
+        if operation.permission == PUBLIC:
+            return Caller(ANONYMOUS)
+        caller = await self._authenticator.authenticate(head)
+        self._throttle.take(caller.principal.id)
+        authorise(caller.principal, operation)
+        return caller
+
+    async def _body(self, head: Head, receive: Receive) -> bytes:
+        if not head.values(b"transfer-encoding") and head.value(b"content-length") in (None, b"0"):
+            return b""
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestTimeout("the connection was closed before the body was complete")
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > self._bounds.body_bytes:
+                raise self._too_large()
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+    def _refusal(self, exchange: _Exchange, error: Exception) -> Answer:
+        """Render an error, and keep its own words in the log if they are not for the caller."""
+        shown = problem.public(error)
+        if shown.fault == "system":
+            _report(exchange, shown, error)
+        surface = exchange.surface
+        extra = surface.headers(exchange.head, exchange.request_id)
+        if isinstance(shown, Unauthenticated):
+            extra = (*extra, (b"www-authenticate", surface.challenge))
+        if isinstance(shown, MethodNotAllowed):
+            allowed = ", ".join(self._routes.allowed(exchange.head.segments))
+            extra = (*extra, (b"allow", allowed.encode()))
+        return _with(surface.render(shown, exchange.request_id), extra)
+
+
+def _report(exchange: _Exchange, shown: RelevoError, error: Exception) -> None:
+    """Log a system fault: neither headers nor query nor body, for these hold secrets."""
+    known = isinstance(error, Unavailable | OutcomeUnknown)
+    # Formatted here and without local variables: a pretty logger would print those, keys included.
+    trace = None if known else "".join(traceback.format_exception(error))
+    _log.log(
+        30 if known else 40,
+        "request_failed",
+        request_id=exchange.request_id,
+        operation=exchange.operation,
+        code=shown.code,
+        reason=str(error),
+        **({"exception": trace} if trace else {}),
+    )
+
+
+def _encode(operation: Operation, response: Any) -> Answer:
+    if response is None:
+        return Answer(204 if operation.status == 200 else operation.status, (), b"")
+    if isinstance(response, Text):
+        return Answer(
+            operation.status_of(response),
+            ((b"content-type", response.content_type.encode()),),
+            response.body,
+        )
+    body = msgspec.json.encode(response)
+    return Answer(operation.status_of(response), ((b"content-type", problem.JSON),), body)
+
+
+def _with(answer: Answer, headers: problem.Headers) -> Answer:
+    return Answer(answer.status, (*answer.headers, *headers), answer.body)
+
+
+async def _send(send: Send, head: Head, answer: Answer) -> None:
+    headers = list(answer.headers)
+    if answer.status != 204:
+        headers.append((b"content-length", str(len(answer.body)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    body = b"" if head.method == "HEAD" else answer.body
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

@@ -1,0 +1,64 @@
+"""Lists in pages: a cursor says where the last page ended, so that changes meanwhile hide nothing.
+
+A cursor is opaque but not signed: it only moves the caller within rows it may see anyway, and what
+it holds is typed before it is bound to a statement.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from relevo import limits
+from relevo.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+Limit = Annotated[
+    int, Meta(ge=1, le=limits.PAGE_ROWS_MAX, description="The largest number of items to return.")
+]
+Cursor = Annotated[
+    str, Meta(max_length=2_000, description="`next` of the page before; without it the first page.")
+]
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """One page of a list."""
+
+    items: list[T]
+    next: str | None = None
+    """Send it as `cursor` to get the following page; null on the last one."""
+
+
+def page(found: Sequence[T], limit: int, position: Callable[[T], Any]) -> Page[T]:
+    """Make a page from up to `limit + 1` items; the one too many says that there is more."""
+    items = list(found[:limit])
+    more = len(found) > limit
+    return Page(items, encode(position(items[-1])) if more else None)
+
+
+def encode(position: Any) -> str:
+    """Return a position as a cursor of characters that need no escaping."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).rstrip(b"=").decode()
+
+
+def decode(cursor: str | None, kind: type[P]) -> P | None:
+    """Return the position in a cursor of ours; raises `InvalidValue` for anything else."""
+    if cursor is None:
+        return None
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        position = msgspec.json.decode(text, type=kind)
+    except (binascii.Error, ValueError):
+        position = None
+    if position is None or "\0" in str(position):
+        raise InvalidValue("this cursor is not one that was given out here", pointer="/cursor")
+    return position

@@ -1,0 +1,116 @@
+"""Errors as answers: RFC 9457 problems, and what an answer is made of.
+
+Only what the caller did wrong is told in its own words. The words of a system fault may name
+addresses, tables or values of others: they go to the log, and the caller gets what its class means.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import CallerError, InternalError, InvalidValue, RelevoError, TooLarge
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+PROBLEM: Final = b"application/problem+json"
+JSON: Final = b"application/json; charset=utf-8"
+
+
+class InvalidJson(InvalidValue):
+    """The body is not JSON."""
+
+    code = "invalid_json"
+
+
+class UrlTooLong(TooLarge):
+    """The request target exceeds `URL_BYTES_MAX`."""
+
+    code = "url_too_long"
+    status = 414
+
+
+class HeadersTooLarge(TooLarge):
+    """The head of the request exceeds `HEADER_BYTES_MAX`."""
+
+    code = "headers_too_large"
+    status = 431
+
+
+class RequestTimeout(CallerError):
+    """The request did not arrive whole in time; nothing was done."""
+
+    code = "request_timeout"
+    status = 408
+    retryable = True
+
+
+class Answer(Struct, frozen=True):
+    """What goes back over HTTP."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as `application/problem+json` (RFC 9457)."""
+
+    type: str
+    """A name for this kind of problem; it ends in the code."""
+    title: str
+    status: int
+    code: str
+    """Stable and meant for programs; new codes may appear."""
+    detail: str
+    instance: str
+    """Names this one request, also in the server's log."""
+    retryable: bool
+    """Whether the same request may be sent again safely and with hope."""
+    pointer: str | None = None
+    """Where in the request the fault lies: a JSON pointer, or the name of a parameter."""
+
+
+def public(error: Exception) -> RelevoError:
+    """Return the error a caller may see; anything that is not ours is an internal one."""
+    return error if isinstance(error, RelevoError) else InternalError("unexpected")
+
+
+def sentence(kind: type[RelevoError]) -> str:
+    """Return what a class of errors means: the first line of its docstring."""
+    return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+
+
+def detail(error: RelevoError) -> str:
+    """Return what the caller is told."""
+    return error.message if error.fault == "caller" else sentence(type(error))
+
+
+def retry_after(error: RelevoError) -> Headers:
+    """Return the `Retry-After` header of an error that is worth a second try, whole seconds."""
+    seconds = getattr(error, "retry_after", None)
+    if seconds is None or not error.retryable:
+        return ()
+    return ((b"retry-after", str(max(1, math.ceil(seconds))).encode()),)
+
+
+def render(error: RelevoError, request_id: str) -> Answer:
+    """Return an error as a problem."""
+    problem = Problem(
+        type=f"urn:relevo:problem:{error.code}",
+        title=sentence(type(error)),
+        status=error.status,
+        code=error.code,
+        detail=detail(error),
+        instance=f"urn:relevo:request:{request_id}",
+        retryable=error.retryable,
+        pointer=error.pointer,
+    )
+    return Answer(
+        error.status,
+        ((b"content-type", PROBLEM), *retry_after(error)),
+        msgspec.json.encode(problem),
+    )

@@ -1,0 +1,48 @@
+"""A surface is a prefix and its manners: how errors look, which headers it sends, how strict it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relevo.api.problem import Answer, Headers
+    from relevo.api.request import Head
+    from relevo.errors import RelevoError
+
+SECURITY: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+class Surface(Struct, frozen=True, kw_only=True):
+    """How everything under one first path segment answers, also before a route is found."""
+
+    segment: str
+    """The first segment of its paths; the empty one stands for all others."""
+    render: Callable[[RelevoError, str], Answer]
+    challenge: bytes
+    """`WWW-Authenticate` of a 401."""
+    strict: bool
+    """Whether unknown fields are refused; an ancestor's clients may send more than we know."""
+    headers: Callable[[Head, str], Headers]
+    """Added to every answer, from the request and its id."""
+
+
+class Surfaces:
+    """Finds the surface of a request."""
+
+    def __init__(self, surfaces: tuple[Surface, ...]) -> None:
+        self._by_segment = {surface.segment: surface for surface in surfaces}
+        assert "" in self._by_segment, "one surface must be the default"
+        assert len(self._by_segment) == len(surfaces), "two surfaces share a segment"
+
+    def of(self, head: Head) -> Surface:
+        """Return the surface that a request's path lies under."""
+        first = head.segments[0] if head.segments else ""
+        return self._by_segment.get(first, self._by_segment[""])

@@ -1,0 +1,48 @@
+"""What machines ask of a host: is it alive, is it ready, what does it measure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from relevo.api.contract import Text
+from relevo.telemetry.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from relevo.api.auth import Principal
+    from relevo.api.services import Services
+
+
+class Nothing(Struct, frozen=True):
+    """A command without fields."""
+
+
+class Liveness(Struct, frozen=True, kw_only=True):
+    """The process answers."""
+
+    alive: bool = True
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    """Whether the host can do its work."""
+
+    ready: bool
+    reasons: list[str]
+    """What stands in the way; empty when ready."""
+
+
+async def livez(_: Services, __: Principal, ___: Nothing) -> Liveness:
+    """Answer from the event loop alone: no database, nothing that a restart would not mend."""
+    return Liveness()
+
+
+async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
+    """Say whether work should be sent here."""
+    health = services.app.health()
+    return Readiness(ready=health.ok, reasons=list(health.reasons))
+
+
+async def metrics(services: Services, _: Principal, __: Nothing) -> Text:
+    """Return the figures in the text format of Prometheus."""
+    return Text(CONTENT_TYPE, services.app.metrics.render())

@@ -1,0 +1,235 @@
+"""`App` composes the parts; the only module that knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo import settings as settings_module
+from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
+from relevo.leases.directory import Directory
+from relevo.leases.loops import Housekeeping
+from relevo.leases.model import LeaseConfig
+from relevo.leases.service import Leases
+from relevo.postgres import clock, migrate
+from relevo.postgres.database import Database
+from relevo.postgres.wakeups import Wakeups
+from relevo.supervision import Supervisor
+from relevo.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from relevo.settings import Settings
+
+
+class Health(Struct, frozen=True):
+    """Whether a host can do its work, and if not, why."""
+
+    ok: bool
+    reasons: tuple[str, ...] = ()
+
+
+class App:
+    """Relevo on one database: embedded by default, or the PostgreSQL at a URL.
+
+    `async with app` connects and migrates: a client. `async with app.host()` also serves.
+
+    >>> app = relevo.App()  # doctest: +SKIP
+    >>> async with app:  # doctest: +SKIP
+    ...     print(await app.now())
+    """
+
+    def __init__(
+        self,
+        database_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        **overrides: Any,
+    ) -> None:
+        if settings is None:
+            settings = settings_module.load({"database_url": database_url, **overrides})
+        self.settings = settings
+        self.metrics = Metrics()
+        self.supervisor = Supervisor()
+        self._database: Database | None = None
+        self._wakeups: Wakeups | None = None
+        self._leases: Leases | None = None
+
+    @property
+    def database(self) -> Database:
+        """The pool; raises before `async with app`."""
+        if self._database is None:
+            raise Conflict("the app is not connected; use it inside `async with app`")
+        return self._database
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Hints to and from other processes."""
+        assert self.database
+        assert self._wakeups is not None
+        return self._wakeups
+
+    @property
+    def directory(self) -> Directory:
+        """Hosts and leases as they are, and what operators ask of them."""
+        return Directory(self.database, self.wakeups)
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of this host; raises unless `app.host()` runs."""
+        if self._leases is None:
+            raise Conflict("this app is a client; leases are held inside `async with app.host()`")
+        return self._leases
+
+    async def now(self) -> Any:
+        """Return the time by which Relevo decides: `relevo.now()` of the database."""
+        return (await clock.read(self.database)).now
+
+    async def connect(self) -> None:
+        """Open the database and bring its schema up to date; what `async with app` does."""
+        database = await Database.open(self.settings, self.metrics)
+        try:
+            await self._prepare(database)
+        except BaseException:
+            await database.close()
+            raise
+        self._database = database
+        self._wakeups = Wakeups(database)
+
+    async def _prepare(self, database: Database) -> None:
+        if self.settings.migrate:
+            await migrate.up(database)
+        elif pending := await migrate.check(database):
+            raise SchemaError(
+                f"the database lacks {', '.join(pending)}; run `relevo migrate up`, or start with"
+                " migrate = true"
+            )
+
+    async def close(self) -> None:
+        """Disconnect; the embedded server stops if nobody else uses it."""
+        await self.supervisor.stop()
+        if self._wakeups is not None:
+            await self._wakeups.close()
+        if self._database is not None:
+            await self._database.close()
+        self._database = self._wakeups = None
+
+    async def __aenter__(self) -> App:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def host(
+        self, *, name: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> AsyncIterator[App]:
+        """Serve: register as a host, hold leases, do housekeeping; drains when left."""
+        opened = self._database is None
+        if opened:
+            await self.connect()
+        try:
+            async with self._serving(name, labels):
+                yield self
+        finally:
+            if opened:
+                await self.close()
+
+    @asynccontextmanager
+    async def _serving(
+        self, name: str | None, labels: Mapping[str, str] | None
+    ) -> AsyncIterator[None]:
+        if self._leases is not None:
+            raise Conflict("this app is a host already; two hosts are two Apps")
+        told = self.settings
+        self._leases = Leases(
+            self.database,
+            self.wakeups,
+            self.supervisor,
+            config=LeaseConfig(
+                expiration=told.lease_expiration,
+                renew=told.lease_renew,
+                acquire=told.lease_acquire,
+            ),
+            name=name or told.host_name,
+            address=told.address,
+            labels=labels,
+        )
+        self.supervisor.run("wakeups.listen", self.wakeups.listen)
+        try:
+            await self._leases.start()
+            await Housekeeping(self.database).join(self._leases)
+            yield
+        finally:
+            with contextlib.suppress(RelevoError):
+                await self._leases.stop(told.drain_seconds)
+            self._leases = None
+            await self.supervisor.stop("wakeups.listen")
+
+    async def until_signal(self) -> None:
+        """Return at SIGTERM or SIGINT; raise `HostSuperseded` if a namesake takes over."""
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for one in signals:
+            loop.add_signal_handler(one, told.set)
+        superseded = loop.create_task(self.leases.superseded.wait())
+        stopped = loop.create_task(told.wait())
+        try:
+            await asyncio.wait([superseded, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            superseded.cancel()
+            stopped.cancel()
+            for one in signals:
+                loop.remove_signal_handler(one)
+        if self.leases.superseded.is_set():
+            raise HostSuperseded(
+                f"another process registered as {self.leases.name!r}; give each its own name"
+            )
+
+    def run(self) -> None:
+        """Serve until a signal; what a worker process calls."""
+
+        async def serve() -> None:
+            async with self.host():
+                await self.until_signal()
+
+        asyncio.run(serve())
+
+    async def health(self) -> Health:
+        """Return whether this host can do its work, with a reason for everything that stands in the way."""
+        reasons = [
+            f"loop {loop.name} failed: {loop.error}"
+            for loop in self.supervisor.health()
+            if not loop.running
+        ]
+        if self._leases is None:
+            reasons.append("host is not running")
+        elif self._leases.superseded.is_set():
+            reasons.append(f"host {self._leases.name} was superseded by a namesake")
+        elif self._leases.deadline.passed:
+            reasons.append("host is past its self-fencing deadline: no renewal succeeded in time")
+        elif self._leases.draining:
+            reasons.append("host is draining")
+        try:
+            async with asyncio.timeout(2.0):
+                await self.database.fetchval("select 1")
+        except (RelevoError, TimeoutError) as error:
+            reasons.append(f"database is not reachable: {error or 'no answer within 2 s'}")
+        return Health(not reasons, tuple(reasons))
+
+    def measure(self) -> bytes:
+        """Return the metrics in Prometheus' text form, brought up to date."""
+        if self._leases is not None:
+            held = self._leases.held
+            moving = sum(lease.stopping.is_set() for lease in held)
+            self.metrics.leases.labels(state="held").set(len(held) - moving)
+            self.metrics.leases.labels(state="releasing").set(moving)
+            self.metrics.clock_skew_seconds.set(-self._leases.skew)
+        return self.metrics.render()

@@ -1,0 +1,144 @@
+"""The thin shell around the balancer: read, plan, and only if there is something to do, lock and write.
+
+Lock order: the unit's balance lock, host rows (rising incarnation), lease locks (rising ids), lease
+rows. A fenced transaction takes lease locks only, so the two never wait in a circle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo import faults
+from relevo.leases.balancing import plan
+from relevo.leases.model import LeaseView, Member, Plan, UnitSettings
+from relevo.postgres import catalog, locks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    import asyncpg
+
+    from relevo.postgres.database import Database, Transaction
+
+SQL = catalog.load(__package__)
+
+
+class UnitView(Struct, frozen=True, kw_only=True):
+    """A unit as one read shows it."""
+
+    id: int
+    kind: str
+    name: str
+    settings: UnitSettings
+    members: tuple[Member, ...]
+    leases: tuple[LeaseView, ...]
+    next_lapse: float
+    """Seconds until the first of the other hosts lapses unless it renews."""
+
+    def ids(self, names: Sequence[str]) -> list[int]:
+        """Numbers of leases, in the order in which they are locked."""
+        wanted = set(names)
+        return sorted(lease.id for lease in self.leases if lease.name in wanted)
+
+
+class Outcome(Struct, kw_only=True):
+    """What a tick did in one unit."""
+
+    gained: list[asyncpg.Record] = []
+    donors: set[UUID] = set()
+    """Hosts to be woken: they were asked, or a request to them was withdrawn."""
+    busy: bool = False
+    """Another host is planning for this unit at this moment."""
+
+
+def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
+    """Turn a row of `read_units` into plain data."""
+    members = tuple(
+        Member(
+            host=m[0],
+            name=m[1],
+            weight=m[2],
+            min_leases=m[3],
+            max_leases=m[4],
+            draining=m[5],
+            live=m[6],
+        )
+        for m in row["members"] or ()
+    )
+    leases = tuple(
+        LeaseView(
+            id=r[0],
+            name=r[1],
+            owner=r[2],
+            takeable=r[3],
+            state=r[4],
+            handoff_to=r[5],
+            handoff_overdue=r[6],
+            free_for=(r[7] or 0.0) if r[3] else 0.0,
+            moved_ago=r[8],
+        )
+        for r in row["leases"] or ()
+    )
+    lapses = [m[7] for m in row["members"] or () if m[0] != me and m[7] > 0]
+    lapses += [r[9] for r in row["leases"] or () if r[2] not in (None, me) and r[9] and r[9] > 0]
+    return UnitView(
+        id=row["id"],
+        kind=row["kind"],
+        name=row["name"],
+        settings=UnitSettings(
+            strict=row["strict"], handoff_timeout=row["handoff_timeout"],
+            max_moves=row["max_moves"], rest=row["rest"],
+        ),
+        members=members,
+        leases=leases,
+        next_lapse=min(lapses, default=float("inf")),
+    )  # fmt: skip
+
+
+async def read_units(database: Database, me: UUID) -> list[UnitView]:
+    """Read every unit that host `me` serves, in one statement."""
+    return [read_view(row, me) for row in await database.fetch(SQL.read_units, me, None)]
+
+
+def plan_unit(view: UnitView, me: UUID, interval: float) -> Plan:
+    """Return what host `me` should do in a unit."""
+    return plan(me, f"{view.kind}/{view.name}", view.settings, interval, view.members, view.leases)
+
+
+async def fulfil(database: Database, unit_id: int, me: UUID, interval: float) -> Outcome:
+    """Plan again under the unit's lock and write what the plan says."""
+
+    async def work(tx: Transaction) -> Outcome:
+        if not await tx.fetchval(SQL.try_lock_unit, locks.UNIT, unit_id):
+            return Outcome(busy=True)
+        await tx.execute(SQL.end_lapsed_hosts)
+        row = await tx.fetchrow(SQL.read_units, me, unit_id)
+        if row is None:
+            return Outcome()
+        view = read_view(row, me)
+        outcome = await _write(tx, view, plan_unit(view, me, interval), me)
+        await faults.point("before_balance_commit")
+        return outcome
+
+    return await database.run(work)
+
+
+async def _write(tx: Transaction, view: UnitView, todo: Plan, me: UUID) -> Outcome:
+    outcome = Outcome()
+    moved = view.ids(todo.take + todo.seize)
+    if moved:
+        await tx.execute(SQL.lock_leases, moved)
+    for sql, names in ((SQL.take_leases, todo.take), (SQL.seize_leases, todo.seize)):
+        if names:
+            outcome.gained += await tx.fetch(sql, view.ids(names), me)
+    asked: list[tuple[str, Any]] = [
+        (SQL.ask_leases, [view.ids(todo.ask), me]),
+        (SQL.clear_handoffs, [view.ids(todo.clear)]),
+    ]
+    for sql, args in asked:
+        if args[0]:
+            outcome.donors |= {row["owner"] for row in await tx.fetch(sql, *args)} - {None}
+    return outcome

@@ -1,0 +1,104 @@
+"""A lease in the hands of this host: what a part's code works with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from relevo.errors import HostFenced, LeaseLost
+from relevo.leases.model import Fence, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from relevo.leases.hosts import Deadline
+
+ReleaseReason = Literal["handoff", "paused", "blocked", "shutdown", "left", "lost", "expired"]
+
+
+class Lease:
+    """Fenced ownership of one unit of work.
+
+    A holder runs while it owns the lease and returns soon after `stopping` is set, having saved its
+    position. Before each piece of work it calls `check()`; every write in the lease's name carries
+    `fence`. When the lease is lost the holder's task is cancelled.
+    """
+
+    def __init__(
+        self,
+        fence: Fence,
+        position: Position,
+        deadline: Deadline,
+        *,
+        clean: bool,
+        save: Callable[[Lease, Position], Awaitable[None]],
+    ) -> None:
+        self.fence = fence
+        self.position = position
+        self.clean = clean
+        """Whether the previous owner released it in order."""
+        self.stopping = asyncio.Event()
+        self.release_reason: ReleaseReason | None = None
+        self.lost = False
+        self._deadline = deadline
+        self._save = save
+
+    @property
+    def unit(self) -> str:
+        """Name of the unit this lease belongs to."""
+        return self.fence.unit
+
+    @property
+    def name(self) -> str:
+        """Name of the lease within its unit."""
+        return self.fence.name
+
+    @property
+    def epoch(self) -> int:
+        """The fencing number: grows with every change of ownership."""
+        return self.fence.epoch
+
+    @property
+    def may_act(self) -> bool:
+        """Whether work may start and results may leave, at this instant."""
+        return not self.lost and not self._deadline.passed
+
+    def check(self) -> None:
+        """Raise `LeaseLost` or `HostFenced` unless work in the lease's name may start now."""
+        if self.lost:
+            raise LeaseLost(
+                f"lease {self.name!r} of {self.unit!r} was lost at epoch {self.epoch};"
+                " another host owns it by now"
+            )
+        if self._deadline.passed:
+            raise HostFenced(
+                "this host has not renewed in time and may not act until it has; the database"
+                " is unreachable or the process was suspended"
+            )
+
+    async def save(self, position: Position) -> None:
+        """Store how far the work has come; raises `LeaseLost` if somebody else owns it by now."""
+        await self._save(self, position)
+        self.position = position
+
+    def ask_to_stop(self, reason: ReleaseReason) -> None:
+        """Tell the holder to finish; the first reason stands."""
+        if not self.stopping.is_set():
+            self.release_reason = reason
+            self.stopping.set()
+
+    def recall(self) -> None:
+        """Withdraw a hand-off request, unless the holder has to stop for another reason."""
+        if self.release_reason == "handoff":
+            self.release_reason = None
+            self.stopping.clear()
+
+    def __repr__(self) -> str:
+        return f"Lease({self.unit}/{self.name} epoch {self.epoch})"
+
+
+class Holder(Protocol):
+    """What a part runs for each lease it owns."""
+
+    async def __call__(self, lease: Lease) -> None:
+        """Work until `lease.stopping` is set, then return."""

@@ -1,0 +1,308 @@
+"""Keeps the leases of one incarnation: a task per lease that runs its holder until it must let go."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from relevo import faults, limits
+from relevo.core.backoff import Backoff
+from relevo.errors import LeaseLost, RelevoError, TooLarge
+from relevo.leases.held import Lease
+from relevo.leases.model import Fence
+from relevo.postgres import catalog
+from relevo.postgres.grouping import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    import asyncpg
+
+    from relevo.leases.held import Holder, ReleaseReason
+    from relevo.leases.holdings import Changes, Owned
+    from relevo.leases.hosts import Deadline
+    from relevo.leases.model import Membership, Position, UnitSettings
+    from relevo.postgres.database import Database, Transaction
+    from relevo.postgres.wakeups import Wakeups
+
+SQL = catalog.load(__package__)
+log = structlog.get_logger(__name__)
+ABORT_SECONDS = 10.0
+"""How long a cancelled holder may take to end before its lease goes on all the same."""
+
+
+class Unit(Struct, kw_only=True, eq=False):
+    """A unit that this host serves."""
+
+    kind: str
+    name: str
+    settings: UnitSettings
+    membership: Membership
+    holder: Holder
+    lease_names: tuple[str, ...]
+    id: int = 0
+
+    @property
+    def topic(self) -> str:
+        """Wake-up for everybody who serves the unit: something is free, or somebody came."""
+        return f"unit:{self.id}"
+
+
+def host_topic(incarnation: UUID) -> str:
+    """Wake-up for one host: it was asked for something or given something."""
+    return f"host:{incarnation}"
+
+
+class _Saved(Struct, frozen=True):
+    id: int
+    epoch: int
+    position: str | None
+    clean: bool = True
+
+
+class _Held:
+    def __init__(self, unit: Unit, lease: Lease) -> None:
+        self.unit = unit
+        self.lease = lease
+        self.work: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Keeper:
+    """The leases that one incarnation holds, and the tasks that work on them."""
+
+    def __init__(
+        self,
+        database: Database,
+        wakeups: Wakeups,
+        incarnation: UUID,
+        deadline: Deadline,
+        units: Mapping[int, Unit],
+    ) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._incarnation = incarnation
+        self._deadline = deadline
+        self._units = units
+        self._held: dict[int, _Held] = {}
+        self._ending: dict[int, asyncio.Task[None]] = {}
+        self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self.believed: Mapping[int, int] = MappingProxyType({})
+        """Lease id to epoch; replaced, never changed, so that other threads may read it."""
+        self.lost = 0
+        metrics = database.metrics
+        self._saves: Group[_Saved, None] = Group(
+            "lease save", self._save_all, key=lambda saved: saved.id, metrics=metrics
+        )
+        self._give_ups: Group[_Saved, UUID | None] = Group(
+            "lease give-up", self._give_up_all, metrics=metrics
+        )
+
+    @property
+    def leases(self) -> list[Lease]:
+        """What is held at this moment."""
+        return [held.lease for held in self._held.values()]
+
+    def apply(self, changes: Changes) -> None:
+        """Act on what the store said; `gained` is the caller's, since it needs a read."""
+        for lease_id in changes.lost:
+            self._lose(lease_id, "lost")
+        for owned in changes.asked:
+            self._ask(owned)
+        for lease_id in changes.recalled:
+            if lease_id in self._held:
+                self._held[lease_id].lease.recall()
+
+    def begin(self, rows: Sequence[asyncpg.Record]) -> None:
+        """Start to work on leases that are this host's now."""
+        for row in rows:
+            unit = self._units.get(row["unit_id"])
+            known = self._held.get(row["id"])
+            if unit is None or (known is not None and known.lease.epoch >= row["epoch"]):
+                continue
+            if known is not None:
+                self._lose(row["id"], "lost")
+            fence = Fence(row["id"], row["epoch"], unit.name, row["name"])
+            position = msgspec.json.decode(row["position"])
+            lease = Lease(fence, position, self._deadline, clean=row["clean"], save=self._save)
+            held = self._held[row["id"]] = _Held(unit, lease)
+            held.task = asyncio.get_running_loop().create_task(self._hold(held), name=repr(lease))
+            log.debug("lease.acquired", unit=unit.name, lease=lease.name, epoch=lease.epoch)
+        self._publish()
+
+    async def stop(
+        self, reason: ReleaseReason, timeout: float, unit: Unit | None = None
+    ) -> list[Lease]:
+        """Let every holder finish, then release; return the leases whose holders had to be cut off."""
+        stopping = [h for h in self._held.values() if unit is None or h.unit is unit]
+        for held in stopping:
+            held.lease.ask_to_stop(reason)
+        tasks = [held.task for held in stopping if held.task is not None]
+        if not tasks:
+            return []
+        await asyncio.wait(tasks, timeout=timeout)
+        late = [held for held in stopping if held.task is not None and not held.task.done()]
+        for held in late:
+            self._cut_off(held)
+        if late:
+            await asyncio.wait([h.task for h in late if h.task], timeout=ABORT_SECONDS)
+        return [held.lease for held in late]
+
+    def abandon(self, reason: ReleaseReason) -> None:
+        """Drop everything at once: the incarnation has ended and may write nothing more."""
+        for lease_id in list(self._held):
+            self._lose(lease_id, reason)
+
+    async def close(self) -> None:
+        """Wait for tasks that were cut off, bounded, and for grouped writes."""
+        if self._ending:
+            await asyncio.wait(list(self._ending.values()), timeout=ABORT_SECONDS)
+        await self._saves.close()
+        await self._give_ups.close()
+
+    def _ask(self, owned: Owned) -> None:
+        held = self._held.get(owned.id)
+        if held is None or held.lease.epoch != owned.epoch:
+            return
+        reason: ReleaseReason = "handoff" if owned.state == "active" else owned.state
+        held.lease.ask_to_stop(reason)
+        if held.unit.settings.strict:
+            # Nobody seizes from a live host in a strict unit, so the owner cuts itself off in time.
+            left = owned.handoff_left
+            seconds = held.unit.settings.handoff_timeout if left is None else max(0.0, left)
+            asyncio.get_running_loop().call_later(
+                seconds, self._cut_off_late, owned.id, owned.epoch
+            )
+
+    def _cut_off_late(self, lease_id: int, epoch: int) -> None:
+        held = self._held.get(lease_id)
+        if held is not None and held.lease.epoch == epoch and held.lease.stopping.is_set():
+            self._cut_off(held)
+
+    @staticmethod
+    def _cut_off(held: _Held) -> None:
+        if held.work is not None:
+            held.work.cancel()
+
+    def _lose(self, lease_id: int, reason: ReleaseReason) -> None:
+        held = self._held.pop(lease_id, None)
+        if held is None:
+            return
+        held.lease.lost = True
+        held.lease.ask_to_stop(reason)
+        self.lost += 1
+        self._cut_off(held)
+        if held.task is not None and not held.task.done():
+            self._ending[lease_id] = held.task
+        log.info("lease.lost", unit=held.unit.name, lease=held.lease.name, epoch=held.lease.epoch)
+        self._publish()
+
+    def _publish(self) -> None:
+        self.believed = MappingProxyType({i: h.lease.epoch for i, h in self._held.items()})
+
+    async def _hold(self, held: _Held) -> None:
+        """Run the holder, then give the lease up; a lease that was lost is nobody's to give."""
+        lease = held.lease
+        earlier = self._ending.pop(lease.fence.lease_id, None)
+        if earlier is not None:
+            await asyncio.wait([earlier], timeout=ABORT_SECONDS)
+        held.work = asyncio.get_running_loop().create_task(
+            self._work(held.unit.holder, lease), name=f"holder of {lease!r}"
+        )
+        if lease.lost:
+            held.work.cancel()
+        await asyncio.wait([held.work])
+        clean = not held.work.cancelled() and held.work.exception() is None
+        self._ending.pop(lease.fence.lease_id, None)
+        if lease.lost:
+            return
+        await faults.point("mid_handoff")
+        await self._give_up(lease, clean=clean)
+        if self._held.get(lease.fence.lease_id) is held:
+            del self._held[lease.fence.lease_id]
+            self._publish()
+
+    async def _work(self, holder: Holder, lease: Lease) -> None:
+        """Run the holder until it was asked to stop; one that fails before is run again."""
+        backoff, attempt = Backoff(first=0.2, longest=10.0), 0
+        while not lease.lost:
+            try:
+                await holder(lease)
+                if lease.stopping.is_set():
+                    return
+                log.warning("holder.ended_by_itself", unit=lease.unit, lease=lease.name)
+            except LeaseLost:
+                log.info("holder.lease_lost", unit=lease.unit, lease=lease.name, epoch=lease.epoch)
+            except Exception:
+                if lease.stopping.is_set():
+                    raise
+                log.exception("holder.failed", unit=lease.unit, lease=lease.name)
+            try:
+                async with asyncio.timeout(backoff.delay(attempt, self._random)):
+                    await lease.stopping.wait()
+                return
+            except TimeoutError:
+                attempt += 1
+
+    async def _give_up(self, lease: Lease, *, clean: bool) -> None:
+        entry = _Saved(lease.fence.lease_id, lease.epoch, None, clean)
+        try:
+            successor = await self._give_ups.call(entry)
+        except RelevoError as error:
+            # The next heartbeat shows whether it is still ours; then its holder starts again.
+            log.info("lease.not_released", unit=lease.unit, lease=lease.name, error=str(error))
+            return
+        unit = self._held[lease.fence.lease_id].unit
+        self._wakeups.send(unit.topic if successor is None else host_topic(successor))
+
+    async def _give_up_all(self, entries: Sequence[_Saved]) -> list[UUID | None | Exception]:
+        async def work(tx: Transaction) -> list[asyncpg.Record]:
+            await tx.execute(SQL.lock_leases, [e.id for e in entries])
+            return await tx.fetch(
+                SQL.give_up_leases,
+                self._incarnation,
+                [e.id for e in entries],
+                [e.epoch for e in entries],
+                [e.position for e in entries],
+                [e.clean for e in entries],
+            )
+
+        gone = {row["id"]: row["owner"] for row in await self._database.run(work, idempotent=True)}
+        return [gone[e.id] if e.id in gone else _lost(e) for e in entries]
+
+    async def _save(self, lease: Lease, position: Position) -> None:
+        text = msgspec.json.encode(position)
+        if len(text) > limits.LEASE_POSITION_BYTES_MAX:
+            raise TooLarge(
+                f"a position of {len(text)} bytes is too large; at most"
+                f" {limits.LEASE_POSITION_BYTES_MAX} are kept with a lease"
+            )
+        if lease.lost:
+            lease.check()
+        await self._saves.call(_Saved(lease.fence.lease_id, lease.epoch, text.decode()))
+
+    async def _save_all(self, entries: Sequence[_Saved]) -> list[None | Exception]:
+        rows = await self._database.write(
+            SQL.save_positions,
+            self._incarnation,
+            [e.id for e in entries],
+            [e.epoch for e in entries],
+            [e.position for e in entries],
+            idempotent=True,
+        )
+        saved = {row["id"] for row in rows}
+        return [None if e.id in saved else _lost(e) for e in entries]
+
+
+def _lost(entry: _Saved) -> Any:
+    return LeaseLost(
+        f"lease number {entry.id} is no longer this host's at epoch {entry.epoch};"
+        " what was to be written in its name was refused"
+    )

@@ -1,0 +1,259 @@
+-- name: supersede_host
+-- A second process with the same name wins; the first one learns it at its next statement.
+update relevo.host set ended_at = relevo.now(), end_reason = 'superseded'
+where name = $1 and ended_at is null;
+
+-- name: insert_host
+-- Begins the life of an incarnation.
+insert into relevo.host (incarnation, name, lease_until, started_at, address, labels, version)
+values ($1, $2, relevo.now() + make_interval(secs => $3), relevo.now(), $4, $5, $6);
+
+-- name: heartbeat
+-- Renews a host that is within its time and answers all it owns; no row means it has ended.
+with renewed as (
+  update relevo.host set lease_until = relevo.now() + make_interval(secs => $2)
+  where incarnation = $1 and ended_at is null and lease_until > relevo.now()
+  returning incarnation, draining
+)
+select r.draining, extract(epoch from clock_timestamp())::float8 as server_clock,
+       l.id, l.epoch, l.state, l.handoff_to is not null as handoff,
+       extract(epoch from l.handoff_until - relevo.now())::float8 as handoff_left
+from renewed r left join relevo.lease l on l.owner = r.incarnation;
+
+-- name: holdings
+-- All that a live host owns, read between two heartbeats because somebody woke it.
+select h.draining, l.id, l.epoch, l.state, l.handoff_to is not null as handoff,
+       extract(epoch from l.handoff_until - relevo.now())::float8 as handoff_left
+from relevo.host h left join relevo.lease l on l.owner = h.incarnation
+where h.incarnation = $1 and h.ended_at is null and h.lease_until > relevo.now();
+
+-- name: end_reason
+-- Why a renewal was refused.
+select coalesce(end_reason, 'lapsed') from relevo.host where incarnation = $1;
+
+-- name: mark_host_draining
+-- A draining host has quota 0 everywhere.
+update relevo.host set draining = true where incarnation = $1 and ended_at is null;
+
+-- name: drain_host_by_name
+-- An operator asks a host to hand over all it owns.
+update relevo.host set draining = $2 where name = $1 and ended_at is null returning incarnation;
+
+-- name: end_host
+-- A host that has given up everything ends at once, so that nobody waits for its time to pass.
+update relevo.host set ended_at = relevo.now(), end_reason = 'stopped', lease_until = relevo.now()
+where incarnation = $1 and ended_at is null;
+
+-- name: end_lapsed_hosts
+-- Makes a lapse stick; a renewal that waits for the row then finds it ended.
+with lapsed as (
+  select incarnation from relevo.host
+  where ended_at is null and lease_until <= relevo.now()
+  order by incarnation for update
+)
+update relevo.host h set ended_at = relevo.now(), end_reason = 'lapsed'
+from lapsed where h.incarnation = lapsed.incarnation
+returning h.incarnation, h.name;
+
+-- name: forget_hosts
+-- An ended host goes when no lease names it.
+delete from relevo.host h where ended_at is not null
+  and not exists (select from relevo.lease l where l.owner = h.incarnation);
+
+-- name: insert_unit
+-- The first host that joins decides the unit's settings.
+insert into relevo.unit (kind, name, strict, handoff_timeout, max_moves, rest)
+values ($1, $2, $3, make_interval(secs => $4), $5, make_interval(secs => $6))
+on conflict (kind, name) do nothing;
+
+-- name: find_unit
+-- A unit and its settings.
+select id, strict, extract(epoch from handoff_timeout)::float8 as handoff_timeout, max_moves,
+       extract(epoch from rest)::float8 as rest
+from relevo.unit where kind = $1 and name = $2;
+
+-- name: insert_leases
+-- Adds the leases that are missing; those that exist keep owner, epoch and position.
+insert into relevo.lease (unit_id, name) select $1, unnest($2::text[])
+on conflict (unit_id, name) do nothing;
+
+-- name: insert_member
+-- Counts a host in a unit, also while it owns nothing.
+insert into relevo.member (unit_id, host, weight, min_leases, max_leases)
+select $1, incarnation, $3, $4, $5 from relevo.host
+where incarnation = $2 and ended_at is null
+on conflict (unit_id, host) do update set draining = false, weight = excluded.weight,
+  min_leases = excluded.min_leases, max_leases = excluded.max_leases
+returning unit_id;
+
+-- name: drain_member
+-- A host that leaves a unit has quota 0 in it.
+update relevo.member set draining = true where unit_id = $1 and host = $2;
+
+-- name: delete_member
+-- A host that has left is no longer counted.
+delete from relevo.member where unit_id = $1 and host = $2;
+
+-- name: namesake_leases
+-- What earlier lives of this host's name still hold here and may be taken at once.
+select l.id from relevo.lease l
+join relevo.unit u on u.id = l.unit_id
+join relevo.host h on h.incarnation = l.owner
+where l.unit_id = $1 and h.name = $2 and h.incarnation <> $3 and l.state = 'active'
+  and h.ended_at is not null and (not u.strict or h.lease_until <= relevo.now());
+
+-- name: read_units
+-- One read for a whole tick: members and leases of every unit this host serves, times compared.
+select u.id, u.kind, u.name, u.strict,
+  extract(epoch from u.handoff_timeout)::float8 as handoff_timeout, u.max_moves,
+  extract(epoch from u.rest)::float8 as rest,
+  (select array_agg(row(
+      h.incarnation, h.name, m.weight, m.min_leases, m.max_leases, m.draining or h.draining,
+      h.ended_at is null and h.lease_until > relevo.now(),
+      extract(epoch from h.lease_until - relevo.now())::float8))
+    from relevo.member m join relevo.host h on h.incarnation = m.host
+    where m.unit_id = u.id) as members,
+  (select array_agg(row(
+      l.id, l.name, l.owner,
+      l.owner is null or ((h.ended_at is not null or h.lease_until <= relevo.now())
+                          and (not u.strict or h.lease_until <= relevo.now())),
+      l.state, l.handoff_to, coalesce(l.handoff_until <= relevo.now(), false),
+      extract(epoch from relevo.now() - coalesce(l.free_since, h.ended_at))::float8,
+      extract(epoch from relevo.now() - l.moved_at)::float8,
+      extract(epoch from h.lease_until - relevo.now())::float8))
+    from relevo.lease l left join relevo.host h on h.incarnation = l.owner
+    where l.unit_id = u.id) as leases
+from relevo.unit u
+where case when $2::integer is null
+  then u.id in (select unit_id from relevo.member where host = $1) else u.id = $2 end;
+
+-- name: try_lock_unit
+-- Only one plan is made at a time.
+select pg_try_advisory_xact_lock($1, $2);
+
+-- name: lock_leases
+-- Excludes the transactions that are fenced by these leases; comes before every change of epoch.
+select relevo.lock_leases($1);
+
+-- name: take_leases
+-- Owns what is free: no owner, or one that has ended and, if strict, whose time has passed.
+update relevo.lease l set
+  owner = $2, epoch = l.epoch + 1, moved_at = relevo.now(), free_since = null,
+  handoff_to = null, handoff_until = null, clean = l.owner is null and l.clean
+from relevo.unit u
+where l.id = any ($1) and u.id = l.unit_id and l.state = 'active'
+  and exists (select from relevo.host me where me.incarnation = $2
+              and me.ended_at is null and me.lease_until > relevo.now())
+  and (l.owner is null or exists (
+    select from relevo.host h where h.incarnation = l.owner and h.ended_at is not null
+      and (not u.strict or h.lease_until <= relevo.now())))
+returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean;
+
+-- name: seize_leases
+-- Takes from a live owner what it did not hand over in time; never in a strict unit.
+update relevo.lease l set
+  owner = $2, epoch = l.epoch + 1, moved_at = relevo.now(), free_since = null,
+  handoff_to = null, handoff_until = null, clean = false
+from relevo.unit u
+where l.id = any ($1) and u.id = l.unit_id and l.state = 'active' and not u.strict
+  and l.handoff_to = $2 and l.handoff_until <= relevo.now()
+  and exists (select from relevo.host me where me.incarnation = $2
+              and me.ended_at is null and me.lease_until > relevo.now())
+returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean;
+
+-- name: ask_leases
+-- Asks owners to hand these over; the owner goes on until it has finished what it is doing.
+update relevo.lease l set handoff_to = $2, handoff_until = relevo.now() + u.handoff_timeout
+from relevo.unit u
+where l.id = any ($1) and u.id = l.unit_id and l.state = 'active'
+  and l.owner is not null and l.owner <> $2 and l.handoff_to is null
+returning l.owner;
+
+-- name: clear_handoffs
+-- Withdraws requests whose target is no longer there; the owner goes on without reload.
+update relevo.lease l set handoff_to = null, handoff_until = null
+where l.id = any ($1) and l.handoff_to is not null and not exists (
+  select from relevo.member m join relevo.host h on h.incarnation = m.host
+  where m.unit_id = l.unit_id and m.host = l.handoff_to and not m.draining and not h.draining
+    and h.ended_at is null and h.lease_until > relevo.now())
+returning l.owner;
+
+-- name: give_up_leases
+-- The owner's own release or hand-off: to the named successor if that one is live, else to nobody.
+update relevo.lease l set
+  owner = n.successor, epoch = l.epoch + 1, moved_at = relevo.now(),
+  free_since = case when n.successor is null then relevo.now() end,
+  handoff_to = null, handoff_until = null,
+  clean = g.clean, position = coalesce(g.position::jsonb, l.position)
+from unnest($2::integer[], $3::bigint[], $4::text[], $5::boolean[]) as g (id, epoch, position, clean)
+left join lateral (
+  select h.incarnation as successor from relevo.lease held
+  join relevo.member m on m.unit_id = held.unit_id and m.host = held.handoff_to and not m.draining
+  join relevo.host h on h.incarnation = m.host and not h.draining
+    and h.ended_at is null and h.lease_until > relevo.now()
+  where held.id = g.id and held.state = 'active'
+) n on true
+where l.id = g.id and l.epoch = g.epoch and l.owner = $1
+returning l.id, l.unit_id, l.owner;
+
+-- name: save_positions
+-- The owner's checkpoint; carries its fence, and a host that has ended or lapsed writes nothing.
+update relevo.lease l set position = s.position::jsonb
+from unnest($2::integer[], $3::bigint[], $4::text[]) as s (id, epoch, position)
+where l.id = s.id and l.epoch = s.epoch and l.owner = $1
+  and exists (select from relevo.host h where h.incarnation = $1
+              and h.ended_at is null and h.lease_until > relevo.now())
+returning l.id;
+
+-- name: read_leases
+-- What a host needs to begin with leases it was handed.
+select id, unit_id, name, epoch, position, clean from relevo.lease
+where id = any ($1) and owner = $2;
+
+-- name: stale_fences
+-- Which of these fences are stale; the others hold until the transaction ends.
+select relevo.stale_fences($1, $2);
+
+-- name: set_lease_state
+-- Pauses, blocks or resumes a lease; its owner learns it and lets go.
+update relevo.lease l set state = $4
+from relevo.unit u
+where u.id = l.unit_id and u.kind = $1 and u.name = $2 and l.name = $3
+returning l.id, l.owner, l.unit_id;
+
+-- name: ask_move
+-- An operator asks for one lease to go to a named host.
+update relevo.lease l set handoff_to = h.incarnation, handoff_until = relevo.now() + u.handoff_timeout
+from relevo.unit u, relevo.host h, relevo.member m
+where u.kind = $1 and u.name = $2 and l.unit_id = u.id and l.name = $3
+  and h.name = $4 and h.ended_at is null and h.lease_until > relevo.now()
+  and m.unit_id = u.id and m.host = h.incarnation
+  and l.owner is not null and l.owner <> h.incarnation
+returning l.owner;
+
+-- name: list_hosts
+-- Hosts by name, newest life first; ended ones stay while a lease names them.
+select h.incarnation, h.name, h.started_at, h.lease_until, h.ended_at, h.end_reason, h.draining,
+       h.address, h.labels, h.version,
+       h.ended_at is null and h.lease_until > relevo.now() as live,
+       (select count(*) from relevo.lease l where l.owner = h.incarnation) as leases
+from relevo.host h
+where $1::text is null or (h.name, h.incarnation) > ($1, $2::uuid)
+order by h.name, h.incarnation limit $3;
+
+-- name: list_leases
+-- Leases by unit and name, with who owns them.
+select u.kind, u.name as unit, l.id, l.name, h.name as owner, l.owner as owner_incarnation, l.epoch,
+       l.position, l.state, t.name as handoff_to, l.handoff_until, l.free_since, l.moved_at, l.clean
+from relevo.lease l join relevo.unit u on u.id = l.unit_id
+left join relevo.host h on h.incarnation = l.owner
+left join relevo.host t on t.incarnation = l.handoff_to
+where ($1::text is null or u.kind = $1) and ($2::text is null or u.name = $2)
+  and (u.kind, u.name, l.name) > ($3, $4, $5)
+order by u.kind, u.name, l.name limit $6;
+
+-- name: count_leases
+-- How many leases are in which state, for the metrics.
+select case when l.owner is null then 'free' when l.handoff_to is not null then 'moving'
+            else l.state end as state, count(*) as leases
+from relevo.lease l group by 1;

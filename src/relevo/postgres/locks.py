@@ -1,0 +1,20 @@
+"""The classes of Relevo's advisory locks (the number is an id unique in the database).
+
+Transaction-level only, so that they work through PgBouncer. Order, on every path that takes more
+than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; nobody who holds a LEASE
+lock asks for a UNIT lock.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_CLASS: Final = 0x52454C00  # "REL"
+
+MIGRATE: Final = _CLASS + 1
+UNIT: Final = _CLASS + 2
+"""One plan at a time is made for a unit; also held while the unit is created."""
+LEASE: Final = _CLASS + 3
+"""Shared by fenced transactions, exclusive for a change of epoch (in SQL: relevo.lock_leases)."""
+KEYS: Final = _CLASS + 4
+"""The first access key is made once."""

@@ -1,0 +1,47 @@
+-- name: lock_migrations
+-- Only one process migrates at a time; held to the end of the transaction.
+select pg_advisory_xact_lock($1, 0);
+
+-- name: applied_migrations
+-- What has been done to this database, with what each file looked like then.
+select version, name, checksum, applied_at from relevo.migration order by version;
+
+-- name: has_migrations
+-- Whether Relevo was ever here.
+select to_regclass('relevo.migration') is not null;
+
+-- name: record_migration
+-- The last statement of a migration's transaction: done, by which program, from which text.
+insert into relevo.migration (version, name, checksum, program) values ($1, $2, $3, $4);
+
+-- name: migration_steps
+-- How far a migration that cannot run in a transaction has come.
+select step, finished_at is not null as finished from relevo.migration_step where version = $1;
+
+-- name: start_step
+-- Notes that a step was begun, so that a killed one is undone before it is done again.
+insert into relevo.migration_step (version, step) values ($1, $2)
+on conflict (version, step) do update set started_at = clock_timestamp();
+
+-- name: finish_step
+-- Notes that a step was done.
+update relevo.migration_step set finished_at = clock_timestamp() where version = $1 and step = $2;
+
+-- name: raise_mark
+-- Makes time that was handed out stick, and if the server's clock fell behind it, moves on from there.
+with before as (select shift from relevo.clock for update)
+update relevo.clock c set
+  shift = c.shift + greatest(c.mark - (clock_timestamp() + c.shift), '0'),
+  mark = greatest(c.mark, clock_timestamp() + c.shift)
+from before
+returning extract(epoch from c.shift)::float8 as shift,
+          extract(epoch from c.shift - before.shift)::float8 as added;
+
+-- name: read_clock
+-- The store's time, the server's own, and how far they are apart.
+select relevo.now() as now, clock_timestamp() as server_clock, extract(epoch from shift)::float8 as shift
+from relevo.clock;
+
+-- name: notify
+-- A wake-up for other processes, in a commit of its own.
+select pg_notify($1, $2);

@@ -1,0 +1,167 @@
+"""All settings of a Relevo process in one frozen struct.
+
+Precedence: arguments over environment (`RELEVO_*`, secrets also as `RELEVO_*_FILE`) over the file
+(`relevo.toml`, or the one named by `RELEVO_CONFIG`) over defaults. Unknown keys are refused with a
+suggestion, so that a typo never silently means the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from relevo import limits
+from relevo.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "RELEVO_"
+SECRETS = frozenset({"database_url", "access_key", "secret_key"})
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a process was told; build it with `load` so that file and environment count."""
+
+    home: Path = Path(".relevo")
+    """Data folder: the embedded database, the master key."""
+    database_url: str | None = None
+    """A PostgreSQL 15 to 18 to use instead of the embedded one."""
+    pgbouncer: Literal["auto", "on", "off"] = "auto"
+    """Whether the URL leads to PgBouncer in transaction mode; `auto` finds out by asking."""
+    pool_size: int = limits.POOL_SIZE_DEFAULT
+    migrate: bool = True
+    """Bring the schema up to date when connecting; otherwise only check it."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    address: str | None = None
+    """Where other hosts reach this one; default: what it listens on."""
+    host_name: str | None = None
+    """Unique name of this host; default: machine name, process id and a random part."""
+    public_hosts: tuple[str, ...] = ()
+    """Names clients may have signed as `Host`, for hosts behind a reverse proxy."""
+    signature_skew: float = limits.SIGNATURE_SKEW_SECONDS
+    requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
+    drain_seconds: float = 30.0
+    """How long a stopping host lets running work end."""
+
+    lease_expiration: float = 10.0
+    lease_renew: float = 3.0
+    lease_acquire: float = 5.0
+
+    access_key: str | None = None
+    """Presets the first access key (base64)."""
+    secret_key: str | None = None
+    """Master key that seals signing keys: base64 of 32 bytes, the same on all hosts."""
+
+    log_format: Literal["auto", "console", "json"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.pool_size <= 1_000:
+            raise SettingsError(f"pool_size must be 1 to 1000, not {self.pool_size}")
+        if not 0 <= self.port <= 65_535:
+            raise SettingsError(f"port must be 0 to 65535, not {self.port}")
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={'…' if name in SECRETS and value is not None else value!r}"
+            for name, value in ((f, getattr(self, f)) for f in self.__struct_fields__)
+        )
+        return f"Settings({', '.join(shown)})"
+
+
+class _Source(Struct):
+    values: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+
+
+def load(
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Settings:
+    """Return the settings in force; an argument of None means "not given".
+
+    Raises `SettingsError` naming the key, where it was set, and the closest known one.
+    """
+    env = os.environ if environ is None else environ
+    source = _Source()
+    _add_file(source, file, env)
+    _add_environment(source, env)
+    given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    _add(source, given, "argument")
+    return _convert(source)
+
+
+def _add_file(source: _Source, file: Path | None, env: Mapping[str, str]) -> None:
+    named = file or (Path(env["RELEVO_CONFIG"]) if env.get("RELEVO_CONFIG") else None)
+    path = named or Path("relevo.toml")
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if named:
+            raise SettingsError(f"the settings file {path} does not exist") from None
+        return
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error}") from None
+    _add(source, values, str(path))
+
+
+def _add_environment(source: _Source, env: Mapping[str, str]) -> None:
+    for name in Settings.__struct_fields__:
+        variable = PREFIX + name.upper()
+        if env.get(variable):
+            value: Any = env[variable]
+            if name == "port" and value.startswith("tcp://"):
+                continue  # Kubernetes sets RELEVO_PORT like this for a service named relevo
+            if name == "public_hosts":
+                value = tuple(part.strip() for part in value.split(",") if part.strip())
+            _add(source, {name: value}, variable)
+        elif name in SECRETS and env.get(f"{variable}_FILE"):
+            _add(source, {name: _read_secret(f"{variable}_FILE", env)}, f"{variable}_FILE")
+
+
+def _read_secret(variable: str, env: Mapping[str, str]) -> str:
+    try:
+        return Path(env[variable]).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{variable} names a file that cannot be read: {error}") from None
+
+
+def _add(source: _Source, values: Mapping[str, Any], origin: str) -> None:
+    for key, value in values.items():
+        if key not in Settings.__struct_fields__:
+            close = difflib.get_close_matches(key, Settings.__struct_fields__, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise SettingsError(f"unknown setting {key!r} ({origin}){hint}")
+        source.values[key] = value
+        source.origin[key] = origin
+
+
+def _convert(source: _Source) -> Settings:
+    plain = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in source.values.items()
+    }
+    try:
+        return msgspec.convert(plain, Settings, strict=False, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        key = next((k for k in source.values if f"$.{k}" in text), None)
+        where = f"setting {key!r} ({source.origin[key]}): " if key else ""
+        raise SettingsError(f"{where}{text}") from None
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(kind)

@@ -1,0 +1,54 @@
+"""Time travel: moves `relevo.now()` of one database, for every process that uses it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from relevo.errors import InvalidValue
+from relevo.postgres.wakeups import CHANNEL, EVERYBODY
+
+if TYPE_CHECKING:
+    from relevo.postgres.database import Database, Transaction
+
+_KEEP_HOSTS = """
+update relevo.host set lease_until = lease_until + $1
+where ended_at is null and lease_until > relevo.now()
+"""
+
+
+class Clock:
+    """The clock of one database in the hands of a test."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def now(self) -> datetime:
+        """Return what Relevo takes for the time."""
+        now: datetime = await self._database.fetchval("select relevo.now()")
+        return now
+
+    async def advance(self, by: float | timedelta, *, hosts_lapse: bool = False) -> datetime:
+        """Move time forward by seconds and wake every waiting loop; return the new time.
+
+        Running hosts keep their leases, as if they had renewed meanwhile, unless `hosts_lapse`.
+        """
+        step = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        if step < timedelta(0):
+            raise InvalidValue(f"time only moves forward, not by {step}")
+
+        async def move(tx: Transaction) -> None:
+            if not hosts_lapse:
+                await tx.execute(_KEEP_HOSTS, step)
+            await tx.execute("update relevo.clock set shift = shift + $1", step)
+
+        await self._database.run(move)
+        await self._database.fetch("select pg_notify($1, $2)", CHANNEL, f"clock\n{EVERYBODY}")
+        return await self.now()
+
+    async def server_falls_behind(self, by: float) -> None:
+        """Act as if a failover led to a server whose clock is `by` seconds behind."""
+        await self._database.write(
+            "update relevo.clock set shift = shift - $1::interval returning 1",
+            timedelta(seconds=by),
+        )

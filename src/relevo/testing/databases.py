@@ -1,0 +1,124 @@
+"""A fresh database per test in milliseconds: clones of one migrated template on one server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from relevo import settings
+from relevo.postgres import migrate
+from relevo.postgres.database import Database
+from relevo.postgres.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+_TEMPLATE_LOCK = 727_001
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+"""For tests that are not about durability: what a killed process acknowledged is still there, only
+a power cut would lose it."""
+
+
+class TestDatabases:
+    """Makes and drops databases on one server, from a thread of its own.
+
+    The server is the embedded one in a folder shared by all test processes of this user, or the one
+    at `RELEVO_TEST_DATABASE_URL` (so that the same tests run on PostgreSQL 15).
+    """
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._server: EmbeddedServer | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        external = os.environ.get("RELEVO_TEST_DATABASE_URL")
+        if external is None:
+            home = Path(tempfile.gettempdir()) / f"relevo-tests-{os.getuid()}"
+            self._server = EmbeddedServer.join(home, settings=FAST)
+        self._base = external or self._server_url()
+        self._admin: asyncpg.Connection = self._do(asyncpg.connect(self.url_of("postgres")))
+        self._one_at_a_time = asyncio.Lock()
+        self._template = self._do(self._make_template())
+        self._spare = self._start(self._create(self._template))
+
+    def url_of(self, database: str) -> str:
+        """Return the URL of a database on this server."""
+        parts = urlsplit(self._base)
+        return urlunsplit(parts._replace(path=f"/{database}"))
+
+    def create(self, *, migrated: bool = True) -> str:
+        """Return the URL of a new database, with Relevo's schema unless told otherwise.
+
+        A migrated one was made while the test before ran, so it costs next to nothing.
+        """
+        if not migrated:
+            return self.url_of(self._do(self._create("template0")))
+        name = self._spare.result(timeout=120)
+        self._spare = self._start(self._create(self._template))
+        return self.url_of(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database in the background, also if somebody is still connected to it."""
+        self._start(self._drop(urlsplit(url).path.lstrip("/")))
+
+    def close(self) -> None:
+        """Leave the server; it stops when the last test process has left."""
+        self._do(self._drop(self._spare.result(timeout=120)))
+        self._do(self._admin.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        if self._server is not None:
+            self._server.leave()
+
+    def _server_url(self) -> str:
+        assert self._server is not None
+        return self._server.url
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._start(work).result(timeout=120)
+
+    async def _create(self, template: str) -> str:
+        name = f"relevo_test_{secrets.token_hex(6)}"
+        async with self._one_at_a_time:
+            await self._admin.execute(f'create database "{name}" template "{template}"')
+        return name
+
+    async def _drop(self, name: str) -> None:
+        async with self._one_at_a_time:
+            await self._admin.execute(f'drop database if exists "{name}" with (force)')
+
+    async def _make_template(self) -> str:
+        texts = "".join(migration.checksum for migration in migrate.known())
+        name = f"relevo_template_{hashlib.sha256(texts.encode()).hexdigest()[:12]}"
+        await self._admin.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
+        try:
+            if not await self._admin.fetchval("select 1 from pg_database where datname = $1", name):
+                await self._fill_template(name)
+        finally:
+            await self._admin.execute("select pg_advisory_unlock($1)", _TEMPLATE_LOCK)
+        return name
+
+    async def _fill_template(self, name: str) -> None:
+        raw = f"{name}_{secrets.token_hex(3)}"
+        await self._admin.execute(f'create database "{raw}" template template0')
+        told = settings.load({"database_url": self.url_of(raw)}, environ={})
+        async with await Database.open(told) as database:
+            await migrate.up(database)
+        await self._admin.execute(f'alter database "{raw}" rename to "{name}"')

@@ -1,0 +1,64 @@
+"""Fixtures for tests that use Relevo; installed with it as a pytest plugin.
+
+    async def test_something(database): ...      # its own migrated database
+    async def test_later(app, clock): ...        # an App on it, and time in the test's hands
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from relevo import App
+    from relevo.postgres.database import Database
+    from relevo.testing.clock import Clock
+    from relevo.testing.databases import TestDatabases
+
+
+@pytest.fixture(scope="session")
+def relevo_databases() -> Iterator[TestDatabases]:
+    """The server that tests share, and a maker of databases on it."""
+    from relevo.testing.databases import TestDatabases
+
+    databases = TestDatabases()
+    yield databases
+    databases.close()
+
+
+@pytest.fixture
+def relevo_url(relevo_databases: TestDatabases) -> Iterator[str]:
+    """URL of a fresh, migrated database; dropped after the test."""
+    url = relevo_databases.create()
+    yield url
+    relevo_databases.drop(url)
+
+
+@pytest.fixture
+async def database(relevo_url: str) -> AsyncIterator[Database]:
+    """A pool on a fresh, migrated database."""
+    from relevo import settings
+    from relevo.postgres.database import Database
+
+    async with await Database.open(settings.load({"database_url": relevo_url}, environ={})) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def app(relevo_url: str) -> AsyncIterator[App]:
+    """A connected App on a fresh database; a client until the test enters `app.host()`."""
+    from relevo import App, settings
+
+    async with App(settings=settings.load({"database_url": relevo_url}, environ={})) as app:
+        yield app
+
+
+@pytest.fixture
+def clock(database: Database) -> Clock:
+    """The clock of the test's database."""
+    from relevo.testing.clock import Clock
+
+    return Clock(database)
