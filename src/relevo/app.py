@@ -71,8 +71,8 @@ class App:
     @property
     def wakeups(self) -> Wakeups:
         """Hints to and from other processes."""
-        assert self.database
-        assert self._wakeups is not None
+        if self._wakeups is None:
+            raise Conflict("the app is not connected; use it inside `async with app`")
         return self._wakeups
 
     @property
@@ -203,7 +203,7 @@ class App:
         asyncio.run(serve())
 
     async def health(self) -> Health:
-        """Return whether this host can do its work, with a reason for everything that stands in the way."""
+        """Return whether this host can do its work, with every reason why it cannot."""
         reasons = [
             f"loop {loop.name} failed: {loop.error}"
             for loop in self.supervisor.health()
@@ -221,7 +221,7 @@ class App:
             async with asyncio.timeout(2.0):
                 await self.database.fetchval("select 1")
         except (RelevoError, TimeoutError) as error:
-            reasons.append(f"database is not reachable: {error or 'no answer within 2 s'}")
+            reasons.append(f"database is not reachable: {str(error) or 'no answer within 2 s'}")
         return Health(not reasons, tuple(reasons))
 
     def measure(self) -> bytes:

@@ -26,8 +26,8 @@
         ├── SchemaError                  the database's schema and this program do not fit
         └── InternalError           500
 
-`code` is stable and public, `status` is what an HTTP surface answers, `fault` says who can do something
-about it, `retryable` whether the same call may be sent again safely and with hope.
+`code` is stable and public, `status` is what an HTTP surface answers, `fault` says who can do
+something about it, `retryable` whether the same call may be sent again safely and with hope.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 PREFIX = "RELEVO_"
 SECRETS = frozenset({"database_url", "access_key", "secret_key"})
+_TYPO = 0.8
+"""How alike an unknown variable and a known one must be to be taken for the same word."""
+_NOT_SETTINGS = re.compile(
+    r"(CONFIG|FAULTS_.*|TEST(ING)?_.*|(.*_)?SERVICE_.*|.*_(TCP|UDP|SCTP)(_.*)?)"
+)
+"""Of other parts and of tests, and what Kubernetes sets for services named relevo…."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,11 +78,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise SettingsError(f"port must be 0 to 65535, not {self.port}")
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={'…' if name in SECRETS and value is not None else value!r}"
-            for name, value in ((f, getattr(self, f)) for f in self.__struct_fields__)
-        )
-        return f"Settings({', '.join(shown)})"
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._shown())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return self._shown()
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return [(name, "…" if name in SECRETS and value else value) for name, value in values]
 
 
 class _Source(Struct):
@@ -128,6 +138,23 @@ def _add_environment(source: _Source, env: Mapping[str, str]) -> None:
             _add(source, {name: value}, variable)
         elif name in SECRETS and env.get(f"{variable}_FILE"):
             _add(source, {name: _read_secret(f"{variable}_FILE", env)}, f"{variable}_FILE")
+    _refuse_typos(env)
+
+
+def _refuse_typos(env: Mapping[str, str]) -> None:
+    """Refuse a variable that looks like a setting; others may use our prefix for their own ends."""
+    known = {name.upper() for name in Settings.__struct_fields__}
+    known |= {f"{name.upper()}_FILE" for name in SECRETS}
+    for variable in sorted(env):
+        name = variable.removeprefix(PREFIX)
+        if name in known or name == variable or _NOT_SETTINGS.fullmatch(name):
+            continue
+        if env[variable].startswith("tcp://"):
+            continue
+        if close := difflib.get_close_matches(name, sorted(known), n=1, cutoff=_TYPO):
+            raise SettingsError(
+                f"unknown setting in the environment: {variable}; did you mean {PREFIX}{close[0]}?"
+            )
 
 
 def _read_secret(variable: str, env: Mapping[str, str]) -> str:
@@ -156,7 +183,8 @@ def _convert(source: _Source) -> Settings:
         return msgspec.convert(plain, Settings, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:
         text = str(error)
-        key = next((k for k in source.values if f"$.{k}" in text), None)
+        named = re.search(r"\$\.(\w+)", text)
+        key = named[1] if named and named[1] in source.origin else None
         where = f"setting {key!r} ({source.origin[key]}): " if key else ""
         raise SettingsError(f"{where}{text}") from None
 

@@ -151,7 +151,7 @@ class HttpApi:
             return self._refusal(
                 exchange, exchange.unfinished(late) if timeout.expired() else error
             )
-        except Exception as error:  # noqa: BLE001 - the last line: every error becomes an answer
+        except Exception as error:
             return self._refusal(exchange, error)
         return _with(answer, exchange.surface.headers(exchange.head, exchange.request_id))
 

@@ -163,7 +163,7 @@ def _body(operation: Operation, schemas: _Schemas) -> Schema:
 def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Schema]:
     content: Schema = {}
     if operation.response is Text:
-        content = {"content": {"*/*": {"schema": {"type": "string"}}}}
+        content = {"content": {"*/*": {}}}
     elif operation.response is not None:
         content = {"content": {"application/json": {"schema": schemas.ref(operation.response)}}}
     status = 204 if operation.response is None and operation.status == 200 else operation.status

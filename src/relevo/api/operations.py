@@ -17,7 +17,7 @@ from relevo.api.paging import Page
 from relevo.api.surface import Surfaces
 from relevo.api.surfaces import routing, system, v1
 from relevo.errors import Conflict, NotFound
-from relevo.leases.directory import HostInfo, LeaseInfo
+from relevo.leases.model import HostInfo, LeaseInfo
 
 if TYPE_CHECKING:
     from relevo.api.services import Services
@@ -60,6 +60,16 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         handler=system.readyz,
         outcomes=(Outcome(503, lambda readiness: not readiness.ready, "Not ready."),),
         in_overload=True,
+    ),
+    Operation(
+        name="system.health",
+        method="GET",
+        path="/v1/health",
+        summary="Say whether the host can do its work, with the reasons in full.",
+        request=system.Nothing,
+        response=system.Readiness,
+        permission="health:read",
+        handler=system.health,
     ),
     Operation(
         name="system.metrics",

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo import limits
+from relevo.api.request import refuse_unstorable
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def decode(cursor: str | None, kind: type[P]) -> P | None:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         position = msgspec.json.decode(text, type=kind)
-    except (binascii.Error, ValueError):
-        position = None
-    if position is None or "\0" in str(position):
-        raise InvalidValue("this cursor is not one that was given out here", pointer="/cursor")
+        refuse_unstorable(position, "")
+    except (binascii.Error, ValueError, RecursionError, InvalidValue):
+        raise InvalidValue(
+            "this cursor is not one that was given out here", pointer="/cursor"
+        ) from None
     return position

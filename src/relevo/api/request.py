@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
 
+_SHOWN_MAX = 100
+"""How much of what a caller sent is repeated to it."""
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"Object (?:contains unknown|missing required) field `(?P<name>[^`]*)`")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>[^\]]*)\]")
@@ -82,21 +85,29 @@ class _Plan(Struct, frozen=True):
     types: dict[str, Any]
     many: frozenset[str]
     """Fields that hold several values, which a query repeats."""
+    instants: dict[str, str]
+    """Fields that hold a time, with their names in Python."""
 
 
 @functools.cache
 def _plan(request: type[Struct]) -> _Plan:
     info = msgspec.inspect.type_info(request)
     assert isinstance(info, msgspec.inspect.StructType)
-    many = frozenset(field.encode_name for field in info.fields if _is_many(field.type))
-    types = {field.encode_name: field.type for field in msgspec.structs.fields(request)}
-    return _Plan(types, many)
+    lists = (msgspec.inspect.CollectionType, msgspec.inspect.VarTupleType)
+    times = (msgspec.inspect.DateTimeType,)
+    return _Plan(
+        types={field.encode_name: field.type for field in msgspec.structs.fields(request)},
+        many=frozenset(field.encode_name for field in info.fields if _holds(field.type, lists)),
+        instants={f.encode_name: f.name for f in info.fields if _holds(f.type, times)},
+    )
 
 
-def _is_many(kind: msgspec.inspect.Type) -> bool:
+def _holds(kind: msgspec.inspect.Type, wanted: tuple[type, ...]) -> bool:
     if isinstance(kind, msgspec.inspect.UnionType):
-        return any(_is_many(each) for each in kind.types)
-    return isinstance(kind, msgspec.inspect.CollectionType | msgspec.inspect.VarTupleType)
+        return any(_holds(each, wanted) for each in kind.types)
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _holds(kind.type, wanted)
+    return isinstance(kind, wanted)
 
 
 def command_of(
@@ -116,9 +127,12 @@ def command_of(
         if body and not operation.takes_body:
             raise InvalidValue(f"{operation.method} takes no body here; send none")
     for name, text in parameters.items():
-        _refuse_unstorable(text, f"/{name}")
+        refuse_unstorable(text, f"/{name}")
         values[name] = _convert(text, plan.types[name], f"/{name}", strict=False)
-    return _convert(values, operation.request, "", strict=operation.takes_body)
+    command = _convert(values, operation.request, "", strict=operation.takes_body)
+    for name, attribute in plan.instants.items():
+        refuse_unstorable(getattr(command, attribute), f"/{name}")
+    return command
 
 
 def _query(raw: bytes, plan: _Plan, *, strict: bool) -> dict[str, Any]:
@@ -128,7 +142,7 @@ def _query(raw: bytes, plan: _Plan, *, strict: bool) -> dict[str, Any]:
         raise InvalidValue("the query is not percent-encoded UTF-8") from None
     values: dict[str, Any] = {}
     for name, text in pairs:
-        _refuse_unstorable(text, f"/{name}")
+        refuse_unstorable(text, f"/{name}")
         if name in plan.many:
             values.setdefault(name, []).append(text)
         elif name in values and strict:
@@ -155,7 +169,7 @@ def _body(head: Head, body: bytes) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise InvalidValue(f"the body must be a JSON object, not {_json_name(decoded)}")
     if b"\\u0000" in body:
-        _refuse_unstorable(decoded, "")
+        refuse_unstorable(decoded, "")
     return decoded
 
 
@@ -164,19 +178,27 @@ def _json_name(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _refuse_unstorable(value: Any, pointer: str) -> None:
-    """Refuse text that PostgreSQL cannot hold: with U+0000, or not Unicode at all."""
+def refuse_unstorable(value: Any, pointer: str) -> None:
+    """Raise `InvalidValue` for what PostgreSQL cannot hold, anywhere inside a value.
+
+    Text with U+0000 or lone surrogates; a time that has no counterpart in UTC.
+    """
     match value:
         case str():
             if "\0" in value or (not value.isascii() and _has_surrogate(value)):
                 raise InvalidValue("a text is not UTF-8 or contains U+0000", pointer=pointer)
         case dict():
             for key, each in value.items():
-                _refuse_unstorable(key, pointer)
-                _refuse_unstorable(each, f"{pointer}/{_escape(key)}")
-        case list():
+                refuse_unstorable(key, pointer)
+                refuse_unstorable(each, f"{pointer}/{_escape(key)}")
+        case list() | tuple():
             for index, each in enumerate(value):
-                _refuse_unstorable(each, f"{pointer}/{index}")
+                refuse_unstorable(each, f"{pointer}/{index}")
+        case datetime():
+            try:
+                value.astimezone(UTC)
+            except (OverflowError, ValueError):
+                raise InvalidValue("this time is out of range", pointer=pointer) from None
         case _:
             pass
 
@@ -188,12 +210,13 @@ def _has_surrogate(text: str) -> bool:
 def _refuse_unknown(values: Mapping[str, Any], known: list[str]) -> None:
     for name in values:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+            shown = name[:_SHOWN_MAX]
+            close = difflib.get_close_matches(shown, known, n=1)
             if close:
                 hint = f"did you mean {close[0]!r}?"
             else:
                 hint = f"it takes {', '.join(known)}" if known else "it takes none here"
-            raise InvalidValue(f"unknown field {name!r}; {hint}", pointer=f"/{_escape(name)}")
+            raise InvalidValue(f"unknown field {shown!r}; {hint}", pointer=f"/{_escape(shown)}")
 
 
 def _convert(value: Any, kind: Any, pointer: str, *, strict: bool) -> Any:
@@ -216,7 +239,8 @@ def explain(message: str) -> tuple[str, str]:
     field = _UNKNOWN.match(match["what"])
     if field is not None:
         steps.append(field["name"])
-    return match["what"], "".join(f"/{_escape(step)}" for step in steps)
+    pointer = "".join(f"/{_escape(step[:_SHOWN_MAX])}" for step in steps)
+    return match["what"][: 2 * _SHOWN_MAX], pointer
 
 
 def _escape(step: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 PERMISSIONS: Final = {
+    "health:read": "see what keeps a host from its work",
     "hosts:drain": "have a host hand over what it owns, or take part again",
     "hosts:read": "see hosts",
     "keys:read": "see access keys, never their secrets",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from relevo import limits
 from relevo.api.problem import HeadersTooLarge
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS: Final = 10
 """How long requests in flight may take to end when the server stops."""
+KEEP_ALIVE_SECONDS: Final = 75
+"""How long an idle connection is kept: longer than clients do, so that they are not surprised."""
 LINGER_SECONDS: Final = 2.0
 """How long the rest of a request is read and thrown away after its answer was sent early."""
 _BACKLOG: Final = 2_048
@@ -50,7 +52,7 @@ async def serving(
     Port 0 takes a free one; the address says which. Raises `SettingsError` if the port is taken.
     Signals are the caller's business.
     """
-    listener = _listen(host, port)
+    listener = await asyncio.to_thread(_listen, host, port)
     server = _Server(_config(api, grace_seconds))
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
     try:
@@ -59,6 +61,8 @@ async def serving(
     finally:
         server.should_exit = True
         await task
+        if cut_off := server.server_state.tasks:  # past the grace; they are about to say so
+            await asyncio.wait(cut_off, timeout=LINGER_SECONDS)
 
 
 async def serve(
@@ -83,9 +87,9 @@ async def _first(task: asyncio.Task[None], up: Any) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name such as localhost may mean several; the old family is the one all clients try.
+        family, kind, protocol, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise SettingsError(f"cannot listen on host {host!r}: {error}; see --host") from None
@@ -118,6 +122,7 @@ def _config(api: HttpApi, grace_seconds: int) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
 
@@ -146,6 +151,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     refuse: Callable[[bytes, RelevoError], Any]
     _head_bytes = 0
+    _refused = False
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -156,14 +162,18 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._close_in(None)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            super().data_received(data)
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
         self._close_in(limits.REQUEST_SECONDS_MAX)
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
         super().on_url(url)
+        self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value))
@@ -191,11 +201,17 @@ class _BoundedProtocol(HttpToolsProtocol):
                 f"the head of the request has more than {limits.HEADER_BYTES_MAX} bytes; send less"
             )
         answer = self.refuse(getattr(self, "url", b""), error)
-        lines = [b"HTTP/1.1 %d \r\n" % answer.status]
+        lines = [STATUS_LINE[answer.status]]
         lines += [b"%s: %s\r\n" % header for header in answer.headers]
         lines.append(b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body))
         self.transport.write(b"".join(lines) + answer.body)
-        self.transport.close()
+        self._refused = True
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # Closing with unread data would reset the connection, and the peer might lose the answer.
+        self.transport.write_eof()
+        self._close_in(LINGER_SECONDS)
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -11,64 +12,27 @@ from relevo.api.keys import Keys
 from relevo.api.sealing import MasterKey
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
-    from relevo.leases.directory import Directory
-    from relevo.postgres.database import Database
-    from relevo.settings import Settings
-    from relevo.telemetry.metrics import Metrics
-
-
-class Health(Protocol):
-    """Whether a host can do its work, and if not, why."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether it can."""
-
-    @property
-    def reasons(self) -> Sequence[str]:
-        """What stands in the way."""
-
-
-class AppView(Protocol):
-    """The part of `relevo.app.App` that the API uses."""
-
-    @property
-    def database(self) -> Database:
-        """The store."""
-
-    @property
-    def settings(self) -> Settings:
-        """What the process was told."""
-
-    @property
-    def metrics(self) -> Metrics:
-        """The figures of this app."""
-
-    @property
-    def directory(self) -> Directory:
-        """Hosts and leases, as operators see them."""
-
-    def health(self) -> Health:
-        """Whether the app can do its work."""
+    from relevo.app import App
 
 
 class Services(Struct, frozen=True):
     """Handed to every handler."""
 
-    app: AppView
+    app: App
     keys: Keys
 
 
 @asynccontextmanager
-async def open_services(app: AppView) -> AsyncIterator[Services]:
-    """Give what handlers need, for HTTP and for the CLI in process.
+async def open_services(app: App) -> AsyncIterator[Services]:
+    """Give what handlers need, for HTTP and for the CLI in process; the app must be connected.
 
     Raises `SettingsError` if the master key is not that of this installation.
     """
     settings = app.settings
-    keys = Keys(app.database, MasterKey.load(settings.secret_key, settings.home))
+    master = await asyncio.to_thread(MasterKey.load, settings.secret_key, settings.home)
+    keys = Keys(app.database, master)
     await keys.check_master_key()
     try:
         yield Services(app, keys)

@@ -1,4 +1,4 @@
-"""A surface is a prefix and its manners: how errors look, which headers it sends, how strict it is."""
+"""A surface is a prefix and its manners: how errors look, which headers it sends, how strict."""
 
 from __future__ import annotations
 

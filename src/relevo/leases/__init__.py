@@ -2,8 +2,8 @@
 
     unit = await leases.join("feed", "billing", holder, leases=["a", "b", "c"])
 
-`holder(lease)` runs on one host at a time for each lease; it works until `lease.stopping` is set and
-writes in the lease's name only under `fence`.
+`holder(lease)` runs on one host at a time for each lease; it works until `lease.stopping` is set
+and writes in the lease's name only under `fence`.
 """
 
 from relevo.leases.directory import Directory

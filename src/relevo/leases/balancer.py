@@ -1,4 +1,4 @@
-"""The thin shell around the balancer: read, plan, and only if there is something to do, lock and write.
+"""The thin shell around the balancer: read, plan, and only if there is need, lock and write.
 
 Lock order: the unit's balance lock, host rows (rising incarnation), lease locks (rising ids), lease
 rows. A fenced transaction takes lease locks only, so the two never wait in a circle.
@@ -7,7 +7,9 @@ rows. A fenced transaction takes lease locks only, so the two never wait in a ci
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+import asyncpg
 from msgspec import Struct
 
 from relevo import faults
@@ -17,9 +19,6 @@ from relevo.postgres import catalog, locks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
-
-    import asyncpg
 
     from relevo.postgres.database import Database, Transaction
 

@@ -1,9 +1,9 @@
 """Who should own which lease: one host's plan, from one reading of a unit (change-feed 7.3).
 
 Every host computes the same quotas from the same reading and only ever moves itself towards its
-own: it takes what is free and asks those above their quota. Each lease that a plan moves lowers
-the sum of all needs by one and no other plan raises it, so the moves are the fewest possible, and
-when the sum is zero every plan is empty.
+own: it takes what is free and asks those above their quota. Each lease so moved lowers the sum of
+all needs by one and nothing in a plan raises it: the moves are the fewest possible, and once the
+sum is zero every plan is empty.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from hashlib import blake2b
 from heapq import heapify, heappop, heapreplace
 from math import lcm
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -21,7 +22,6 @@ from relevo.leases.model import LeaseView, Member, Plan, UnitSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from uuid import UUID
 
 __all__ = ["plan", "quotas"]
 
@@ -81,7 +81,7 @@ def plan(
         return Plan(clear=_names(reading.stale))
     quota = quotas(unit, members, reading.counted, reading.total)
     has = reading.counted[me]
-    need = max(0, quota[me] - has)
+    need = quota[me] - has
     take = _take(member, has, need, 2 * interval, reading.free)
     overdue = [] if settings.strict else [x for x in reading.pending[me] if x.handoff_overdue]
     return Plan(

@@ -24,8 +24,8 @@ async def fence(tx: Transaction, fences: Iterable[Fence]) -> frozenset[Fence]:
     """
     asked = sorted(fences)
     rows = await tx.fetch(SQL.stale_fences, [f.lease_id for f in asked], [f.epoch for f in asked])
-    stale = {row[0] for row in rows}
-    return frozenset(f for f in asked if f.lease_id in stale)
+    stale = {(row["stale_id"], row["stale_epoch"]) for row in rows}
+    return frozenset(f for f in asked if (f.lease_id, f.epoch) in stale)
 
 
 async def require(tx: Transaction, *fences: Fence) -> None:

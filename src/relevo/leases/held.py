@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from relevo.errors import HostFenced, LeaseLost
-from relevo.leases.model import Fence, Position
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.leases.hosts import Deadline
+    from relevo.leases.model import Fence, Position
 
 ReleaseReason = Literal["handoff", "paused", "blocked", "shutdown", "left", "lost", "expired"]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from relevo.leases.model import LeaseState
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from relevo.leases.model import LeaseState
 
 
 class Owned(Struct, frozen=True):
@@ -57,7 +57,7 @@ def compare(now: Mapping[int, int], then: Mapping[int, int], owned: Iterable[Own
                 asked.append(lease)
             else:
                 recalled.append(lease.id)
-    lost.extend(id for id, epoch in then.items() if id not in seen and now.get(id) == epoch)
+    lost.extend(one for one, epoch in then.items() if one not in seen and now.get(one) == epoch)
     return Changes(
         gained=tuple(gained), lost=tuple(lost), asked=tuple(asked), recalled=tuple(recalled)
     )

@@ -100,7 +100,7 @@ class Heart:
         self._on_end = on_end
         self._owner = asyncio.get_running_loop()
         self._stopping = threading.Event()
-        self._wake: Callable[[], None] = lambda: None
+        self._wake: Callable[[], object] = lambda: None
         self._connection: asyncpg.Connection | None = None
         self.loop_ticked_at = instant()
         self.beats = 0

@@ -1,4 +1,4 @@
-"""Keeps the leases of one incarnation: a task per lease that runs its holder until it must let go."""
+"""Keeps the leases of one incarnation: a task per lease runs its holder until it must let go."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from msgspec import Struct
 from relevo import faults, limits
 from relevo.core.backoff import Backoff
 from relevo.errors import LeaseLost, RelevoError, TooLarge
-from relevo.leases.held import Lease
-from relevo.leases.model import Fence
+from relevo.leases.held import Holder, Lease
+from relevo.leases.model import Fence, Membership, UnitSettings
 from relevo.postgres import catalog
 from relevo.postgres.grouping import Group
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from relevo.leases.held import Holder, ReleaseReason
+    from relevo.leases.held import ReleaseReason
     from relevo.leases.holdings import Changes, Owned
     from relevo.leases.hosts import Deadline
-    from relevo.leases.model import Membership, Position, UnitSettings
+    from relevo.leases.model import Position
     from relevo.postgres.database import Database, Transaction
     from relevo.postgres.wakeups import Wakeups
 
@@ -140,7 +140,7 @@ class Keeper:
     async def stop(
         self, reason: ReleaseReason, timeout: float, unit: Unit | None = None
     ) -> list[Lease]:
-        """Let every holder finish, then release; return the leases whose holders had to be cut off."""
+        """Let every holder finish, then release; return those whose holders were cut off."""
         stopping = [h for h in self._held.values() if unit is None or h.unit is unit]
         for held in stopping:
             held.lease.ask_to_stop(reason)
@@ -262,7 +262,7 @@ class Keeper:
         unit = self._held[lease.fence.lease_id].unit
         self._wakeups.send(unit.topic if successor is None else host_topic(successor))
 
-    async def _give_up_all(self, entries: Sequence[_Saved]) -> list[UUID | None | Exception]:
+    async def _give_up_all(self, entries: Sequence[_Saved]) -> list[UUID | Exception | None]:
         async def work(tx: Transaction) -> list[asyncpg.Record]:
             await tx.execute(SQL.lock_leases, [e.id for e in entries])
             return await tx.fetch(
@@ -288,7 +288,7 @@ class Keeper:
             lease.check()
         await self._saves.call(_Saved(lease.fence.lease_id, lease.epoch, text.decode()))
 
-    async def _save_all(self, entries: Sequence[_Saved]) -> list[None | Exception]:
+    async def _save_all(self, entries: Sequence[_Saved]) -> list[Exception | None]:
         rows = await self._database.write(
             SQL.save_positions,
             self._incarnation,

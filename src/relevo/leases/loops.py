@@ -1,7 +1,7 @@
 """Leader-only housekeeping: small periodic duties that one host of the installation does.
 
-It runs under a lease like everything else; whoever owns it does the duties, in turn, and a duty that
-fails is logged and tried again at its next time.
+It runs under a lease like everything else; whoever owns it does the duties, in turn, and a duty
+that fails is logged and tried again at its next time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Housekeeping:
         self.duties = [
             Duty("raise the clock's mark", 1.0, lambda: clock.raise_mark(database)),
             Duty("end lapsed hosts", 5.0, lambda: database.write(SQL.end_lapsed_hosts)),
-            Duty("forget ended hosts", 15.0, lambda: database.write(SQL.forget_hosts)),
+            Duty("forget ended hosts", 5.0, lambda: database.write(SQL.forget_hosts)),
         ]
 
     async def join(self, leases: Leases) -> None:
@@ -68,7 +68,7 @@ class Housekeeping:
         try:
             await duty.work()
             duty.failures = 0
-        except Exception as error:  # noqa: BLE001 - one duty must not end the others
+        except Exception as error:
             duty.failures += 1
             log.warning(
                 "housekeeping.failed", duty=duty.name, error=f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -32,8 +33,8 @@ class LeaseConfig(Struct, frozen=True, kw_only=True):
                 raise SettingsError(f"lease {name} must be above 0, not {getattr(self, name)!r}")
         if self.renew > self.expiration / 3:
             raise SettingsError(
-                f"lease renew is {self.renew} s and expiration {self.expiration} s: renew may be at most"
-                " a third of expiration, so that two lost renewals do not cost the leases"
+                f"lease renew is {self.renew} s and expiration {self.expiration} s: renew may be"
+                " at most a third of it, so that two lost renewals do not cost the leases"
             )
 
     @property
@@ -68,8 +69,8 @@ class Membership(Struct, frozen=True, kw_only=True):
     max_leases: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.weight > 0:
-            raise SettingsError(f"weight must be above 0, not {self.weight!r}")
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            raise SettingsError(f"weight must be a number above 0, not {self.weight!r}")
         if self.min_leases < 0:
             raise SettingsError(f"min_leases must be at least 0, not {self.min_leases!r}")
         if self.max_leases is not None and self.max_leases < self.min_leases:

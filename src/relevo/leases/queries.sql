@@ -1,12 +1,14 @@
--- name: supersede_host
--- A second process with the same name wins; the first one learns it at its next statement.
-update relevo.host set ended_at = relevo.now(), end_reason = 'superseded'
-where name = $1 and ended_at is null;
-
--- name: insert_host
--- Begins the life of an incarnation.
+-- name: register_host
+-- Begins the life of an incarnation; a second process with the same name wins, and the first one
+-- learns it at its next statement. One statement, so that nobody holds a host's row and sleeps.
+with superseded as (
+  update relevo.host set ended_at = relevo.now(), end_reason = 'superseded'
+  where name = $2 and ended_at is null
+  returning incarnation
+)
 insert into relevo.host (incarnation, name, lease_until, started_at, address, labels, version)
-values ($1, $2, relevo.now() + make_interval(secs => $3), relevo.now(), $4, $5, $6);
+select $1, $2, relevo.now() + make_interval(secs => $3), relevo.now(), $4, $5, $6
+from (select count(*) from superseded) as first;
 
 -- name: heartbeat
 -- Renews a host that is within its time and answers all it owns; no row means it has ended.
@@ -118,10 +120,11 @@ select u.id, u.kind, u.name, u.strict,
       l.owner is null or ((h.ended_at is not null or h.lease_until <= relevo.now())
                           and (not u.strict or h.lease_until <= relevo.now())),
       l.state, l.handoff_to, coalesce(l.handoff_until <= relevo.now(), false),
-      extract(epoch from relevo.now() - coalesce(l.free_since, h.ended_at))::float8,
+      extract(epoch from relevo.now() - greatest(coalesce(l.free_since, h.ended_at), joined.last))::float8,
       extract(epoch from relevo.now() - l.moved_at)::float8,
       extract(epoch from h.lease_until - relevo.now())::float8))
     from relevo.lease l left join relevo.host h on h.incarnation = l.owner
+    cross join (select max(joined_at) as last from relevo.member where unit_id = u.id) as joined
     where l.unit_id = u.id) as leases
 from relevo.unit u
 where case when $2::integer is null
@@ -129,7 +132,7 @@ where case when $2::integer is null
 
 -- name: try_lock_unit
 -- Only one plan is made at a time.
-select pg_try_advisory_xact_lock($1, $2);
+select pg_try_advisory_xact_lock($1, $2), relevo.stay_awake();
 
 -- name: lock_leases
 -- Excludes the transactions that are fenced by these leases; comes before every change of epoch.
@@ -138,7 +141,7 @@ select relevo.lock_leases($1);
 -- name: take_leases
 -- Owns what is free: no owner, or one that has ended and, if strict, whose time has passed.
 update relevo.lease l set
-  owner = $2, epoch = l.epoch + 1, moved_at = relevo.now(), free_since = null,
+  owner = $2, epoch = l.epoch + 1, free_since = null,
   handoff_to = null, handoff_until = null, clean = l.owner is null and l.clean
 from relevo.unit u
 where l.id = any ($1) and u.id = l.unit_id and l.state = 'active'
@@ -212,11 +215,12 @@ where id = any ($1) and owner = $2;
 
 -- name: stale_fences
 -- Which of these fences are stale; the others hold until the transaction ends.
-select relevo.stale_fences($1, $2);
+select stale_id, stale_epoch from relevo.stale_fences($1, $2);
 
 -- name: set_lease_state
 -- Pauses, blocks or resumes a lease; its owner learns it and lets go.
-update relevo.lease l set state = $4
+update relevo.lease l set state = $4,
+  free_since = case when l.owner is null then relevo.now() end
 from relevo.unit u
 where u.id = l.unit_id and u.kind = $1 and u.name = $2 and l.name = $3
 returning l.id, l.owner, l.unit_id;

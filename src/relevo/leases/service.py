@@ -66,6 +66,11 @@ class Life:
         self.incarnation = incarnation
         self.ended: asyncio.Future[EndReason] = asyncio.get_running_loop().create_future()
 
+    def end(self, reason: EndReason) -> None:
+        """Note how it ended."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
 
 class Leases:
     """The leases of one host.
@@ -99,7 +104,6 @@ class Leases:
         self.lost_before = 0
         self._units: dict[int, Unit] = {}
         self._life: Life | None = None
-        self._superseded = False
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._told = wakeups.signal()
         self.superseded = asyncio.Event()
@@ -127,7 +131,7 @@ class Leases:
         return self.lost_before + (self._life.keeper.lost if self._life else 0)
 
     async def start(self) -> None:
-        """Register and begin to renew and to balance; returns when the registration is committed."""
+        """Register, begin to renew and to balance; returns when registration is committed."""
         if self._life is not None:
             return
         self._life = await self._begin_life()
@@ -199,17 +203,13 @@ class Leases:
         labels = msgspec.json.encode(self.labels).decode()
         version = importlib.metadata.version("relevo")
 
-        async def work(tx: Transaction) -> None:
-            await tx.execute(SQL.supersede_host, self.name)
-            await tx.execute(
-                SQL.insert_host, incarnation, self.name, self.config.expiration,
-                self.address, labels, version,
-            )  # fmt: skip
-
         sent = instant()
         for _ in range(5):
             try:
-                await self._database.run(work)
+                await self._database.write(
+                    SQL.register_host, incarnation, self.name, self.config.expiration,
+                    self.address, labels, version,
+                )  # fmt: skip
                 break
             except asyncpg.UniqueViolationError:
                 continue  # a namesake registered in between; the last one wins
@@ -222,7 +222,7 @@ class Leases:
             self._database.endpoint, incarnation, self.config, self.deadline,
             believed=lambda: keeper.believed,
             on_beat=lambda beat: self._on_beat(life, beat),
-            on_end=lambda reason: life.ended.done() or life.ended.set_result(reason),
+            on_end=lambda reason: life.end(reason),
         )  # fmt: skip
         life = Life(keeper, heart, incarnation)
         self._told.listen(host_topic(incarnation))
@@ -244,8 +244,8 @@ class Leases:
             stored = UnitSettings(**{k: v for k, v in row.items() if k != "id"})
             if stored != wanted:
                 raise SettingsError(
-                    f"unit {unit.kind}/{unit.name} exists with {stored}; this host asks for {wanted}."
-                    " All hosts of a unit need the same settings"
+                    f"unit {unit.kind}/{unit.name} exists with {stored}; this host asks for"
+                    f" {wanted}. All hosts of a unit need the same settings"
                 )
             unit.id = row["id"]
             await tx.execute(SQL.insert_leases, unit.id, list(unit.lease_names))

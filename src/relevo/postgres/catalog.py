@@ -49,6 +49,8 @@ def parse(part: str, text: str) -> Queries:
         lines = body.strip().split("\n")
         comment = [line for line in lines if line.startswith("--")]
         sql = "\n".join(line for line in lines if not line.startswith("--")).strip().rstrip(";")
+        if any(line.startswith("-- name") for line in comment):
+            raise ValueError(f"after query {name!r} of {part}: names look like `-- name: the_name`")
         if not comment or not sql:
             raise ValueError(f"query {name!r} of {part} needs a sentence and a statement")
         if name in found:

@@ -142,6 +142,10 @@ class ClusterFolder(Struct, frozen=True):
         access, identities = self.path / "pg_hba.conf", self.path / "pg_ident.conf"
         sockets = self._socket_folder(account.uid)
         _own_folder(sockets, account)
+        for (
+            left
+        ) in sockets.iterdir():  # by a server that was killed; its number may be taken by now
+            left.unlink()
         places = {
             "unix_socket_directories": str(sockets),
             "hba_file": str(access),
@@ -236,6 +240,8 @@ def _own_folder(folder: Path, account: Account) -> None:
 
 def write_file(path: Path, text: str, *, reader: Account | None = None) -> None:
     """Writes `path` for us and `reader` alone; it is there as a whole, also after a power cut."""
+    if path.exists() and path.read_text() == text:
+        return  # so that a server may still start when the disk is full
     unfinished = path.with_name(f"{path.name}.new")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, cast
 
 import asyncpg
 
@@ -22,7 +22,7 @@ from relevo import limits
 from relevo.core.backoff import Backoff
 from relevo.errors import Closed, DatabaseUnavailable, EmbeddedServerError, OutcomeUnknown
 from relevo.postgres.endpoint import Connection, Endpoint
-from relevo.postgres.failures import is_demoted, meaning
+from relevo.postgres.failures import is_demoted, is_own, meaning
 from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -31,14 +31,21 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
 
 T = TypeVar("T")
+CLOSE_SECONDS_MAX: Final = 10.0
+"""How long calls under way may take when the database is closed."""
 Transaction = asyncpg.Connection
 """A connection inside a transaction: what parts are handed and what they run statements on."""
+Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
+"""How an attempt failed: as `failures.meaning`, and what it means that a connection was lost."""
 
 
-class _Commit:
-    """Whether an attempt got as far as its commit: from then on its fate may be unknown."""
+class _Attempt:
+    """How far an attempt got."""
 
-    under_way = False
+    committing = False
+    """From here on its fate may be unknown."""
+    own = False
+    """The body of its transaction failed by itself."""
 
 
 class Database:
@@ -51,6 +58,7 @@ class Database:
     def __init__(self, endpoint: Endpoint, pool: asyncpg.Pool, metrics: Metrics) -> None:
         self.endpoint = endpoint
         self.metrics = metrics
+        self._commit_seconds = metrics.store_commit_seconds.labels(engine="postgresql")
         self._pool = pool
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._closed = False
@@ -85,10 +93,12 @@ class Database:
             return
         self._closed = True
         try:
-            await asyncio.wait_for(self._pool.close(), timeout=10.0)
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
-        await self.endpoint.close()
+        finally:
+            await self.endpoint.close()
 
     async def __aenter__(self) -> Database:
         return self
@@ -119,11 +129,9 @@ class Database:
         `idempotent=True` says that it may be repeated when its outcome is not known.
         """
 
-        async def statement(commit: _Commit) -> list[asyncpg.Record]:
-            commit.under_way = not self.endpoint.pooled
-            return await self._statement(sql, args, commit)
-
-        return await self._timed(statement, repeatable=idempotent)
+        return await self._timed(
+            lambda attempt: self._statement(sql, args, attempt), repeatable=idempotent
+        )
 
     async def run(
         self, work: Callable[[Transaction], Awaitable[T]], *, idempotent: bool = False
@@ -134,125 +142,160 @@ class Database:
         outside of it. `idempotent=True` also repeats it when the commit's fate is not known.
         """
 
-        async def transaction(commit: _Commit) -> T:
-            async with self._connection() as connection:
-                async with _transaction(connection, commit):
-                    result = await work(connection)
-                return result
+        async def transaction(attempt: _Attempt) -> T:
+            async with self._lent(attempt) as connection:
+                return await work(connection)
 
         return await self._timed(transaction, repeatable=idempotent)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Give a transaction for a block that cannot be repeated; errors are told apart as in `run`."""
-        commit = _Commit()
+        """Give a transaction for a block that cannot be repeated; errors are as of `run`."""
+        attempt = _Attempt()
         try:
-            async with self._connection() as connection, _transaction(connection, commit):
+            async with self._lent(attempt) as connection:
                 yield connection
         except Exception as error:
-            self._raise(error, commit, repeatable=False)
-
-    async def _statement(
-        self, sql: str, args: tuple[Any, ...], commit: _Commit | None = None
-    ) -> list[asyncpg.Record]:
-        async with self._connection() as connection:
-            if not self.endpoint.pooled:
-                return await connection.fetch(sql, *args)
-            # Parse and execute are two messages; only a transaction keeps them on one server.
-            async with _transaction(connection, commit or _Commit()):
-                return await connection.fetch(sql, *args)
+            self._raise(error, _ending(error, attempt), unknown=False)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
+    async def _lent(self, attempt: _Attempt) -> AsyncIterator[Transaction]:
+        async with self._connection() as connection, _transaction(connection, attempt):
+            if not self.endpoint.pooled:  # there, session state is not ours to reset
+                connection.lend()
+            yield connection
+
+    async def _statement(
+        self, sql: str, args: tuple[Any, ...], attempt: _Attempt | None = None
+    ) -> list[asyncpg.Record]:
+        async with self._connection() as connection:
+            if self.endpoint.pooled:
+                # Parse and execute are two messages; only a transaction keeps them on one server.
+                async with _transaction(connection, attempt or _Attempt()):
+                    return await connection.fetch(sql, *args)
+            if attempt is not None:
+                attempt.committing = True
+            return await connection.fetch(sql, *args)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
         if self._closed:
             raise Closed("the database is closed; no further statement is possible")
         try:
-            connection = await self._pool.acquire(timeout=limits.CONNECT_SECONDS_MAX)
-        except asyncpg.InterfaceError as error:
-            raise Closed(f"the database is closing: {error}") from error
-        except (OSError, asyncpg.PostgresError, EmbeddedServerError) as error:
+            async with asyncio.timeout(limits.CONNECT_SECONDS_MAX):
+                connection = await self._pool.acquire()
+        except _CONNECT_ERRORS as error:
+            if self._closed:
+                raise Closed("the database was closed while the call waited") from error
             raise _NotConnected(error) from error
         try:
-            yield connection
+            # The pool's stand-in for a connection of ours; it behaves as one.
+            yield cast(Connection, connection)
         except BaseException as error:
             if is_demoted(error):
                 connection.terminate()
             raise
         finally:
-            await asyncio.shield(self._pool.release(connection, timeout=5.0))
+            with suppress(Exception):  # the call is over; no trouble here may change its end
+                await self._pool.release(connection, timeout=5.0)
 
-    async def _timed(self, work: Callable[[_Commit], Awaitable[T]], *, repeatable: bool) -> T:
+    async def _timed(self, work: Callable[[_Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()
         result = await self._attempt(work, repeatable=repeatable)
-        seconds = time.perf_counter() - started
-        self.metrics.store_commit_seconds.labels(engine="postgresql").observe(seconds)
+        self._commit_seconds.observe(time.perf_counter() - started)
         return result
 
-    async def _attempt(self, work: Callable[[_Commit], Awaitable[T]], *, repeatable: bool) -> T:
+    async def _attempt(self, work: Callable[[_Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         backoff = Backoff()
         give_up = time.monotonic() + limits.RETRY_SECONDS_MAX
-        for attempt in range(limits.ATTEMPTS_MAX):
-            commit = _Commit()
+        unknown = False
+        for number in range(limits.ATTEMPTS_MAX):
+            attempt = _Attempt()
             try:
-                return await work(commit)
+                return await work(attempt)
             except Exception as error:
-                last = attempt + 1 == limits.ATTEMPTS_MAX or time.monotonic() > give_up
-                if last or not _may_repeat(error, commit, repeatable=repeatable):
-                    self._raise(error, commit, repeatable=repeatable)
+                ending = _ending(error, attempt)
+                unknown = unknown or ending == "unknown"
+                last = number + 1 == limits.ATTEMPTS_MAX or time.monotonic() > give_up
+                if last or not _may_repeat(error, ending, repeatable=repeatable):
+                    self._raise(error, ending, unknown=unknown)
             self.metrics.store_retries.inc()
-            await asyncio.sleep(backoff.delay(attempt, self._random))
+            await asyncio.sleep(backoff.delay(number, self._random))
         raise AssertionError("unreachable")
 
-    def _raise(self, error: Exception, commit: _Commit, *, repeatable: bool) -> NoReturn:
-        """Tell the caller how a call ended that is not tried again."""
+    def _raise(self, error: Exception, ending: Ending, *, unknown: bool) -> NoReturn:
+        """Tell the caller how a call ended; `unknown` if any attempt at it may have happened."""
+        reason = str(error) or type(error).__name__
+        if ending == "fault":
+            raise error
+        if unknown or ending == "unknown":
+            raise OutcomeUnknown(
+                f"the connection to the database at {self.endpoint} broke during a commit; it may"
+                f" or may not have happened ({reason}); look, or repeat it if that does no harm"
+            ) from error
+        if ending == "closed":
+            raise error
         if isinstance(error, _NotConnected):
             raise DatabaseUnavailable(
-                f"cannot connect to the database at {self.endpoint}: {error.reason}"
+                f"cannot connect to the database at {self.endpoint}: {reason}"
             ) from error.__cause__
-        match meaning(error):
-            case "lost" if commit.under_way and not repeatable:
-                raise OutcomeUnknown(
-                    "the connection to the database broke during a commit; it may or may not have"
-                    f" happened ({type(error).__name__})"
-                ) from error
-            case "lost" | "aborted" | "refused":
-                raise DatabaseUnavailable(
-                    f"the database at {self.endpoint} did not take the call: {error}"
-                ) from error
-            case _:
-                raise error
+        raise DatabaseUnavailable(
+            f"the database at {self.endpoint} did not take the call: {reason}"
+        ) from error
+
+
+_CONNECT_ERRORS = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    EmbeddedServerError,
+)
 
 
 class _NotConnected(Exception):
     """No connection could be had, so nothing was sent."""
 
     def __init__(self, reason: BaseException) -> None:
-        super().__init__(str(reason))
-        self.reason = str(reason) or type(reason).__name__
+        super().__init__(str(reason) or type(reason).__name__)
 
 
-def _may_repeat(error: Exception, commit: _Commit, *, repeatable: bool) -> bool:
+def _ending(error: Exception, attempt: _Attempt) -> Ending:
+    if attempt.own:
+        return "fault"
     if isinstance(error, _NotConnected):
-        return True
-    match meaning(error):
-        case "aborted" | "refused":
+        return "aborted"
+    if isinstance(error, Closed):
+        return "closed"
+    found = meaning(error)
+    if found == "lost":
+        return "unknown" if attempt.committing else "aborted"
+    return found
+
+
+def _may_repeat(error: Exception, ending: Ending, *, repeatable: bool) -> bool:
+    match ending:
+        case "aborted":
+            return True
+        case "refused":
             return not isinstance(error, asyncpg.DiskFullError)
-        case "lost":
-            return repeatable or not commit.under_way
+        case "unknown":
+            return repeatable
         case _:
             return False
 
 
 @asynccontextmanager
-async def _transaction(connection: asyncpg.Connection, commit: _Commit) -> AsyncIterator[None]:
-    """A transaction that notes when its commit is sent."""
+async def _transaction(connection: Connection, attempt: _Attempt) -> AsyncIterator[None]:
+    """A transaction that notes when its commit is sent, and whose error ends it."""
     transaction = connection.transaction(isolation="read_committed")
     await transaction.start()
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        attempt.own = is_own(error, connection)
         with suppress(Exception):  # the connection may be gone; the server rolls back by itself
             await asyncio.shield(transaction.rollback())
         raise
-    commit.under_way = True
+    attempt.committing = True
     await transaction.commit()

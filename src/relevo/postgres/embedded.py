@@ -211,6 +211,8 @@ class EmbeddedServer:
 
     def _stop(self) -> None:
         """Stops the server: properly, else as a crash, from which the next start recovers."""
+        if not self._folder.data.exists():
+            return  # deleted under the server, which notices that within a minute and ends
         for request in (signal.SIGINT, signal.SIGQUIT):
             asked: set[int] = set()
 

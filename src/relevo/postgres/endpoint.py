@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import asyncpg
 
 from relevo import limits
 from relevo.errors import DatabaseUnavailable, SettingsError
 from relevo.postgres.embedded import EmbeddedServer
-from relevo.postgres.failures import meaning
 
 if TYPE_CHECKING:
     from relevo.settings import Settings
@@ -21,11 +20,13 @@ VERSION_MAX = 190_000
 
 
 class Connection(asyncpg.Connection):
-    """A connection that never takes a rollback for a commit.
+    """A connection that never takes a rollback for a commit, and is reset only if need be.
 
     PostgreSQL answers COMMIT of a failed transaction with ROLLBACK and no error; whoever swallowed
     the failure inside the transaction would then believe in a commit.
     """
+
+    _lent = False
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a command; see asyncpg."""
@@ -36,12 +37,22 @@ class Connection(asyncpg.Connection):
             )
         return status
 
+    def lend(self) -> None:
+        """Note that others run statements on it, who may change its session."""
+        self._lent = True
+
+    def get_reset_query(self) -> str:
+        """What the pool sends before the next user: one round trip, or nothing to send."""
+        lent, self._lent = self._lent, False
+        return super().get_reset_query() if lent else ""
+
 
 class Endpoint:
     """A database to connect to: the embedded one, or the one at a URL."""
 
     def __init__(self, url: str, *, embedded: EmbeddedServer | None = None) -> None:
-        self.url = _checked(url)
+        self.url = url
+        self._urls = _each_host(url)
         self.embedded = embedded
         self.pooled = False
         """True when PgBouncer stands between: no statement cache, no LISTEN."""
@@ -69,17 +80,37 @@ class Endpoint:
     async def connect(self, **options: Any) -> asyncpg.Connection:
         """Open one connection; revives an embedded server that has died."""
         try:
-            return await self._connect_once(**options)
+            return await self._connect_any(**options)
         except (OSError, asyncpg.CannotConnectNowError):
             if self.embedded is None:
                 raise
         await asyncio.to_thread(self.embedded.ensure_running)
-        return await self._connect_once(**options)
+        return await self._connect_any(**options)
 
-    async def _connect_once(self, **options: Any) -> asyncpg.Connection:
+    async def _connect_any(
+        self, timeout: float | None = None, **options: Any
+    ) -> asyncpg.Connection:
+        """Try host after host, from the last good one; each gets its share of the time.
+
+        A machine that died does not even refuse, and must not use up the time of the others.
+        """
+        urls, reasons = self._urls, []
+        share = (timeout or limits.CONNECT_SECONDS_MAX) / len(urls)
+        for url in urls:
+            try:
+                connection = await self._connect_once(url, timeout=share, **options)
+            except _NEXT_HOST as error:
+                if len(urls) == 1:
+                    raise
+                reasons.append(f"{_place(url)}: {_reason(error)}")
+            else:
+                self._urls = (url, *(other for other in urls if other != url))
+                return connection
+        raise ConnectionError("; ".join(reasons))
+
+    async def _connect_once(self, url: str, **options: Any) -> asyncpg.Connection:
         return await asyncpg.connect(
-            self.url,
-            timeout=options.pop("timeout", limits.CONNECT_SECONDS_MAX),
+            url,
             command_timeout=options.pop("command_timeout", limits.STATEMENT_SECONDS_MAX),
             statement_cache_size=0 if self.pooled else 200,
             max_cached_statement_lifetime=0,
@@ -93,13 +124,13 @@ class Endpoint:
         self.pooled = pgbouncer != "off"  # until we know, behave so that it works either way
         try:
             connection = await self.connect()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
-            if meaning(error) == "fault" and not isinstance(error, asyncpg.PostgresError):
-                raise SettingsError(f"the database URL cannot be used: {error}") from error
+        except (OSError, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
             raise DatabaseUnavailable(
-                f"cannot connect to the database at {self}: {error or type(error).__name__};"
+                f"cannot connect to the database at {self}: {_reason(error)};"
                 " check that it runs, the address, the credentials and TLS"
             ) from error
+        except (asyncpg.InterfaceError, ValueError) as error:
+            raise SettingsError(f"the database URL cannot be used: {error}") from error
         try:
             async with connection.transaction():
                 version = connection.get_server_version()
@@ -116,19 +147,53 @@ class Endpoint:
 
     def __str__(self) -> str:
         """The URL without its password."""
-        parts = urlsplit(self.url)
-        where = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["local"])[0]
-        return f"{where}{parts.path}"
+        return _place(self.url)
 
 
-def _checked(url: str) -> str:
+_NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _place(url: str) -> str:
     parts = urlsplit(url)
+    where = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "local")
+    return f"{where}{parts.path}"
+
+
+def _each_host(url: str) -> tuple[str, ...]:
+    """One URL for each host. Several are a cluster with one primary, which alone takes writes."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise SettingsError(f"the database URL cannot be used: {error}") from error
     if parts.scheme not in {"postgresql", "postgres"}:
         raise SettingsError(
             f"a database URL starts with postgresql://, not {parts.scheme or 'nothing'}://"
         )
-    hosts = parts.netloc.rpartition("@")[2]
-    if "," in hosts and "target_session_attrs" not in parts.query:
-        # Several hosts are a cluster with one primary, and only that one takes our writes.
-        return f"{url}{'&' if parts.query else '?'}target_session_attrs=read-write"
-    return url
+    user, at, hosts = parts.netloc.rpartition("@")
+    options = dict(parse_qsl(parts.query))
+    if "," not in hosts + options.get("host", ""):
+        return (url,)
+    options.setdefault("target_session_attrs", "read-write")
+    if hosts:
+        places = [(f"{user}{at}{host}", options) for host in hosts.split(",")]
+    else:
+        named = options["host"].split(",")
+        ports = options.get("port", "5432").split(",")
+        ports = ports if len(ports) > 1 else ports * len(named)
+        if len(ports) != len(named):
+            raise SettingsError(
+                f"the database URL names {len(named)} hosts and {len(ports)} ports; give one port,"
+                " or one for each host"
+            )
+        places = [
+            (parts.netloc, options | {"host": host, "port": port})
+            for host, port in zip(named, ports, strict=True)
+        ]
+    return tuple(
+        parts._replace(netloc=netloc, query=urlencode(each, quote_via=quote)).geturl()
+        for netloc, each in places
+    )

@@ -20,9 +20,9 @@ Meaning = Literal["aborted", "lost", "refused", "fault"]
 _ABORTED = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
-    asyncpg.ReadOnlySQLTransactionError,  # the node was demoted; the next connection finds the new one
+    asyncpg.ReadOnlySQLTransactionError,  # demoted; the next connection finds the new primary
     asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
+    asyncpg.IdleSessionTimeoutError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InvalidCachedStatementError,
 )
@@ -36,12 +36,11 @@ _REFUSED = (
 )
 _LOST = (
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
+    asyncpg.CrashShutdownError,  # it ends a backend anywhere, also just past its commit
     asyncpg.InternalClientError,
-    ConnectionError,
-    asyncio.TimeoutError,
-    OSError,
+    OSError,  # and so TimeoutError
 )
+_DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 def meaning(error: BaseException) -> Meaning:
@@ -50,18 +49,37 @@ def meaning(error: BaseException) -> Meaning:
         return "aborted"
     if isinstance(error, _REFUSED):
         return "refused"
-    if isinstance(error, asyncpg.InterfaceError) and not _is_closed(error):
-        return "fault"  # asyncpg's own word for a wrong use, e.g. a bad argument type
+    if isinstance(error, asyncpg.InterfaceError):
+        # The driver says that the connection is closed before it sends anything. Its other words
+        # are for a wrong use, e.g. a bad argument, whose text quotes the value.
+        closed = not isinstance(error, ValueError) and _says_closed(str(error))
+        return "aborted" if closed else "fault"
     if isinstance(error, _LOST):
-        return "lost"
+        last_word = error.__cause__  # what the server said before it closed the connection
+        return "aborted" if isinstance(last_word, _ABORTED) else "lost"
     return "fault"
 
 
-def _is_closed(error: asyncpg.InterfaceError) -> bool:
-    text = str(error)
-    return "closed" in text or "clos" in text or "connection" in text and "lost" in text
+def is_own(error: BaseException, connection: asyncpg.Connection) -> bool:
+    """Whether a body inside a transaction raised this by itself, not because of the database.
+
+    A statement that takes too long ends in a bare TimeoutError, and is unanswered still. A time
+    limit that the body had set itself leaves a cancellation as the cause.
+    """
+    if isinstance(error, _DRIVER):
+        return False
+    if not isinstance(error, TimeoutError) or isinstance(error.__cause__, asyncio.CancelledError):
+        return True
+    try:
+        return connection.is_in_transaction()
+    except asyncpg.InterfaceError:  # closed meanwhile
+        return False
 
 
 def is_demoted(error: BaseException) -> bool:
     """Whether the connection leads to a server that no longer takes writes."""
     return isinstance(error, asyncpg.ReadOnlySQLTransactionError)
+
+
+def _says_closed(text: str) -> bool:
+    return "connection is closed" in text or "released back to the pool" in text

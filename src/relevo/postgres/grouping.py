@@ -14,10 +14,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from relevo import limits
-from relevo.errors import Closed, OutcomeUnknown, Unavailable
+from relevo.errors import Closed, InternalError, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 
     from relevo.telemetry.metrics import Metrics
 
@@ -85,14 +85,16 @@ class Group(Generic[C, R]):
         A caller that is cancelled while it waits has changed nothing; once its group is on the way
         its row is applied whole or not at all, like its neighbours'.
         """
+        if self._closing:
+            raise Closed(f"{self.name} is closing and takes no further calls")
         lane = self._lanes[0]
         if self._lane is not None:
             lane = self._lanes[hash(self._lane(call)) % len(self._lanes)]
-        if lane.full:
-            await lane.room()
-        if self._closing:
-            raise Closed(f"{self.name} is closing and takes no further calls")
-        return await lane.add(call, self._key(call) if self._key else None, order)
+        key = None
+        if self._key is not None:
+            key = self._key(call)
+            hash((key, order))  # one that cannot be hashed must fail here, not in the group
+        return await lane.add(call, key, order)
 
     def count(self, calls: int) -> None:
         """Note one statement that carried so many calls."""
@@ -127,62 +129,42 @@ class _Lane(Generic[C, R]):
         self._calls_max = calls_max
         self._waiting_max = waiting_max
         self._waiting: deque[_Waiting[C, R]] = deque()
-        self._asking: deque[asyncio.Future[None]] = deque()
+        self._outside: deque[_Waiting[C, R]] = deque()
+        """Those for whom there is no room yet: the back-pressure of a group."""
         self._pump: asyncio.Task[None] | None = None
 
-    @property
-    def full(self) -> bool:
-        """Whether a caller must wait for room; those who already wait come first."""
-        return len(self._waiting) >= self._waiting_max or bool(self._asking)
-
-    async def room(self) -> None:
-        """Wait for one's turn to join; the back-pressure of a group."""
-        ask = asyncio.get_running_loop().create_future()
-        self._asking.append(ask)
-        try:
-            await ask
-        except asyncio.CancelledError:
-            if ask.done() and not ask.cancelled():
-                self._make_room()  # it was our turn; give it to the next
-            raise
-
     def add(self, call: C, key: Hashable, order: Hashable) -> asyncio.Future[R]:
-        """Join the group being collected."""
+        """Join the group being collected, or wait outside, behind those who wait already."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[R] = loop.create_future()
-        self._waiting.append(_Waiting(call, key, order, answer))
-        if self._pump is None:
+        full = self._outside or len(self._waiting) >= self._waiting_max
+        (self._outside if full else self._waiting).append(_Waiting(call, key, order, answer))
+        if self._pump is None or self._pump.done():
             self._pump = loop.create_task(self._run(), name=f"group {self._group.name}")
         return answer
 
     async def drain(self) -> None:
         """Wait until nothing waits and nothing is under way."""
-        for ask in self._asking:
-            if not ask.done():
-                ask.set_result(None)  # it finds the group closing
-        self._asking.clear()
-        while self._pump is not None:
-            await asyncio.shield(self._pump)
+        _fail(self._outside, Closed(f"{self._group.name} closed before there was room"))
+        self._outside.clear()
+        if self._pump is not None and not self._pump.done():
+            await asyncio.wait([self._pump])
 
     async def _run(self) -> None:
         try:
             while self._waiting:
                 wave = self._collect()
-                self._make_room()
+                self._let_in()
                 if wave:
                     await self._send(wave)
         finally:
-            self._pump = None
-            self._fail(self._waiting, Closed(f"{self._group.name} was cut off"))
+            _fail((*self._waiting, *self._outside), Closed(f"{self._group.name} was cut off"))
             self._waiting.clear()
+            self._outside.clear()
 
-    def _make_room(self) -> None:
-        space = self._waiting_max - len(self._waiting)
-        while self._asking and space > 0:
-            ask = self._asking.popleft()
-            if not ask.done():
-                ask.set_result(None)
-                space -= 1
+    def _let_in(self) -> None:
+        while self._outside and len(self._waiting) < self._waiting_max:
+            self._waiting.append(self._outside.popleft())
 
     def _collect(self) -> list[_Waiting[C, R]]:
         """Take the next wave: in order, each key once, nobody past a call of the same order.
@@ -198,7 +180,10 @@ class _Lane(Generic[C, R]):
             entry = self._waiting.popleft()
             if entry.answer.done():
                 continue  # its caller was cancelled before it was sent
-            if self._keyed and (entry.key in keys or entry.order in orders):
+            if not self._keyed:
+                wave.append(entry)
+                continue
+            if entry.key in keys or entry.order in orders:
                 held.append(entry)
                 if entry.order is not None:
                     orders.add(entry.order)
@@ -210,44 +195,60 @@ class _Lane(Generic[C, R]):
 
     async def _send(self, wave: list[_Waiting[C, R]]) -> None:
         """Run one statement for the wave; split it when a row makes the statement fail."""
-        self._group.count(len(wave))
+        parts, part = [wave], wave
         try:
-            results = await self._statement([entry.call for entry in wave])
-        except (Unavailable, OutcomeUnknown) as error:
-            self._fail(wave, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to a caller
-            if len(wave) == 1:
-                self._fail(wave, error)
-                return
-            middle = len(wave) // 2
-            await self._send(wave[:middle])
-            await self._send(wave[middle:])
+            while parts:
+                part = parts.pop()
+                error = await self._try(part)
+                if isinstance(error, Unavailable):
+                    _fail([entry for one in (part, *parts) for entry in one], error)
+                    return
+                if error is None:
+                    continue
+                if len(part) == 1 or isinstance(error, OutcomeUnknown):
+                    _fail(part, error)
+                    continue
+                middle = len(part) // 2
+                parts += part[middle:], part[:middle]
         except BaseException:
-            self._fail(wave, OutcomeUnknown(f"{self._group.name} was cut off during a commit"))
-            raise
-        else:
-            self._settle(wave, results)
-
-    def _settle(self, wave: list[_Waiting[C, R]], results: Sequence[R | Exception]) -> None:
-        if len(results) != len(wave):
-            fault = AssertionError(
-                f"{self._group.name} answered {len(results)} results to {len(wave)} calls"
+            _fail(part, OutcomeUnknown(f"{self._group.name} was cut off during a commit"))
+            _fail(
+                [entry for one in parts for entry in one], Closed(f"{self._group.name} was cut off")
             )
-            self._fail(wave, fault)
-            return
-        for entry, result in zip(wave, results, strict=True):
+            raise
+
+    async def _try(self, part: list[_Waiting[C, R]]) -> Exception | None:
+        """Answer every caller of `part`, or return what its statement raised."""
+        self._group.count(len(part))
+        try:
+            results = await self._statement([entry.call for entry in part])
+        except Exception as error:  # whatever it is, it belongs to a caller
+            return error
+        if len(results) != len(part):
+            fault = f"{self._group.name} answered {len(results)} results to {len(part)} calls"
+            _fail(part, InternalError(fault))
+            return None
+        for entry, result in zip(part, results, strict=True):
             if entry.answer.done():
                 continue
             if isinstance(result, Exception):
                 entry.answer.set_exception(result)
             else:
                 entry.answer.set_result(result)
+        return None
 
-    @staticmethod
-    def _fail(wave: Any, error: Exception) -> None:
-        """Give every caller its own copy, so that tracebacks do not grow into each other."""
-        for entry in wave:
-            if not entry.answer.done():
-                own = copy.copy(error)
-                own.__cause__ = error.__cause__
-                entry.answer.set_exception(own)
+
+def _fail(entries: Collection[_Waiting[Any, Any]], error: Exception) -> None:
+    """Give each of several callers its own copy, so that tracebacks do not grow into each other."""
+    for entry in entries:
+        if not entry.answer.done():
+            entry.answer.set_exception(error if len(entries) == 1 else _copied(error))
+
+
+def _copied(error: Exception) -> Exception:
+    try:
+        own = copy.copy(error)
+    except Exception:  # an exception that cannot be made from its `args`
+        return error
+    own.__cause__ = error.__cause__
+    return own

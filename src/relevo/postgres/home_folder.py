@@ -91,5 +91,6 @@ def _move_out(home: Path, pointer: Path) -> ClusterFolder:
             f" root, can enter neither {home} nor {folder.parent}; start Relevo as an ordinary user"
         )
     reason = "it runs under an account that cannot enter this folder."
+    write_file(folder / "home", f"{home}\n")  # for who wonders later whose folder this is
     write_file(pointer, f"{folder}\nThe PostgreSQL of this folder lives there: {reason}\n")
     return ClusterFolder(folder)

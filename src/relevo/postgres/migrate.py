@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    import asyncpg
+
     from relevo.postgres.database import Database, Transaction
 
 SQL = catalog.load(__package__)
+MIGRATION_SECONDS_MAX: Final = 6 * 3600.0
+"""For one migration, and for waiting until another process has done it."""
 _FILE = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _BOOTSTRAP = """
 create schema if not exists relevo;
@@ -121,17 +125,29 @@ def known() -> tuple[Migration, ...]:
     """Every migration this program carries, in order."""
     folder = importlib.resources.files(__package__).joinpath("migrations")
     files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".sql"))
-    return tuple(parse(name, folder.joinpath(name).read_text("utf-8")) for name in files)
+    found = tuple(parse(name, folder.joinpath(name).read_text("utf-8")) for name in files)
+    if len({migration.version for migration in found}) < len(found):
+        raise SchemaError(f"two migration files have the same number: {', '.join(files)}")
+    return found
 
 
 async def status(
     database: Database, migrations: Sequence[Migration] | None = None
 ) -> list[MigrationStatus]:
     """Return every migration that this program or the database knows, in order."""
-    applied = await _applied(database)
+    everything = known() if migrations is None else migrations
+    if not await database.fetchval(SQL.has_migrations):
+        return _compare([], everything)
+    return _compare(await database.fetch(SQL.applied_migrations), everything)
+
+
+def _compare(
+    applied: Sequence[asyncpg.Record], migrations: Sequence[Migration]
+) -> list[MigrationStatus]:
+    rows = {row["version"]: row for row in applied}
     result = []
-    for migration in migrations or known():
-        row = applied.pop(migration.version, None)
+    for migration in migrations:
+        row = rows.pop(migration.version, None)
         state: Literal["applied", "pending", "changed"] = "pending"
         if row is not None:
             state = "applied" if row["checksum"] == migration.checksum else "changed"
@@ -144,7 +160,7 @@ async def status(
                 applied_at=row["applied_at"] if row else None,
             )
         )
-    for version, row in applied.items():
+    for version, row in rows.items():
         label = f"{version:04d}_{row['name']}"
         result.append(
             MigrationStatus(migration=label, state="unknown", applied_at=row["applied_at"])
@@ -180,9 +196,10 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
 
     Safe to run from many processes at once and to be killed at any instruction.
     """
-    everything = tuple(migrations or known())
+    everything = known() if migrations is None else migrations
     if not await check(database, everything):
         return []
+    await database.run(_prepare, idempotent=True)
     done = []
     for migration in everything:
         apply = _apply_steps if migration.steps else _apply_whole
@@ -191,35 +208,27 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
     return done
 
 
-async def _applied(database: Database) -> dict[int, dict[str, object]]:
-    if not await database.fetchval(SQL.has_migrations):
-        return {}
-    return {row["version"]: dict(row) for row in await database.fetch(SQL.applied_migrations)}
-
-
-async def _begin(tx: Transaction, migrations: Sequence[Migration]) -> set[int]:
-    """Lock, and read again what is there by now; raises if it no longer fits."""
-    await tx.execute(SQL.lock_migrations, locks.MIGRATE)
+async def _prepare(tx: Transaction) -> None:
+    await tx.execute(SQL.lock_migrations, locks.MIGRATE, timeout=MIGRATION_SECONDS_MAX)
     await tx.execute(_BOOTSTRAP)
-    rows = await tx.fetch(SQL.applied_migrations)
-    texts = {m.version: m.checksum for m in migrations}
-    for row in rows:
-        if texts.get(row["version"]) != row["checksum"]:
-            raise SchemaError(
-                f"migration {row['version']:04d}_{row['name']} was applied meanwhile by a program"
-                " with another text of it; start the newest version"
-            )
-    return {row["version"] for row in rows}
+
+
+async def _is_pending(
+    tx: Transaction, migration: Migration, migrations: Sequence[Migration]
+) -> bool:
+    """Lock, and look again what is there by now; raises if it no longer fits."""
+    await tx.execute(SQL.lock_migrations, locks.MIGRATE, timeout=MIGRATION_SECONDS_MAX)
+    return migration.label in _judge(_compare(await tx.fetch(SQL.applied_migrations), migrations))
 
 
 async def _apply_whole(
     database: Database, migration: Migration, migrations: Sequence[Migration]
 ) -> bool:
     async def work(tx: Transaction) -> bool:
-        if migration.version in await _begin(tx, migrations):
+        if not await _is_pending(tx, migration, migrations):
             return False
         await faults.point("before_migration")
-        await tx.execute(migration.text)
+        await tx.execute(migration.text, timeout=MIGRATION_SECONDS_MAX)
         await faults.point("after_migration")
         await _record(tx, migration)
         return True
@@ -233,7 +242,7 @@ async def _apply_steps(
     """Run each step on a connection of its own while a transaction holds the lock."""
 
     async def work(tx: Transaction) -> bool:
-        if migration.version in await _begin(tx, migrations):
+        if not await _is_pending(tx, migration, migrations):
             return False
         state = {
             r["step"]: r["finished"] for r in await tx.fetch(SQL.migration_steps, migration.version)
@@ -245,17 +254,22 @@ async def _apply_steps(
                     continue
                 if step.name in state and step.undo:
                     await worker.execute(step.undo)
-                await worker.execute(SQL.start_step, migration.version, step.name)
+                await _note(worker, SQL.start_step, migration, step)
                 await faults.point("before_migration_step")
                 await worker.execute(step.sql)
                 await faults.point("after_migration_step")
-                await worker.execute(SQL.finish_step, migration.version, step.name)
+                await _note(worker, SQL.finish_step, migration, step)
         finally:
             await worker.close()
         await _record(tx, migration)
         return True
 
     return await database.run(work, idempotent=True)
+
+
+async def _note(worker: asyncpg.Connection, sql: str, migration: Migration, step: Step) -> None:
+    async with worker.transaction():  # for PgBouncer: a statement with arguments is two messages
+        await worker.execute(sql, migration.version, step.name)
 
 
 async def _record(tx: Transaction, migration: Migration) -> None:

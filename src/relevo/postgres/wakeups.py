@@ -30,6 +30,13 @@ SQL = catalog.load(__package__)
 CHANNEL = "relevo"
 EVERYBODY = "*"
 """A topic that wakes every waiter: time was moved, or something may have been missed."""
+_LOST = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    RelevoError,
+)
 log = structlog.get_logger(__name__)
 
 
@@ -52,14 +59,14 @@ class Signal:
 
     async def wait(self, timeout: float) -> bool:
         """Return True when woken, False after `timeout` seconds; either way, go and look."""
+        woken = True
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()
         except TimeoutError:
-            return False
-        finally:
-            self._event.clear()
-        return True
+            woken = self._event.is_set()
+        self._event.clear()  # not when cancelled: then nobody looks, and the next wait returns
+        return woken
 
     def __enter__(self) -> Signal:
         for topic in self._topics:
@@ -115,7 +122,7 @@ class Wakeups:
             try:
                 await self._listen_once()
                 attempt = 0
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, RelevoError) as error:
+            except _LOST as error:
                 log.info("wakeups.reconnect", error=str(error) or type(error).__name__)
             await asyncio.sleep(backoff.delay(attempt, jitter))
             attempt += 1

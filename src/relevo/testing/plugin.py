@@ -1,7 +1,7 @@
 """Fixtures for tests that use Relevo; installed with it as a pytest plugin.
 
-    async def test_something(database): ...      # its own migrated database
-    async def test_later(app, clock): ...        # an App on it, and time in the test's hands
+async def test_something(database): ...      # its own migrated database
+async def test_later(app, clock): ...        # an App on it, and time in the test's hands
 """
 
 from __future__ import annotations

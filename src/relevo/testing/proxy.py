@@ -16,6 +16,7 @@ import re
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, Self
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -25,7 +26,6 @@ from msgspec import Struct
 from relevo.errors import Closed, InvalidValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 Direction = Literal["upstream", "downstream"]
@@ -239,11 +239,14 @@ class Proxy:
         """A proxy to the one server that a postgresql:// URL names."""
         parts = urlsplit(database_url)
         query = dict(parse_qsl(parts.query))
-        host = unquote(parts.hostname or "") or query.get("host", "")
-        if not host or "," in host:
-            raise InvalidValue(f"a proxy needs a URL with one host, not {host!r}")
-        port = parts.port or int(query.get("port", 5432))
-        return cls(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port), seed)
+        host, _, number = parts.netloc.rpartition("@")[2].partition(":")
+        host, port = unquote(host) or query.get("host", ""), number or query.get("port", "5432")
+        if not host or set("[,") & set(host) or not port.isdecimal():
+            raise InvalidValue(
+                "a proxy needs a URL with one host (a name, an IPv4 address or a socket folder)"
+                f" and one port, not {host!r} and {port!r}"
+            )
+        return cls(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, int(port)), seed)
 
     @property
     def port(self) -> int:
@@ -367,15 +370,16 @@ class Proxy:
         self._loop.close()
         self._reserved.close()
         self._loop = self._thread = self._reserved = None
-        if self._failures:
-            raise BaseExceptionGroup("connections of the proxy failed", self._failures)
+        failures, self._failures = self._failures, []
+        if failures:
+            raise BaseExceptionGroup("connections of the proxy failed", failures)
 
     def __enter__(self) -> Self:
         self._reserved = _bound(0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._apply(self._listen)
+        self.heal()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -450,7 +454,6 @@ def _bound(port: int) -> socket.socket:
     """A bound socket. One that never listens keeps the port ours while connections are refused."""
     bound = socket.socket(socket.AF_INET)
     bound.setblocking(False)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind((LOOPBACK, port))
     return bound

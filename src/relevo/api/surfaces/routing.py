@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from relevo.api.surface import SECURITY, Surface
 if TYPE_CHECKING:
     from relevo.api.request import Head
 
+_ID: Final = re.compile(rb"[!-~]{1,128}")
 VERSIONS: Final = b"2023-11-01, 2024-01-18-preview"
 
 CODES: Final[dict[type[errors.RelevoError], str]] = {
@@ -57,9 +59,9 @@ def _headers(head: Head, request_id: str) -> Headers:
         (b"api-supported-versions", VERSIONS),
         *SECURITY,
     )
-    theirs = head.value(b"x-ms-client-request-id")
-    wanted = head.value(b"x-ms-return-client-request-id")
-    if theirs is None or wanted is None or wanted.lower() != b"true":
+    theirs = head.value(b"x-ms-client-request-id") or b""
+    wanted = head.value(b"x-ms-return-client-request-id") or b""
+    if wanted.lower() != b"true" or not _ID.fullmatch(theirs):
         return ours
     return (*ours, (b"x-ms-client-request-id", theirs))
 

@@ -37,12 +37,20 @@ async def livez(_: Services, __: Principal, ___: Nothing) -> Liveness:
     return Liveness()
 
 
+async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
+    """Say what stands in the way, in full."""
+    found = await services.app.health()
+    return Readiness(ready=found.ok, reasons=list(found.reasons))
+
+
 async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
     """Say whether work should be sent here."""
-    health = services.app.health()
-    return Readiness(ready=health.ok, reasons=list(health.reasons))
+    found = await health(services, _, __)
+    # Anybody may ask this one, so what follows a colon (an address, an error's text) is left out.
+    reasons = [reason.partition(":")[0] for reason in found.reasons]
+    return Readiness(ready=found.ready, reasons=reasons)
 
 
 async def metrics(services: Services, _: Principal, __: Nothing) -> Text:
     """Return the figures in the text format of Prometheus."""
-    return Text(CONTENT_TYPE, services.app.metrics.render())
+    return Text(CONTENT_TYPE, services.app.measure())

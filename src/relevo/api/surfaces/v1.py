@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from relevo.api.problem import Headers
     from relevo.api.request import Head
     from relevo.api.services import Services
-    from relevo.leases.directory import HostInfo, LeaseInfo
-
-
-Ordinal = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    from relevo.leases.model import HostInfo, LeaseInfo
 
 
 def _headers(_: Head, request_id: str) -> Headers:
@@ -84,14 +81,14 @@ class ListLeases(Struct, frozen=True, kw_only=True):
 
 
 async def list_leases(services: Services, _: Principal, command: ListLeases) -> Page[LeaseInfo]:
-    """Return leases in the order they were made."""
+    """Return leases by kind, unit and name."""
     found = await services.app.directory.leases(
         kind=command.kind,
         unit=command.unit,
-        after=paging.decode(command.cursor, Ordinal) or 0,
+        after=paging.decode(command.cursor, tuple[str, str, str]),
         limit=command.limit + 1,
     )
-    return paging.page(found, command.limit, lambda lease: lease.id)
+    return paging.page(found, command.limit, lambda lease: (lease.kind, lease.unit, lease.name))
 
 
 class ByLease(Struct, frozen=True, kw_only=True):
@@ -126,7 +123,11 @@ async def resume_lease(services: Services, _: Principal, command: ByLease) -> No
 
 
 RoleName = Annotated[
-    str, Meta(description="; ".join(f"`{name}`: {role.sentence}" for name, role in ROLES.items()))
+    str,
+    Meta(
+        max_length=limits.NAME_LENGTH_MAX,
+        description="; ".join(f"`{name}`: {role.sentence}" for name, role in ROLES.items()),
+    ),
 ]
 Scope = Annotated[
     str,
@@ -169,7 +170,9 @@ async def create_key(services: Services, principal: Principal, command: CreateKe
             )
     beyond = permissions_of(command.roles) - principal.permissions
     if beyond:
-        raise Forbidden(f"these roles grant more than you may do yourself: {', '.join(beyond)}")
+        raise Forbidden(
+            f"these roles grant more than you may do yourself: {', '.join(sorted(beyond))}"
+        )
     return await services.keys.create(NewKey(**msgspec.structs.asdict(command)))
 
 

@@ -47,10 +47,11 @@ create table relevo.unit (
 create table relevo.member (
   unit_id    integer not null references relevo.unit on delete cascade,
   host       uuid not null references relevo.host on delete cascade,
-  weight     double precision not null default 1 check (weight > 0),
+  weight     double precision not null default 1 check (weight > 0 and weight < 'infinity'),
   min_leases integer not null default 0,
   max_leases integer,
   draining   boolean not null default false,
+  joined_at  timestamptz not null default relevo.now(),
   primary key (unit_id, host)
 );
 create index member_host on relevo.member (host);
@@ -87,24 +88,33 @@ end $$;
 create trigger guard_lease before update of owner, epoch on relevo.lease
   for each row execute function relevo.guard_lease();
 
+-- Whoever holds a lock that others wait for must not fall asleep on it: a client that is frozen or
+-- cut off in the middle of such a transaction is ended by the server. Value in milliseconds.
+create function relevo.stay_awake() returns void language sql volatile
+begin atomic
+  select set_config('idle_in_transaction_session_timeout', '5000', true);
+end;
+
 -- Whoever changes the epoch of leases first excludes the transactions that are fenced by them.
 -- Ids are locked in rising order on every path, so that nobody waits in a circle.
 create function relevo.lock_leases(ids integer[]) returns void language plpgsql volatile as $$
 declare lease_id integer;
 begin
+  perform relevo.stay_awake();
   for lease_id in select unnest(ids) order by 1 loop
     perform pg_advisory_xact_lock(1380273155, lease_id);
   end loop;
 end $$;
 
--- Answers the ids of the fences that are stale; the others are good until the transaction ends,
+-- Answers the fences that are stale; the others are good until the transaction ends,
 -- since a take-over needs the exclusive form of the lock. Two statements on purpose: what is read
 -- after the lock must be younger than the lock. Above READ COMMITTED the snapshot is older, so the
 -- rows are locked instead, which fails with a serialisation error if one has moved.
-create function relevo.stale_fences(ids integer[], epochs bigint[]) returns setof integer
-language plpgsql volatile as $$
+create function relevo.stale_fences(ids integer[], epochs bigint[])
+returns table (stale_id integer, stale_epoch bigint) language plpgsql volatile as $$
 declare lease_id integer;
 begin
+  perform relevo.stay_awake();
   for lease_id in select unnest(ids) order by 1 loop
     perform pg_advisory_xact_lock_shared(1380273155, lease_id);
   end loop;
@@ -112,7 +122,7 @@ begin
     perform 1 from relevo.lease where id = any (ids) order by id for share;
   end if;
   return query
-    select f.id from unnest(ids, epochs) as f (id, epoch)
+    select f.id, f.epoch from unnest(ids, epochs) as f (id, epoch)
     where not exists (
       select from relevo.lease l join relevo.host h on h.incarnation = l.owner
       where l.id = f.id and l.epoch = f.epoch

@@ -1,0 +1,174 @@
+"""Real host processes to be killed, frozen and cut off from their database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.testing.faults import FaultBoard
+from relevo.testing.node import SKEW_VARIABLE, TRACE_VARIABLE
+from relevo.testing.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+POLL_SECONDS = 0.02
+
+
+class Node:
+    """One host process and its own way to the database."""
+
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], trace: Path, log: Path, proxy: Proxy
+    ) -> None:
+        self.name = name
+        self.process = process
+        self.proxy = proxy
+        self._trace = trace
+        self._log = log
+        self._read = 0
+        self._records: list[dict[str, Any]] = []
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: every thread stands still, the heartbeat too."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def partition(self) -> None:
+        """Cut the node off from its database: nothing arrives, nothing is refused."""
+        self.proxy.cut()
+
+    def heal(self) -> None:
+        """End every trouble on the way to the database."""
+        self.proxy.heal()
+
+    def terminate(self) -> None:
+        """SIGTERM: drain and leave."""
+        self.process.send_signal(signal.SIGTERM)
+
+    @property
+    def log(self) -> str:
+        """What the process logged."""
+        return self._log.read_text("utf-8", errors="replace")
+
+    def records(self, event: str | None = None) -> list[dict[str, Any]]:
+        """Return what the node recorded, whole lines only."""
+        if self._trace.exists():
+            with self._trace.open("rb") as file:
+                file.seek(self._read)
+                *lines, rest = file.read().split(b"\n")
+                self._read = file.tell() - len(rest)
+            self._records += map(msgspec.json.decode, lines)
+        return [one for one in self._records if event is None or one["event"] == event]
+
+
+class Cluster:
+    """Several nodes on one database, each behind its own proxy.
+
+    >>> async with Cluster(url, "tests.programs:spread", folder) as cluster:  # doctest: +SKIP
+    ...     a, b = await cluster.start("a"), await cluster.start("b")
+    ...     a.freeze()
+    """
+
+    def __init__(
+        self,
+        database_url: str,
+        program: str,
+        folder: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._url = database_url
+        self._program = program
+        self._folder = folder
+        self._settings = dict(settings or {})
+        self._environment = dict(environment or {})
+        self._proxies = contextlib.ExitStack()
+        self._starts = 0
+        self.nodes: dict[str, Node] = {}
+        self._former: list[Node] = []
+        self.faults = FaultBoard(folder / "faults")
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for node in [*self.nodes.values(), *self._former]:
+            node.process.kill()
+            node.process.send_signal(signal.SIGCONT)
+            node.process.wait()
+        self._proxies.close()
+
+    async def start(
+        self, name: str, *, skew: float = 0.0, wait: bool = True, **settings: object
+    ) -> Node:
+        """Start a node and, unless told otherwise, wait until it serves."""
+        self._starts += 1
+        label = f"{name}-{self._starts}"
+        trace, log = self._folder / f"{label}.trace", self._folder / f"{label}.log"
+        proxy = self._proxies.enter_context(Proxy.to(self._url))
+        told = {"database_url": proxy.url(self._url), "host_name": name, "migrate": "false"}
+        told |= {key: str(value) for key, value in {**self._settings, **settings}.items()}
+        environment = {key: value for key, value in os.environ.items() if "RELEVO_" not in key}
+        environment |= {f"RELEVO_{key.upper()}": value for key, value in told.items()}
+        environment |= self._environment | self.faults.env(process=name)
+        environment |= {TRACE_VARIABLE: str(trace), SKEW_VARIABLE: str(skew)}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "relevo.testing.node", self._program],
+                env=environment,
+                stdout=output,
+                stderr=output,
+            )
+        if name in self.nodes:
+            self._former.append(self.nodes[name])
+        node = self.nodes[name] = Node(name, process, trace, log, proxy)
+        if wait:
+            await self.until(lambda: bool(node.records("ready")), f"{name} is ready", node=node)
+        return node
+
+    async def until(
+        self,
+        condition: Callable[[], bool | Awaitable[bool]],
+        what: str,
+        *,
+        timeout: float = 60.0,
+        node: Node | None = None,
+    ) -> None:
+        """Wait until a condition holds; says what was waited for when it never does."""
+        give_up = time.monotonic() + timeout
+        while True:
+            held = condition()
+            if not isinstance(held, bool):
+                held = await held
+            if held:
+                return
+            if node is not None and node.process.poll() is not None:
+                raise AssertionError(f"{node.name} ended with {node.process.poll()}:\n{node.log}")
+            if time.monotonic() > give_up:
+                raise AssertionError(f"not within {timeout} s: {what}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    def records(self, event: str | None = None) -> list[dict[str, Any]]:
+        """Return what all nodes, also former ones, recorded, in the order of time."""
+        nodes = [*self._former, *self.nodes.values()]
+        found = [record for node in nodes for record in node.records(event)]
+        return sorted(found, key=lambda record: float(record["at"]))

@@ -1,0 +1,30 @@
+"""The official client's part of the signature, from the specification (job-router.md 3.1)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from datetime import UTC, datetime
+
+
+def signed(
+    secret: str,
+    method: str,
+    target: str,
+    host: str,
+    *,
+    body: bytes = b"",
+    now: datetime | None = None,
+) -> dict[str, str]:
+    """Return the headers of a signed request."""
+    content = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    date = (now or datetime.now(UTC)).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    text = f"{method}\n{target}\n{date};{host};{content}"
+    digest = hmac.new(base64.b64decode(secret), text.encode(), "sha256").digest()
+    return {
+        "x-ms-date": date,
+        "x-ms-content-sha256": content,
+        "Authorization": "HMAC-SHA256 SignedHeaders=x-ms-date;host;x-ms-content-sha256&Signature="
+        + base64.b64encode(digest).decode(),
+    }

@@ -1,0 +1,165 @@
+"""The table itself, and who may do what according to it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from relevo.api import roles
+from relevo.api.auth import ANONYMOUS, LOCAL_ADMIN, Principal, authorise
+from relevo.api.contract import PUBLIC, Operation
+from relevo.api.operations import OPERATIONS, SURFACES, call, operation
+from relevo.api.routes import Routes
+from relevo.errors import Forbidden, RelevoError
+
+# Written out by hand: a change of what a role may do has to be made twice, on purpose.
+VIEWER = {"health:read", "hosts:read", "leases:read", "metrics:read"}
+MAY = {
+    "admin": set(roles.PERMISSIONS),
+    "operator": VIEWER | {"hosts:drain", "leases:move", "leases:pause"},
+    "producer": set(),
+    "supervisor": VIEWER,
+    "viewer": VIEWER,
+    "worker": set(),
+}
+
+
+def of(*names: str, scopes: tuple[str, ...] = ()) -> Principal:
+    return Principal(id="k", name="k", permissions=roles.permissions_of(names), scopes=scopes)
+
+
+def test_every_operation_is_complete() -> None:
+    Routes(OPERATIONS)
+    for each in OPERATIONS:
+        assert each.name.count(".") == 1
+        assert each.permission == PUBLIC or each.permission in roles.PERMISSIONS, each.name
+        assert inspect.iscoroutinefunction(each.handler), each.name
+        assert inspect.getdoc(each.handler), each.name
+        assert all(issubclass(kind, RelevoError) for kind in each.errors), each.name
+        assert operation(each.name) is each
+
+
+def test_only_probes_and_the_description_are_public() -> None:
+    public = {each.path for each in OPERATIONS if each.permission == PUBLIC}
+    assert public == {"/livez", "/readyz", "/openapi.json"}
+
+
+def test_every_permission_is_needed_by_an_operation() -> None:
+    assert {each.permission for each in OPERATIONS} - {PUBLIC} == set(roles.PERMISSIONS)
+
+
+@pytest.mark.parametrize("role", roles.ROLES)
+@pytest.mark.parametrize("each", OPERATIONS, ids=lambda each: each.name)
+def test_role_and_operation(role: str, each: Operation) -> None:
+    """Promise 17: every cell of operation x role is as the table says."""
+    if each.permission == PUBLIC or each.permission in MAY[role]:
+        authorise(of(role), each)
+    else:
+        with pytest.raises(Forbidden, match=each.permission):
+            authorise(of(role), each)
+
+
+def test_roles_add_up() -> None:
+    assert roles.permissions_of(("viewer", "admin")) == set(roles.PERMISSIONS)
+    assert roles.permissions_of(()) == frozenset()
+
+
+@pytest.mark.parametrize("role", ["", "root", "Admin", "*", "admin "])
+def test_an_unknown_role_grants_nothing(role: str) -> None:
+    assert roles.permissions_of((role,)) == frozenset()
+
+
+def test_nobody_is_let_in_without_a_key() -> None:
+    for each in OPERATIONS:
+        if each.permission != PUBLIC:
+            with pytest.raises(Forbidden):
+                authorise(ANONYMOUS, each)
+
+
+class Send(Struct, frozen=True):
+    queue: str
+
+
+def scoped(permission: str, scope: str | None) -> Operation:
+    async def handler(*_: Any) -> str:
+        return "done"
+
+    return Operation(
+        name="queues.send",
+        method="POST",
+        path="/v1/queues/{queue}",
+        summary="Test.",
+        request=Send,
+        response=None,
+        permission=permission,
+        handler=handler,
+        scope=scope,
+    )
+
+
+def test_an_unknown_permission_belongs_to_nobody() -> None:
+    forged = Principal(id="k", name="k", permissions=frozenset({"queues:send"}))
+    with pytest.raises(Forbidden):
+        authorise(forged, scoped("queues:send", None))
+    with pytest.raises(Forbidden):
+        authorise(LOCAL_ADMIN, scoped("queues:send", None))
+
+
+def test_scopes_limit_a_key_to_its_resources() -> None:
+    inside, outside = Send(queue="mail-1"), Send(queue="pay")
+    each = scoped("hosts:read", "queue:{queue}")
+    key = of("admin", scopes=("queue:mail-*", "topic:*"))
+    authorise(key, each)
+    authorise(key, each, inside)
+    with pytest.raises(Forbidden, match="queue:pay"):
+        authorise(key, each, outside)
+    authorise(of("admin"), each, outside)
+    with pytest.raises(Forbidden, match="not bound to one resource"):
+        authorise(key, scoped("hosts:read", None), inside)
+
+
+@pytest.mark.anyio
+async def test_calling_an_operation_authorises_it() -> None:
+    services: Any = None
+    each = scoped("hosts:read", "queue:{queue}")
+    assert await call(each, services, LOCAL_ADMIN, Send(queue="x")) == "done"
+    with pytest.raises(Forbidden):
+        await call(each, services, of("admin", scopes=("queue:y",)), Send(queue="x"))
+    with pytest.raises(Forbidden):
+        await call(each, services, of("producer"), Send(queue="x"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"path": "/v1/{nope}"}, {"scope": "queue:{nope}"}, {"permission": ""}, {"path": "v1"}],
+)
+def test_a_broken_line_of_the_table_is_noticed_when_it_is_written(change: dict[str, str]) -> None:
+    line: dict[str, Any] = {
+        "name": "x.y",
+        "method": "GET",
+        "path": "/v1/{queue}",
+        "summary": "Test.",
+        "request": Send,
+        "response": None,
+        "permission": PUBLIC,
+        "handler": authorise,
+    }
+    Operation(**line)
+    with pytest.raises(AssertionError):
+        Operation(**line | change)
+
+
+def test_surfaces_go_by_the_decoded_first_segment() -> None:
+    from relevo.api.request import head_of
+
+    def segment(path: bytes) -> str:
+        return SURFACES.of(head_of({"method": "GET", "raw_path": path, "headers": ()})).segment
+
+    assert (
+        segment(b"/routing/jobs/1") == segment(b"/routing") == segment(b"/%72outing/x") == "routing"
+    )
+    assert segment(b"/routingx") == segment(b"/v1/keys") == segment(b"/") == segment(b"*") == ""
+    assert segment(b"/routing/%ff") == "routing"
