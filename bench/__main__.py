@@ -16,7 +16,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from bench import Figure
 
-BENCHES = ("grouping",)
+BENCHES = ("grouping", "leases")
 
 
 def main(names: list[str]) -> int:

@@ -380,12 +380,9 @@ def test_it_serves_threads_without_an_event_loop_while_it_is_shaken(tmp_path: Pa
     assert proxy.transferred == Bytes(upstream=4 * 200 * 6, downstream=4 * 200 * 6)
 
 
-def test_a_condition_that_never_holds_times_out_with_the_counts(tmp_path: Path) -> None:
-    with (
-        Proxy(tmp_path / "nobody.sock") as proxy,
-        pytest.raises(TimeoutError, match=r"0 connections.*upstream=0"),
-    ):
-        proxy.wait(lambda: proxy.connections > 0, timeout=0.0)
+def test_a_condition_that_never_holds_times_out_with_the_counts(bench: Bench) -> None:
+    with pytest.raises(TimeoutError, match=r"0 connections.*upstream=0"):
+        bench.proxy.wait(lambda: bench.proxy.connections > 0, timeout=0.0)
 
 
 def test_a_proxy_that_is_not_running_says_so(tmp_path: Path) -> None:

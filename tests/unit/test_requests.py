@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
+from datetime import datetime
 from typing import Annotated, Any
 
 import pytest

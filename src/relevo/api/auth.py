@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +14,6 @@ from relevo.api.contract import PUBLIC, Operation
 from relevo.errors import Forbidden, Unauthenticated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from relevo.api.keyring import Key, KeyRing
     from relevo.api.request import Head
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from relevo.errors import RelevoError
+from relevo.errors import RelevoError
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Handler = Callable[[Any, Any, Any], Awaitable[Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog

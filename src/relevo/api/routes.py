@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from relevo.api.contract import Operation
 from relevo.errors import MethodNotAllowed, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from relevo.api.contract import Operation
 
 
 class Match(Struct, frozen=True):

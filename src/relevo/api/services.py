@@ -10,11 +10,10 @@ from msgspec import Struct
 
 from relevo.api.keys import Keys
 from relevo.api.sealing import MasterKey
+from relevo.app import App
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from relevo.app import App
 
 
 class Services(Struct, frozen=True):

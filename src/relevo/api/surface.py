@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from relevo.api.problem import Answer, Headers
-    from relevo.api.request import Head
-    from relevo.errors import RelevoError
+from relevo.api.problem import Answer, Headers
+from relevo.api.request import Head
+from relevo.errors import RelevoError
 
 SECURITY: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),

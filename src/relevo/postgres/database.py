@@ -61,6 +61,7 @@ class Database:
         self._commit_seconds = metrics.store_commit_seconds.labels(engine="postgresql")
         self._pool = pool
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._releases: set[asyncio.Future[None]] = set()
         self._closed = False
 
     @classmethod
@@ -196,8 +197,18 @@ class Database:
                 connection.terminate()
             raise
         finally:
-            with suppress(Exception):  # the call is over; no trouble here may change its end
-                await self._pool.release(connection, timeout=5.0)
+            self._give_back(connection)
+
+    def _give_back(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        """Return a connection to the pool; the call is over, and neither waits for that nor fails."""
+        release = asyncio.ensure_future(self._pool.release(connection, timeout=5.0))
+        self._releases.add(release)
+        release.add_done_callback(self._given_back)
+
+    def _given_back(self, release: asyncio.Future[None]) -> None:
+        self._releases.discard(release)
+        if not release.cancelled():
+            release.exception()  # a connection that cannot be reset is closed by the pool
 
     async def _timed(self, work: Callable[[_Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()

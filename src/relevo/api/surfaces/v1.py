@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.api import paging, problem
 from relevo.api.keys import KeyKind, NewKey
-from relevo.api.paging import Cursor, Limit  # noqa: TC001 - msgspec reads the annotations
+from relevo.api.paging import Cursor, Limit
 from relevo.api.roles import ROLES, permissions_of
 from relevo.api.surface import SECURITY, Surface
 from relevo.errors import Forbidden, InvalidValue

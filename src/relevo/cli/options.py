@@ -1,0 +1,154 @@
+"""The options that many commands share, and the shape of every command's help."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relevo.cli.session import Session
+
+NAMES: Final = {"help_option_names": ["-h", "--help"]}
+SHARED_HEADING: Final = "Options of every command"
+
+
+class SharedOption(click.Option):
+    """An option that may stand before or after the command's name; it goes to the session."""
+
+    def __init__(self, *declarations: str, **attributes: Any) -> None:
+        super().__init__(declarations, callback=_remember, expose_value=False, **attributes)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None and value is not False:
+        session: Session = context.ensure_object(dict) if context.obj is None else context.obj
+        session.given[parameter.name or ""] = value
+
+
+WHERE: Final = (
+    SharedOption("--database", metavar="URL", help="A PostgreSQL instead of the embedded one."),
+    SharedOption(
+        "--home",
+        metavar="FOLDER",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Data folder: the embedded database, the master key. Default: .relevo",
+    ),
+    SharedOption(
+        "--config",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Settings file. Default: relevo.toml, if it is there.",
+    ),
+)
+REMOTE: Final = (
+    SharedOption(
+        "--url", metavar="URL", help="Talk to the host there, over HTTP. Also: RELEVO_URL."
+    ),
+    SharedOption(
+        "--key",
+        metavar="KEY",
+        help="Access key for --url. Better: RELEVO_KEY or RELEVO_KEY_FILE, which `ps` does not show.",
+    ),
+)
+OUTPUT: Final = (
+    SharedOption(
+        "--output",
+        "-o",
+        type=click.Choice(("table", "json")),
+        help="How results are shown. Default: table.",
+    ),
+)
+ALWAYS: Final = (
+    SharedOption(
+        "--log-level",
+        type=click.Choice(("debug", "info", "warning", "error")),
+        help="What is logged to standard error.",
+    ),
+    SharedOption("--debug", is_flag=True, help="Show the traceback of an error."),
+)
+EVERYWHERE: Final = (*WHERE, *REMOTE, *OUTPUT, *ALWAYS)
+LOCAL: Final = (*WHERE, *OUTPUT, *ALWAYS)
+"""For commands that never go over HTTP."""
+
+
+class Command(click.Command):
+    """A command whose help lists its own options before the shared ones."""
+
+    def __init__(
+        self, *args: Any, shared: tuple[SharedOption, ...] = (), **attributes: Any
+    ) -> None:
+        super().__init__(*args, context_settings={**NAMES}, **attributes)
+        own = {name for parameter in self.params for name in parameter.opts}
+        for option in shared:
+            assert not own & set(option.opts), f"{self.name}: {option.opts} is a shared option"
+        self.params.extend(copy.copy(option) for option in shared)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in two sections."""
+        _format_options(self, ctx, formatter)
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, context_settings={**NAMES}, **attributes)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in two sections, then the commands."""
+        _format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def _format_options(
+    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], SHARED_HEADING: []}
+    for parameter in command.get_params(ctx):
+        record = _record(parameter, ctx)
+        if record is not None:
+            sections[section(parameter)].append(record)
+    for heading, records in sections.items():
+        if records:
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def section(parameter: click.Parameter) -> str:
+    """Return the heading that a parameter stands under, in the help and in the reference."""
+    if isinstance(parameter, click.Argument):
+        return "Arguments"
+    return SHARED_HEADING if isinstance(parameter, SharedOption) else "Options"
+
+
+class DescribedArgument(click.Argument):
+    """An argument that says what it is."""
+
+    def __init__(self, *declarations: str, help: str, **attributes: Any) -> None:  # noqa: A002 - click's
+        super().__init__(declarations, **attributes)
+        self.description = help
+
+
+def _record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, str] | None:
+    if isinstance(parameter, DescribedArgument):
+        return parameter.make_metavar(ctx), parameter.description
+    return parameter.get_help_record(ctx)
+
+
+def command(
+    name: str, *, shared: tuple[SharedOption, ...] = ALWAYS, **attributes: Any
+) -> Callable[[Callable[..., Any]], Command]:
+    """Make a `Command` of a function, whose docstring is its help."""
+
+    def make(function: Callable[..., Any]) -> Command:
+        return click.command(name, cls=Command, shared=shared, **attributes)(function)
+
+    return make

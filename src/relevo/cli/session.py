@@ -1,0 +1,113 @@
+"""What holds for a whole invocation: the options every command has, and what follows from them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import click
+
+from relevo import settings
+from relevo.errors import SettingsError
+from relevo.telemetry import configure_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from relevo.settings import Settings
+
+Output = Literal["table", "json"]
+URL_VARIABLE: Final = "RELEVO_URL"
+KEY_VARIABLE: Final = "RELEVO_KEY"
+
+
+class Session:
+    """The options given before or after a command's name; a later one wins.
+
+    Precedence is that of the settings: option over environment over file over default.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self.given: dict[str, Any] = {}
+        self._environ = os.environ if environ is None else environ
+
+    @property
+    def output(self) -> Output:
+        """How results are shown."""
+        found: Output = self.given.get("output", "table")
+        return found
+
+    @property
+    def debug(self) -> bool:
+        """Whether an error shows its traceback."""
+        return bool(self.given.get("debug"))
+
+    def settings(self, **arguments: Any) -> Settings:
+        """Return the settings in force; `arguments` are further ones from the command line."""
+        told = {
+            "database_url": self.given.get("database"),
+            "home": self.given.get("home"),
+            "log_level": self.given.get("log_level"),
+        }
+        return settings.load(
+            {**told, **arguments}, environ=self._environ, file=self.given.get("config")
+        )
+
+    def local_settings(self, **arguments: Any) -> Settings:
+        """Return the settings of a command that works on the database itself, never over HTTP."""
+        if self.given.get("url"):
+            raise click.UsageError(
+                "this command works on the database itself; leave out --url, and use --database or"
+                " --home to say which"
+            )
+        return self.settings(**arguments)
+
+    @property
+    def url(self) -> str | None:
+        """The host to talk to over HTTP, or None to work on the database in this process."""
+        url = self.given.get("url")
+        local = self.given.get("database") or self.given.get("home")
+        if url and local:
+            raise click.UsageError("give either --url or --database and --home, not both")
+        if not url and not local:
+            url = self._environ.get(URL_VARIABLE)
+        return _checked_url(url) if url else None
+
+    def key(self) -> str | None:
+        """Return the access key for HTTP, or None; secrets of files lose their final newline."""
+        key = self.given.get("key") or self._environ.get(KEY_VARIABLE)
+        file = self._environ.get(f"{KEY_VARIABLE}_FILE")
+        if not key and file:
+            try:
+                key = Path(file).read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(
+                    f"{KEY_VARIABLE}_FILE names a file that cannot be read: {error}"
+                ) from None
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise SettingsError(
+                "the access key has characters that no key has; check --key, RELEVO_KEY or the file"
+                " named by RELEVO_KEY_FILE"
+            )
+        return key or None
+
+    def log_quietly(self) -> None:
+        """Send only warnings of the libraries to standard error, unless asked for more."""
+        configure_logs(level=self.given.get("log_level") or "warning")
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+        usable = usable and parts.port != 0 and parts.username is None
+    except ValueError:
+        usable = False
+    if not usable:
+        raise SettingsError(
+            "--url or RELEVO_URL is not the URL of a host; give one such as http://127.0.0.1:8080,"
+            " and the key by RELEVO_KEY"
+        )
+    return url.rstrip("/")
