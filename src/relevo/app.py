@@ -56,7 +56,7 @@ class App:
             settings = settings_module.load({"database_url": database_url, **overrides})
         self.settings = settings
         self.metrics = Metrics()
-        self.supervisor = Supervisor()
+        self.supervisor = Supervisor(self.metrics)
         self._database: Database | None = None
         self._wakeups: Wakeups | None = None
         self._leases: Leases | None = None

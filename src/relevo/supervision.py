@@ -10,6 +10,7 @@ import structlog
 from msgspec import Struct
 
 from relevo.core.backoff import Backoff
+from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,7 +45,8 @@ class Supervisor:
     traceback and shown in `health()`; the loop starts again after a growing wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics or Metrics()
         self._loops: dict[str, _Loop] = {}
         self._backoff = Backoff(first=0.1, longest=15.0)
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
@@ -88,6 +90,7 @@ class Supervisor:
             ran = asyncio.get_running_loop().time() - began
             attempt = 0 if ran > HEALTHY_SECONDS else attempt + 1
             loop.restarts += 1
+            self._metrics.loop_restarts.labels(loop=loop.name).inc()
             await asyncio.sleep(self._backoff.delay(attempt, self._random))
 
     @staticmethod

@@ -6,6 +6,14 @@ import base64
 import hashlib
 import hmac
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from relevo.api.keys import NewKey
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Site
+
+SIGNING = NewKey(name="s", kind="signing", roles=("admin",))
 
 
 def signed(
@@ -28,3 +36,21 @@ def signed(
         "Authorization": "HMAC-SHA256 SignedHeaders=x-ms-date;host;x-ms-content-sha256&Signature="
         + base64.b64encode(digest).decode(),
     }
+
+
+class Signer:
+    """A client with a signing key."""
+
+    def __init__(self, site: Site, secret: str) -> None:
+        self.site = site
+        self.secret = secret
+        self.host = f"{site.address.host}:{site.address.port}"
+
+    async def ask(self, method: str, target: str, body: bytes = b"", **changes: Any) -> Any:
+        sent = changes.pop("sent", None)
+        as_host = changes.pop("as_host", self.host)
+        headers = signed(self.secret, method, target, as_host, body=body, **changes)
+        if body:
+            headers["Content-Type"] = "application/json"
+        data = body if sent is None else sent
+        return await self.site.ask(method, target, headers=headers, data=data or None)

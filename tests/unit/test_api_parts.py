@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relevo.api import openapi, paging
@@ -21,6 +21,7 @@ from relevo.api.operations import OPERATIONS
 from relevo.api.sealing import MasterKey
 from relevo.api.throttle import Throttle
 from relevo.errors import InvalidValue, RateLimited, SettingsError
+from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,7 @@ def test_pages_hold_as_many_as_asked_and_point_on() -> None:
     assert paging.page([], 2, lambda item: item).items == []
 
 
+@settings(deadline=None)
 @given(st.datetimes(timezones=st.just(UTC)), st.text())
 def test_a_cursor_comes_back_as_it_was(at: datetime, name: str) -> None:
     try:
@@ -49,6 +51,7 @@ def test_a_cursor_comes_back_as_it_was(at: datetime, name: str) -> None:
         assert paging.decode(cursor, tuple[datetime, str]) == (at, name)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_no_cursor_breaks_the_decoder(cursor: str) -> None:
     with suppress(InvalidValue):
@@ -120,6 +123,7 @@ def test_full_buckets_are_forgotten() -> None:
     assert len(throttle._full_at) <= 1_001
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100), st.text(max_size=20).filter(lambda text: text.isascii()))
 def test_what_is_sealed_can_be_opened_for_the_same_owner_only(plain: bytes, owner: str) -> None:
     sealed = MASTER.seal(plain, owner)
@@ -130,6 +134,7 @@ def test_what_is_sealed_can_be_opened_for_the_same_owner_only(plain: bytes, owne
             key.open(sealed, other)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 60))
 def test_a_changed_byte_is_noticed(position: int) -> None:
     sealed = bytearray(MASTER.seal(b"s" * 32, "key-1"))
@@ -211,6 +216,26 @@ def test_secrets_are_not_part_of_any_repr() -> None:
     assert "hush" not in repr(created)
     assert "hush" not in repr(list(created.__rich_repr__()))
     assert "mmmm" not in repr(MASTER)
+
+
+def test_figures_have_the_published_names() -> None:
+    metrics = Metrics()
+    metrics.http_request_seconds.labels("hosts.list", "200").observe(0.1)
+    text = metrics.render().decode()
+    for name in (
+        "relevo_build_info",
+        "relevo_http_request_seconds",
+        "relevo_leases",
+        "relevo_lease_lost_total",
+        "relevo_store_commit_seconds",
+        "relevo_store_retries_total",
+        "relevo_clock_skew_seconds",
+        "relevo_group_calls",
+        "relevo_group_statements",
+        "relevo_loop_restarts",
+    ):
+        assert f"# TYPE {name}" in text, name
+    assert 'relevo_http_request_seconds_count{operation="hosts.list",status="200"} 1.0' in text
 
 
 DOCUMENT = openapi.document(OPERATIONS)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from relevo.api.contract import PUBLIC, Method, Operation
 from relevo.api.problem import InvalidJson
-from relevo.api.request import command_of, explain, head_of
+from relevo.api.request import command_of, explain, head_of, request_of
+from relevo.api.routes import Routes
 from relevo.errors import InvalidValue, UnsupportedMediaType
 
 
@@ -195,6 +197,44 @@ def test_little_is_repeated_of_what_was_sent(where: str) -> None:
     assert len(error.pointer or "") < 200
 
 
+class Flat(Struct, frozen=True, kw_only=True):
+    id: str
+    number: int | None = None
+    flag: bool = False
+    at: Annotated[datetime, Meta(tz=True)] | None = None
+    tags: tuple[str, ...] = ()
+
+
+texts = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+@settings(deadline=None)
+@given(
+    command=st.builds(
+        Flat,
+        id=texts.filter(bool),
+        number=st.none() | st.integers(-(2**60), 2**60),
+        flag=st.booleans(),
+        at=st.none() | st.datetimes(timezones=st.just(UTC)),
+        tags=st.lists(texts).map(tuple),
+    ),
+    method=st.sampled_from(["GET", "POST"]),
+)
+def test_what_a_client_sends_becomes_the_same_command(command: Flat, method: Method) -> None:
+    operation = msgspec.structs.replace(op(method), request=Flat)
+    target, body = request_of(operation, command)
+    path, _, query = target.partition("?")
+    scope = {"method": method, "raw_path": path.encode(), "query_string": query.encode()}
+    head = head_of({**scope, "headers": [(b"content-type", b"application/json")]})
+    found = Routes([operation]).find(method, head.segments)
+    assert command_of(operation, found.parameters, head, body, strict=True) == command
+
+
+def test_an_empty_value_cannot_travel_in_a_path() -> None:
+    with pytest.raises(InvalidValue, match="id may not be empty"):
+        request_of(op("GET"), Command(id=""))
+
+
 def test_messages_of_the_decoder_become_pointers() -> None:
     assert explain("Expected `int`, got `str` - at `$.a[0].b`") == (
         "Expected `int`, got `str`",
@@ -203,6 +243,7 @@ def test_messages_of_the_decoder_become_pointers() -> None:
     assert explain("Object missing required field `c` - at `$.a`")[1] == "/a/c"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_query_and_no_body_breaks_the_decoder(data: bytes) -> None:
     for method, request in (("GET", {"query": data.decode("latin-1")}), ("POST", {"body": data})):
@@ -210,6 +251,7 @@ def test_no_query_and_no_body_breaks_the_decoder(data: bytes) -> None:
             decode(method, **request)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -117,6 +117,7 @@ def test_an_operation_is_there_once() -> None:
         Routes([op("GET", "/x/{id}"), op("GET", "/x/{other}")])
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1).filter(lambda text: text != "special"))
 def test_every_id_survives_the_path(value: str) -> None:
     try:

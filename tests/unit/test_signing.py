@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relevo.api import signing
@@ -217,6 +217,7 @@ def flip(text: str, position: int) -> str:
     return text[:index] + changed + text[index + 1 :]
 
 
+@settings(deadline=None)
 @given(
     what=st.sampled_from(["method", "target", "host", "date", "hash", "signature", "body"]),
     position=st.integers(0, 500),
@@ -249,6 +250,7 @@ def test_whatever_is_tampered_with_the_request_is_refused(
         verify(head(method, target, headers), body)
 
 
+@settings(deadline=None)
 @given(secret=st.binary(min_size=1, max_size=100), text=st.binary(max_size=200))
 def test_only_the_same_key_over_the_same_text_matches(secret: bytes, text: bytes) -> None:
     signature = signing.Signature((), signing.sign(secret, text))

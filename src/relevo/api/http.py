@@ -94,7 +94,8 @@ class HttpApi:
     """Serves a table of operations over HTTP.
 
     >>> async with open_services(app) as services:  # doctest: +SKIP
-    ...     await serve(HttpApi(services), "127.0.0.1", 8080)
+    ...     async with serving(HttpApi(services), "127.0.0.1", 8080) as address:
+    ...         print(address.url)
     """
 
     def __init__(
@@ -219,7 +220,8 @@ class HttpApi:
         return caller
 
     async def _body(self, head: Head, receive: Receive) -> bytes:
-        if not head.values(b"transfer-encoding") and head.value(b"content-length") in (None, b"0"):
+        lengths = head.values(b"content-length")
+        if not head.values(b"transfer-encoding") and all(length == b"0" for length in lengths):
             return b""
         chunks: list[bytes] = []
         size = 0
@@ -238,7 +240,8 @@ class HttpApi:
     def _refusal(self, exchange: _Exchange, error: Exception) -> Answer:
         """Render an error, and keep its own words in the log if they are not for the caller."""
         shown = problem.public(error)
-        if shown.fault == "system":
+        # Overload is counted, not written down line by line: that would be more of it.
+        if shown.fault == "system" and not isinstance(shown, Overloaded):
             _report(exchange, shown, error)
         surface = exchange.surface
         extra = surface.headers(exchange.head, exchange.request_id)

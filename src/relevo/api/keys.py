@@ -109,8 +109,10 @@ class Keys:
 
     async def revoke(self, key_id: str) -> KeyInfo:
         """End a key: here at once, on other hosts within `KEY_CACHE_SECONDS`. Again is no error."""
-        rows = await self._database.write(SQL.revoke_key, key_id, idempotent=True)
-        self.ring.forget()
+        try:
+            rows = await self._database.write(SQL.revoke_key, key_id, idempotent=True)
+        finally:
+            self.ring.forget()  # also when the outcome is unknown: it may have happened
         if not rows:
             raise NotFound(f"there is no key {key_id!r}")
         return _info(rows[0])

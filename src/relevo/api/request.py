@@ -11,7 +11,7 @@ import functools
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
 from msgspec import Struct
@@ -133,6 +133,24 @@ def command_of(
     for name, attribute in plan.instants.items():
         refuse_unstorable(getattr(command, attribute), f"/{name}")
     return command
+
+
+def request_of(operation: Operation, command: Struct) -> tuple[str, bytes]:
+    """Return the target and the body that `command_of` makes this command from: a client's part.
+
+    Raises `InvalidValue` for an empty value in the path, which no path can carry.
+    """
+    values = {k: v for k, v in msgspec.to_builtins(command).items() if v is not None}
+    target = operation.path
+    for name in operation.parameters:
+        text = str(values.pop(name))
+        if not text:
+            raise InvalidValue(f"{name} may not be empty", pointer=f"/{name}")
+        target = target.replace(f"{{{name}}}", quote(text, safe=""))
+    if operation.takes_body:
+        return target, msgspec.json.encode(values)
+    plain = {k: str(v).lower() if isinstance(v, bool) else v for k, v in values.items()}
+    return target + (f"?{urlencode(plain, doseq=True)}" if plain else ""), b""
 
 
 def _query(raw: bytes, plan: _Plan, *, strict: bool) -> dict[str, Any]:

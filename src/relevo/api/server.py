@@ -118,6 +118,7 @@ def _config(api: HttpApi, grace_seconds: int) -> uvicorn.Config:
         interface="asgi3",
         lifespan="off",
         log_config=None,
+        log_level="error",  # a stranger's malformed request is answered, not worth a line of log
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -26,7 +26,7 @@ class SharedOption(click.Option):
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is not None and value is not False:
-        session: Session = context.ensure_object(dict) if context.obj is None else context.obj
+        session: Session = context.obj
         session.given[parameter.name or ""] = value
 
 
@@ -96,11 +96,20 @@ class Command(click.Command):
 class Group(click.Group):
     """A group of such commands."""
 
-    command_class = Command
-    group_class = type
-
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, context_settings={**NAMES}, **attributes)
+
+    def leaf(
+        self, name: str, **attributes: Any
+    ) -> Callable[[Callable[..., Any]], Command]:
+        """Add a command to this group; see `command`."""
+
+        def add(function: Callable[..., Any]) -> Command:
+            made = command(name, **attributes)(function)
+            self.add_command(made)
+            return made
+
+        return add
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in two sections, then the commands."""
@@ -113,7 +122,7 @@ def _format_options(
 ) -> None:
     sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], SHARED_HEADING: []}
     for parameter in command.get_params(ctx):
-        record = _record(parameter, ctx)
+        record = parameter.get_help_record(ctx)
         if record is not None:
             sections[section(parameter)].append(record)
     for heading, records in sections.items():
@@ -127,20 +136,6 @@ def section(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Argument):
         return "Arguments"
     return SHARED_HEADING if isinstance(parameter, SharedOption) else "Options"
-
-
-class DescribedArgument(click.Argument):
-    """An argument that says what it is."""
-
-    def __init__(self, *declarations: str, help: str, **attributes: Any) -> None:  # noqa: A002 - click's
-        super().__init__(declarations, **attributes)
-        self.description = help
-
-
-def _record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, str] | None:
-    if isinstance(parameter, DescribedArgument):
-        return parameter.make_metavar(ctx), parameter.description
-    return parameter.get_help_record(ctx)
 
 
 def command(

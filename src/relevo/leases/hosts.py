@@ -155,6 +155,7 @@ class Heart:
             await self._drop_connection()
             return min(0.5, self._config.renew / 4)
         if ended is not None:
+            self._deadline.renew(float("-inf"))
             self._stopping.set()
             self._tell(self._on_end, ended)
         return self._config.renew

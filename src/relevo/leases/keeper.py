@@ -6,6 +6,7 @@ import asyncio
 import random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -21,7 +22,6 @@ from relevo.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from uuid import UUID
 
     import asyncpg
 
@@ -48,6 +48,8 @@ class Unit(Struct, kw_only=True, eq=False):
     holder: Holder
     lease_names: tuple[str, ...]
     id: int = 0
+    served_by: UUID | None = None
+    """The incarnation that has joined it."""
 
     @property
     def topic(self) -> str:
@@ -96,7 +98,6 @@ class Keeper:
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self.believed: Mapping[int, int] = MappingProxyType({})
         """Lease id to epoch; replaced, never changed, so that other threads may read it."""
-        self.lost = 0
         metrics = database.metrics
         self._saves: Group[_Saved, None] = Group(
             "lease save", self._save_all, key=lambda saved: saved.id, metrics=metrics
@@ -125,7 +126,10 @@ class Keeper:
         for row in rows:
             unit = self._units.get(row["unit_id"])
             known = self._held.get(row["id"])
-            if unit is None or (known is not None and known.lease.epoch >= row["epoch"]):
+            if unit is None:
+                self._hand_back(row)
+                continue
+            if known is not None and known.lease.epoch >= row["epoch"]:
                 continue
             if known is not None:
                 self._lose(row["id"], "lost")
@@ -167,6 +171,12 @@ class Keeper:
         await self._saves.close()
         await self._give_ups.close()
 
+    def _hand_back(self, row: asyncpg.Record) -> None:
+        """Release what was handed to this host after it left the unit."""
+        entry = _Saved(row["id"], row["epoch"], None)
+        task = asyncio.get_running_loop().create_task(self._give_ups.call(entry))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
     def _ask(self, owned: Owned) -> None:
         held = self._held.get(owned.id)
         if held is None or held.lease.epoch != owned.epoch:
@@ -197,7 +207,7 @@ class Keeper:
             return
         held.lease.lost = True
         held.lease.ask_to_stop(reason)
-        self.lost += 1
+        self._database.metrics.lease_lost.inc()
         self._cut_off(held)
         if held.task is not None and not held.task.done():
             self._ending[lease_id] = held.task

@@ -101,7 +101,6 @@ class Leases:
         self.deadline = Deadline()
         self.draining = False
         self.skew = 0.0
-        self.lost_before = 0
         self._units: dict[int, Unit] = {}
         self._life: Life | None = None
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
@@ -124,11 +123,6 @@ class Leases:
     def held(self) -> list[Lease]:
         """The leases this host holds at this moment."""
         return self._life.keeper.leases if self._life else []
-
-    @property
-    def lost(self) -> int:
-        """How many leases were lost, not handed over, since the host started."""
-        return self.lost_before + (self._life.keeper.lost if self._life else 0)
 
     async def start(self) -> None:
         """Register, begin to renew and to balance; returns when registration is committed."""
@@ -264,6 +258,7 @@ class Leases:
             return await tx.fetch(SQL.take_leases, ids, life.incarnation)
 
         rows = await self._database.run(work, idempotent=True)
+        unit.served_by = life.incarnation
         self._units[unit.id] = unit
         life.keeper.begin(rows)
         self._told.listen(unit.topic)
@@ -274,18 +269,18 @@ class Leases:
         while True:
             life = self._life
             assert life is not None
+            for unit in list(self._units.values()):
+                if unit.served_by != life.incarnation:
+                    await self._enter(unit, life)
             reason = await asyncio.shield(life.ended)
             log.warning("host.ended", host=self.name, reason=reason)
             life.keeper.abandon("expired")
             await life.heart.stop()
             await life.keeper.close()
-            self.lost_before += life.keeper.lost
             if reason == "superseded":
                 self.superseded.set()
                 await asyncio.Event().wait()
             self._life = await self._begin_life()
-            for unit in list(self._units.values()):
-                await self._enter(unit, self._life)
 
     async def _tick_loop(self) -> None:
         """Shows the heartbeat's thread that the event loop is alive."""

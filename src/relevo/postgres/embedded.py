@@ -201,12 +201,13 @@ class EmbeddedServer:
         return said_before
 
     def _remove_false_pid(self) -> None:
-        """Removes a postmaster.pid whose number now is another process's, or a zombie's.
+        """Removes a postmaster.pid that is left over: we hold the lock, so no server of ours runs.
 
-        PostgreSQL would take that for a running server. A dead number it deals with itself.
+        Its number may be another process's by now, or a zombie's, and a power cut may have emptied
+        it; PostgreSQL would refuse to start. One of a server started by hand is left alone.
         """
         left = Postmaster.read(self._folder.data)
-        if left is not None and not _is_server(left.pid, self._folder.data):
+        if left is None or not _is_server(left.pid, self._folder.data):
             (self._folder.data / "postmaster.pid").unlink(missing_ok=True)
 
     def _stop(self) -> None:
@@ -222,7 +223,7 @@ class EmbeddedServer:
                     asked.add(pid)
                     with suppress(ProcessLookupError):
                         os.kill(pid, request)
-                return is_free(self._folder.server_lock)
+                return is_free(self._folder.server_lock) and all(map(_has_exited, asked))
 
             if until(has_ended, STOP_SECONDS_MAX):
                 self._folder.remove_socket_folder()
@@ -257,3 +258,18 @@ def _is_server(pid: int, data: Path) -> bool:
         listing = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
         command = subprocess.run(listing, capture_output=True, check=False).stdout
     return os.fsencode(data) in command
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether process `pid` is gone, or a zombie: only then can its disk be unmounted."""
+    if Path("/proc/self/stat").exists():
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+        except OSError:
+            return True
+        return state.split()[0] in {"Z", "X"}
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

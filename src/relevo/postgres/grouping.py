@@ -13,6 +13,8 @@ import copy
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from relevo import limits
 from relevo.errors import Closed, InternalError, OutcomeUnknown, Unavailable
 
@@ -25,14 +27,11 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 
-class _Waiting(Generic[C, R]):
-    __slots__ = ("answer", "call", "key", "order")
-
-    def __init__(self, call: C, key: Hashable, order: Hashable, answer: asyncio.Future[R]) -> None:
-        self.call = call
-        self.key = key
-        self.order = order
-        self.answer = answer
+class _Waiting(Struct, Generic[C, R]):
+    call: C
+    key: Hashable
+    order: Hashable
+    answer: asyncio.Future[R]
 
 
 class Group(Generic[C, R]):
@@ -228,14 +227,19 @@ class _Lane(Generic[C, R]):
             fault = f"{self._group.name} answered {len(results)} results to {len(part)} calls"
             _fail(part, InternalError(fault))
             return None
-        for entry, result in zip(part, results, strict=True):
-            if entry.answer.done():
-                continue
-            if isinstance(result, Exception):
-                entry.answer.set_exception(result)
-            else:
-                entry.answer.set_result(result)
+        # Not at once: the next statement is sent first, so that the server works while callers do.
+        asyncio.get_running_loop().call_soon(_answer, part, results)
         return None
+
+
+def _answer(part: Sequence[_Waiting[Any, R]], results: Sequence[R | Exception]) -> None:
+    for entry, result in zip(part, results, strict=True):
+        if entry.answer.done():
+            continue  # its caller was cancelled
+        if isinstance(result, Exception):
+            entry.answer.set_exception(result)
+        else:
+            entry.answer.set_result(result)
 
 
 def _fail(entries: Collection[_Waiting[Any, Any]], error: Exception) -> None:

@@ -1,0 +1,239 @@
+"""The two ways to an operation: in this process on the database, or over HTTP to a host.
+
+Both take the same values and give the same bytes back, so nothing above knows which it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from relevo import limits
+from relevo.api import operations
+from relevo.api.auth import LOCAL_ADMIN
+from relevo.api.contract import Text
+from relevo.api.keys import Keys
+from relevo.api.problem import Problem
+from relevo.api.request import explain
+from relevo.api.sealing import MasterKey
+from relevo.api.services import Services, open_services
+from relevo.app import App
+from relevo.errors import (
+    CallerError,
+    InternalError,
+    InvalidValue,
+    NotFound,
+    OutcomeUnknown,
+    RelevoError,
+    Unauthenticated,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    import aiohttp
+
+    from relevo.api.contract import Operation
+    from relevo.cli.session import Session
+    from relevo.settings import Settings
+
+ABOUT_ONE_HOST: Final = frozenset(
+    {"system.livez", "system.readyz", "system.health", "system.metrics"}
+)
+"""What only a running host can answer: these always go over HTTP."""
+_ANSWER_BYTES_SHOWN: Final = 200
+
+
+class Reply(Struct, frozen=True):
+    """What an operation answered; `body` is JSON unless the operation answers with text."""
+
+    status: int
+    body: bytes
+
+
+class Calls(Protocol):
+    """A way to operations."""
+
+    async def call(self, operation: Operation, values: Mapping[str, Any]) -> Reply:
+        """Run an operation with values under their names on the wire; raises `RelevoError`."""
+
+
+def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManager[Calls]:
+    """Return the way that the session asks for."""
+    url = session.url
+    if url is None and operation.name in ABOUT_ONE_HOST:
+        told = session.settings()
+        url = f"http://{told.host}:{told.port}"
+    if url is not None:
+        return over_http(url, session.key())
+    told = session.settings()
+    # Whoever looks at a shared database must not change its schema by the way.
+    migrate = told.migrate and told.database_url is None
+    return in_process(msgspec.structs.replace(told, migrate=migrate))
+
+
+@asynccontextmanager
+async def in_process(settings: Settings) -> AsyncIterator[Calls]:
+    """Connect as a client with all rights: who has the database has them anyway."""
+    async with App(settings=settings) as app:
+        yield LocalCalls(app)
+
+
+class LocalCalls:
+    """Operations of an app in this process."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def call(self, operation: Operation, values: Mapping[str, Any]) -> Reply:
+        """Run an operation as the local administrator."""
+        command = _command(operation, values)
+        async with self._services(operation, values) as services:
+            response = await operations.call(operation, services, LOCAL_ADMIN, command)
+        if isinstance(response, Text):
+            return Reply(operation.status_of(response), response.body)
+        body = b"" if response is None else msgspec.json.encode(response)
+        return Reply(operation.status_of(response), body)
+
+    @asynccontextmanager
+    async def _services(
+        self, operation: Operation, values: Mapping[str, Any]
+    ) -> AsyncIterator[Services]:
+        if operation.name == "keys.create" and values.get("kind") == "signing":
+            async with open_services(self._app) as services:
+                yield services
+            return
+        # Nothing else is sealed or opened here, so it works where the master key is not: on an
+        # operator's machine, or when the key was lost and others are to be revoked.
+        keys = Keys(self._app.database, MasterKey(secrets.token_bytes(32)))
+        try:
+            yield Services(self._app, keys)
+        finally:
+            await keys.close()
+
+
+@asynccontextmanager
+async def over_http(url: str, key: str | None) -> AsyncIterator[Calls]:
+    """Open a client of the host at a URL."""
+    import aiohttp  # only here: it takes as long to import as all the rest
+
+    headers = {"Accept": "application/json"}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    timeout = aiohttp.ClientTimeout(
+        total=limits.REQUEST_SECONDS_MAX + 5.0, connect=limits.CONNECT_SECONDS_MAX
+    )
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+        yield RemoteCalls(url, session)
+
+
+class RemoteCalls:
+    """Operations of a host, over HTTP."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._session = session
+
+    async def call(self, operation: Operation, values: Mapping[str, Any]) -> Reply:
+        """Send one request; a problem in the answer is raised as the error it stands for."""
+        import aiohttp
+
+        _command(operation, values)  # what is wrong by the table need not travel
+        try:
+            async with self._session.request(
+                operation.method, **self._request(operation, values), allow_redirects=False
+            ) as response:
+                body = await response.read()
+                is_problem = response.content_type == "application/problem+json"
+                status = response.status
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise Unavailable(
+                f"cannot reach {self._url} ({_reason(error)}); check the URL, and that"
+                " `relevo up` runs there"
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._broken(operation, error) from error
+        expected = {operation.status, 204, *(each.status for each in operation.outcomes)}
+        if is_problem or status not in expected:
+            raise _error(status, body, self._url)
+        return Reply(status, body)
+
+    def _request(self, operation: Operation, values: Mapping[str, Any]) -> dict[str, Any]:
+        from yarl import URL
+
+        plain: dict[str, Any] = msgspec.to_builtins(dict(values))
+        path = operation.path
+        for name in operation.parameters:
+            path = path.replace(f"{{{name}}}", quote(str(plain.pop(name)), safe=""))
+        address: dict[str, Any] = {"url": URL(f"{self._url}{path}", encoded=True)}
+        if operation.takes_body:
+            return {**address, "json": plain}
+        pairs = [
+            (name, _query_text(item))
+            for name, value in plain.items()
+            for item in (value if isinstance(value, list) else [value])
+        ]
+        return {"url": address["url"].with_query(pairs)}
+
+    def _broken(self, operation: Operation, error: Exception) -> RelevoError:
+        what = f"the connection to {self._url} broke before its answer ({_reason(error)})"
+        if operation.method == "GET":
+            return Unavailable(f"{what}; try again")
+        return OutcomeUnknown(f"{what}; it may or may not have been done, so look first")
+
+
+def _query_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _command(operation: Operation, values: Mapping[str, Any]) -> Any:
+    """Make the operation's command; raises `InvalidValue` that points at the field."""
+    try:
+        return msgspec.convert(dict(values), operation.request)
+    except msgspec.ValidationError as error:
+        what, where = explain(str(error))
+        raise InvalidValue(what, pointer=where or None) from None
+
+
+def _error(status: int, body: bytes, url: str) -> RelevoError:
+    """Return the error that an answer stands for."""
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        shown = body[:_ANSWER_BYTES_SHOWN].decode("utf-8", "replace")
+        text = f"{url} answered {status}, not as Relevo does: {shown!r}; check the URL"
+        return _of_status(status)(text)
+    kind = next((k for k in _kinds(RelevoError) if k.code == problem.code), _of_status(status))
+    text = problem.detail
+    if kind.fault == "system":
+        text = f"{text.rstrip('.')} ({problem.instance}); the log of the host says more"
+    elif issubclass(kind, Unauthenticated):
+        text = f"{text}; give a valid key by RELEVO_KEY, RELEVO_KEY_FILE or --key"
+    error = kind(text)
+    error.pointer = problem.pointer
+    return error
+
+
+def _kinds(kind: type[RelevoError]) -> list[type[RelevoError]]:
+    return [kind, *(below for child in kind.__subclasses__() for below in _kinds(child))]
+
+
+def _of_status(status: int) -> type[RelevoError]:
+    if status == 404:
+        return NotFound
+    if status in (401, 403):
+        return Unauthenticated
+    if status in (502, 503, 504):
+        return Unavailable
+    return CallerError if 400 <= status < 500 else InternalError

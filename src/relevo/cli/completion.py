@@ -1,0 +1,31 @@
+"""`relevo completion`: what a shell needs to complete our commands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from relevo.cli.options import ALWAYS, command
+from relevo.errors import InternalError
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@command("completion", shared=ALWAYS)
+@click.argument("shell", type=click.Choice(SHELLS), help="Which shell.")
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    bash:  eval "$(relevo completion bash)"   in ~/.bashrc
+    zsh:   eval "$(relevo completion zsh)"    in ~/.zshrc
+    fish:  relevo completion fish > ~/.config/fish/completions/relevo.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise InternalError(f"click knows no completion for {shell}")
+    root = context.find_root().command
+    click.echo(kind(root, {}, "relevo", "_RELEVO_COMPLETE").source())

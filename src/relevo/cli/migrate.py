@@ -1,0 +1,83 @@
+"""`relevo migrate`: the schema of a database, seen and brought up to date."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from msgspec import Struct
+
+from relevo.cli.options import LOCAL, Group, command
+from relevo.cli.render import Renderer
+from relevo.postgres import migrate as migrations
+from relevo.postgres.database import Database
+from relevo.postgres.migrate import MigrationStatus  # noqa: TC001 - msgspec reads the annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from relevo.cli.session import Session
+
+T = TypeVar("T")
+
+
+class Migrations(Struct, frozen=True):
+    """Migrations in their order."""
+
+    items: list[MigrationStatus]
+
+
+class Applied(Struct, frozen=True):
+    """What was done just now."""
+
+    applied: list[str]
+
+
+migrate = Group("migrate", help="Migrate: see the schema of the database, bring it up to date.")
+
+
+@migrate.leaf("status", shared=LOCAL)
+@click.pass_obj
+def status(session: Session) -> None:
+    """List every migration and whether the database has it."""
+    found = _on_database(session, migrations.status)
+    Renderer(session.output).result(Migrations(found))
+
+
+@migrate.leaf("plan", shared=LOCAL)
+@click.pass_obj
+def plan(session: Session) -> None:
+    """Say what `migrate up` would do and which locks it takes; changes nothing."""
+
+    async def pending(database: Database) -> list[MigrationStatus]:
+        labels = await migrations.check(database)
+        return [one for one in await migrations.status(database) if one.migration in labels]
+
+    found = _on_database(session, pending)
+    Renderer(session.output).result(Migrations(found))
+
+
+@migrate.leaf("up", shared=LOCAL)
+@click.pass_obj
+def up(session: Session) -> None:
+    """Apply what is pending; safe beside running hosts and to be repeated."""
+    done = _on_database(session, migrations.up)
+    if session.output == "json":
+        Renderer("json").result(Applied(done))
+        return
+    for label in done:
+        click.echo(f"applied {label}")
+    if not done:
+        click.echo("nothing to do: the schema is up to date")
+
+
+def _on_database(session: Session, work: Callable[[Database], Awaitable[T]]) -> T:
+    session.log_quietly()
+    settings = session.local_settings()
+
+    async def run() -> T:
+        async with await Database.open(settings) as database:
+            return await work(database)
+
+    return asyncio.run(run())

@@ -1,0 +1,206 @@
+"""How results are shown: one place for all commands.
+
+`json` is what the API answers. `table` is for people: with rules and relative times on a terminal,
+plain columns with exact times when it goes into a pipe or a file.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from msgspec import Struct, inspect
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from relevo.api.keys import KeyInfo
+from relevo.leases.model import HostInfo, LeaseInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from relevo.cli.session import Output
+
+COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
+    HostInfo: (
+        "name", "live", "draining", "leases", "address", "labels", "version", "started_at",
+        "end_reason",
+    ),
+    LeaseInfo: ("kind", "unit", "name", "state", "owner", "epoch", "handoff_to", "free_since"),
+    KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
+}  # fmt: skip
+"""The columns of a table, for types with more than fit on a screen; `json` has them all."""
+
+STYLES: Final = {
+    "ok": "green", "yes": "green", "active": "green", "applied": "green",
+    "warn": "yellow", "pending": "yellow", "paused": "yellow", "skip": "dim", "no": "dim",
+    "fail": "bold red", "blocked": "red", "revoked": "red", "expired": "red", "changed": "red",
+    "unknown": "red",
+}  # fmt: skip
+_UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+class Renderer:
+    """Writes results to standard output."""
+
+    def __init__(self, output: Output = "table", console: Console | None = None) -> None:
+        self.output = output
+        self.console = console or new_console()
+
+    def show(self, body: bytes, response: Any) -> None:
+        """Show an answer that is JSON, whose type is `response`."""
+        if self.output == "json":
+            self.console.out(msgspec.json.format(body, indent=2).decode(), highlight=False)
+            return
+        decoded = msgspec.json.decode(body)
+        if isinstance(decoded, dict) and isinstance(decoded.get("items"), list):
+            self.table(decoded["items"], _item_type(response))
+        else:
+            self.record(decoded, response)
+
+    def result(self, value: Struct) -> None:
+        """Show a result that did not come from an operation."""
+        self.show(msgspec.json.encode(value), type(value))
+
+    def table(self, rows: Sequence[Mapping[str, Any]], kind: Any = None) -> None:
+        """Show rows, without the columns that are empty in all of them."""
+        times = _times(kind)
+        names = [*COLUMNS.get(kind, ())] or list(dict.fromkeys(k for row in rows for k in row))
+        names = [name for name in names if any(not _is_empty(row.get(name)) for row in rows)]
+        if not rows:
+            self.console.print(Text("nothing to show", style="dim"))
+            return
+        cells = [[self._cell(row.get(n), is_time=n in times) for n in names] for row in rows]
+        if self.console.is_terminal:
+            self._ruled(names, cells)
+        else:
+            self._plain(names, cells)
+
+    def record(self, value: Any, kind: Any = None) -> None:
+        """Show one thing, a field on each line; lines are never broken, so they can be copied."""
+        fields = dict(_flat("", value)) if isinstance(value, dict) else {"value": value}
+        times = _times(kind)
+        width = max((len(name) for name in fields), default=0)
+        for name, field in fields.items():
+            cell = self._cell(field, is_time=name.rpartition(".")[2] in times)
+            line = Text(f"{name:<{width}}  ", style="bold").append(cell)
+            self.console.print(line, soft_wrap=True)
+
+    def _ruled(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        for name in names:
+            table.add_column(name.replace("_", " "), overflow="fold")
+        for row in cells:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def _plain(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
+        rows = [[Text(name.upper()) for name in names], *cells]
+        widths = [max(row[i].cell_len for row in rows) for i in range(len(names))]
+        for row in rows:
+            padded = (
+                cell.plain + " " * (width - cell.cell_len)
+                for cell, width in zip(row, widths, strict=True)
+            )
+            self.console.out("  ".join(padded).rstrip(), highlight=False)
+
+    def _cell(self, value: Any, *, is_time: bool) -> Text:
+        if _is_empty(value):
+            return Text("-", style="dim")
+        match value:
+            case bool():
+                text = "yes" if value else "no"
+            case list():
+                text = ", ".join(map(str, value))
+            case dict():
+                text = ", ".join(f"{name}={each}" for name, each in value.items())
+            case _:
+                text = str(value)
+        if is_time:
+            text = _time(text, relative=self.console.is_terminal)
+        text = printable(text)
+        return Text(text, style=STYLES.get(text, "") if self.console.is_terminal else "")
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """Return a console that shows text as it is: names in brackets are not markup."""
+    return Console(
+        file=sys.stderr if stderr else sys.stdout, markup=False, highlight=False, emoji=False
+    )
+
+
+def note(text: str) -> None:
+    """Say something beside the result, on standard error."""
+    click.echo(text, err=True)
+
+
+def printable(text: str) -> str:
+    """Return text without characters that would move the cursor or change the terminal.
+
+    >>> printable("a\\x1b[2J")
+    'a\\\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode()
+        for c in text
+    )
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value in ("", [], {})
+
+
+def _flat(prefix: str, value: Mapping[str, Any]) -> Any:
+    for name, field in value.items():
+        if isinstance(field, dict) and field:
+            yield from _flat(f"{prefix}{name}.", field)
+        else:
+            yield f"{prefix}{name}", field
+
+
+def _item_type(response: Any) -> Any:
+    fields = {field.name: field.type for field in msgspec.structs.fields(response)}
+    (item,) = fields["items"].__args__
+    return item
+
+
+def _times(kind: Any) -> frozenset[str]:
+    """Return the names of the fields that are times, in a struct and in the structs it holds."""
+    if kind is None:
+        return frozenset()
+    info = inspect.type_info(kind)
+    found: set[str] = set()
+    _collect_times(info, found)
+    return frozenset(found)
+
+
+def _collect_times(info: inspect.Type, found: set[str]) -> None:
+    if not isinstance(info, inspect.StructType):
+        return
+    for field in info.fields:
+        kinds = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
+        if any(isinstance(kind, inspect.DateTimeType) for kind in kinds):
+            found.add(field.encode_name)
+        for kind in kinds:
+            _collect_times(kind, found)
+
+
+def _time(text: str, *, relative: bool) -> str:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if not relative:
+        return instant.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    seconds = (datetime.now(UTC) - instant).total_seconds()
+    size, unit = next(((s, u) for s, u in _UNITS if abs(seconds) >= s), (1.0, "s"))
+    away = f"{abs(seconds) / size:.0f} {unit}"
+    shown = f"{away} ago" if seconds >= 0 else f"in {away}"
+    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S} ({shown})"

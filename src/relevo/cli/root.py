@@ -1,0 +1,103 @@
+"""The `relevo` command: its groups, its options, and how every error ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from relevo.cli import exits, generic
+from relevo.cli.completion import completion
+from relevo.cli.demo import demo, demo_host
+from relevo.cli.doctor import doctor
+from relevo.cli.migrate import migrate
+from relevo.cli.options import EVERYWHERE, Group
+from relevo.cli.render import printable
+from relevo.cli.session import Session
+from relevo.cli.up import up
+from relevo.errors import RelevoError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM: Final = "relevo"
+_HELP: Final = """Relevo gets every piece of work to whoever should do it.
+
+`relevo up` starts it. Commands work on the database of this folder (.relevo), on the one that
+--database names, or with --url over HTTP on a running host.
+"""
+
+
+class _Root(Group):
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(each.code), each.meaning) for each in exits.EXITS])
+
+
+def build() -> click.Group:
+    """Return the whole command tree."""
+    root = _Root(PROGRAM, help=_HELP, params=list(EVERYWHERE), no_args_is_help=True)
+    root = click.version_option(version("relevo"), message="%(prog)s %(version)s")(root)
+    for each in (up, demo, demo_host, doctor, migrate, completion):
+        root.add_command(each)
+    generic.add_commands(root)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line of this process and exit with a code of `exits.EXITS`."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; errors are told on standard error, in one line."""
+    session = Session()
+    try:
+        result: Any = build().main(
+            list(arguments), prog_name=PROGRAM, obj=session, standalone_mode=False
+        )
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        return exits.of_signal(signal.SIGPIPE)
+    except (click.Abort, KeyboardInterrupt):
+        return exits.of_signal(signal.SIGINT)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return exits.USAGE
+    except click.ClickException as error:
+        return _fail(error, _usage(error), error.exit_code, session)
+    except RelevoError as error:
+        return _fail(error, error.message, exits.exit_code(error), session)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it ends as one line
+        text = f"unexpected {type(error).__name__}: {error}; --debug shows where, please report it"
+        return _fail(error, text, exits.UNEXPECTED, session)
+    return result if isinstance(result, int) else exits.OK
+
+
+def _fail(error: Exception, text: str, code: int, session: Session) -> int:
+    if session.debug:
+        traceback.print_exception(error)
+    line = " ".join(text.split())
+    click.echo(f"error: {printable(line)}", err=True)
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    """What is wrong and where to read on, in one line."""
+    text = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return text
+    end = "" if text.endswith("?") else "."
+    return f"{text}{end} See `{context.command_path} --help`."
+
+
+def _forget_output() -> None:
+    """Whoever read our output has left: let the interpreter's last flush go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

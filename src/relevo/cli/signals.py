@@ -1,0 +1,64 @@
+"""Stopping on signals: the first asks, the second does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from relevo.cli import exits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FAREWELL_SECONDS: Final = 3.0
+"""How long the last act of a process that ends at once may take."""
+
+
+class StopSignals:
+    """While the block runs, SIGTERM, SIGINT and the end of the terminal stop the process.
+
+    The first one sets `asked`, or cancels the task that entered the block if `starting`. The next
+    one ends the process from within the signal handler, so that it works while the event loop hangs.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.starting = True
+        """Whether there is nothing yet that could be stopped in order."""
+        self.farewell: Callable[[], object] | None = None
+        """Called before the process ends at once, in a thread and for `FAREWELL_SECONDS` at most."""
+        self._number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _: object) -> None:
+        if self._number is not None:
+            self._end(number)
+        self._number = number
+        self._loop.call_soon_threadsafe(self._ask)
+
+    def _ask(self) -> None:
+        self.asked.set()
+        if self.starting and self._task is not None:
+            self._task.cancel()
+
+    def _end(self, number: int) -> None:
+        if self.farewell is not None:
+            thread = threading.Thread(target=self.farewell, daemon=True)
+            thread.start()
+            thread.join(FAREWELL_SECONDS)
+        os._exit(exits.of_signal(number))

@@ -1,0 +1,102 @@
+"""A table of operations for the tests of the HTTP layer itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo.api.contract import PUBLIC, Method, Operation
+from relevo.api.operations import OPERATIONS
+from relevo.errors import DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from relevo.api.contract import Handler
+
+
+class Echo(Struct, frozen=True, kw_only=True):
+    id: str = ""
+    note: str = ""
+
+
+class Echoed(Struct, frozen=True):
+    id: str
+    note: str
+
+
+async def echo(_: Any, __: Any, command: Echo) -> Echoed:
+    """Say it again."""
+    return Echoed(command.id, command.note)
+
+
+async def broken(*_: Any) -> None:
+    """Fail in a way nobody expected."""
+    raise ValueError("select secret_hash from access_key at 10.0.0.7")
+
+
+async def unreachable(*_: Any) -> None:
+    """Fail in a way that is foreseen."""
+    raise DatabaseUnavailable("cannot connect to the database at 10.0.0.7")
+
+
+def op(
+    name: str,
+    method: Method,
+    path: str,
+    handler: Handler,
+    *,
+    permission: str = "hosts:read",
+    response: Any = Echoed,
+) -> Operation:
+    return Operation(
+        name=name,
+        method=method,
+        path=path,
+        summary="Test.",
+        request=Echo,
+        response=response,
+        permission=permission,
+        handler=handler,
+    )
+
+
+TABLE = (
+    *OPERATIONS,
+    op("test.echo", "GET", "/v1/echo/{id}", echo),
+    op("test.write", "POST", "/v1/echo/{id}", echo),
+    op("test.broken", "GET", "/v1/broken", broken),
+    op("test.unreachable", "GET", "/v1/unreachable", unreachable),
+    op("routing.echo", "GET", "/routing/jobs/{id}", echo),
+    op("routing.write", "POST", "/routing/jobs/{id}:cancel", echo),
+    op("routing.broken", "GET", "/routing/broken", broken),
+)
+
+
+def code(reply: Any) -> str:
+    """The stable code of a problem, or the ancestor's of an envelope."""
+    found: str = reply.json["error"]["code"] if "error" in reply.json else reply.json["code"]
+    return found
+
+
+class Gate:
+    """A handler that waits to be let through."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self, *_: Any) -> Echoed:
+        self.entered.set()
+        await self.open.wait()
+        return Echoed("done", "")
+
+    def table(self) -> tuple[Operation, ...]:
+        async def wait(*arguments: Any) -> Echoed:
+            return await self(*arguments)
+
+        return (
+            *TABLE,
+            op("test.wait", "GET", "/v1/wait", wait, permission=PUBLIC),
+            op("test.wait_write", "POST", "/v1/wait", wait, permission=PUBLIC),
+        )

@@ -1,0 +1,246 @@
+"""Everything the documentation shows is run; every link leads somewhere; the reference is current.
+
+A page is a story: its snippets run in order, in one shell, in a folder of their own, as a reader
+would run them. What a snippet is follows from the words after its three backticks:
+
+    python                  a program; it runs to its end
+    python file=worker.py   a file in the folder; one named test_… is run by pytest, another must be
+                            used by a shell snippet of the page
+    sh runnable             commands; a shell snippet without the word is not run
+    sh runnable terminal    commands that go on running while the reader works in another terminal
+    text output             what the snippet before it has written to standard output
+
+A comment `<!-- until: command -->` waits until the command succeeds, where a reader would look again.
+Pages use a fresh database through RELEVO_DATABASE_URL; one with `<!-- embedded -->` uses the embedded
+server in its folder, as without any configuration. Port 8080 stands for a free one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LANGUAGES: Final = {"ini", "json", "mermaid", "python", "sh", "sql", "text", "toml", "yaml"}
+PAGE_SECONDS_MAX: Final = 150
+WAIT_SECONDS_MAX: Final = 60
+
+_FENCE: Final = re.compile(r"^```(.*)$")
+_UNTIL: Final = re.compile(r"^<!-- until: (.+) -->$")
+_LINK: Final = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_PREAMBLE: Final = """\
+set -euo pipefail
+trap 'echo "$step failed" >&2' ERR
+wait_until() {
+  local end=$((SECONDS + %d))
+  until eval "$1" > waiting.log 2>&1; do
+    if ((SECONDS > end)); then cat waiting.log terminal-*.log >&2; echo "never: $1" >&2; return 1; fi
+    sleep 0.1
+  done
+}
+"""
+
+
+class Snippet(Struct, frozen=True):
+    """A fenced block, or a comment that says what to wait for."""
+
+    line: int
+    language: str
+    marks: tuple[str, ...]
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        """The name it is to be saved under."""
+        named = [mark.removeprefix("file=") for mark in self.marks if mark.startswith("file=")]
+        return named[0] if named else None
+
+
+def read(page: Path) -> list[Snippet]:
+    found: list[Snippet] = []
+    opened: tuple[int, list[str]] | None = None
+    body: list[str] = []
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+        fence, until = _FENCE.match(line), _UNTIL.match(line)
+        if opened is not None and line == "```":
+            start, words = opened
+            found.append(Snippet(start, words[0], tuple(words[1:]), "\n".join(body) + "\n"))
+            opened = None
+        elif opened is not None:
+            body.append(line)
+        elif fence:
+            assert fence[1], f"{page.name}:{number}: say the language of the snippet"
+            opened, body = (number, fence[1].split()), []
+        elif until:
+            found.append(Snippet(number, "until", (), until[1]))
+    assert opened is None, f"{page.name}: a snippet is not closed"
+    return found
+
+
+def commands(snippet: Snippet) -> str | None:
+    """What the shell runs for a snippet; None if nothing."""
+    python, text = shlex.quote(sys.executable), snippet.text
+    match snippet.language:
+        case "until":
+            return f"wait_until {shlex.quote(text)}"
+        case "python" if snippet.file is None:
+            return f"{python} - <<'END OF SNIPPET'\n{text}END OF SNIPPET\n"
+        case "python" if str(snippet.file).startswith("test_"):
+            return f"{python} -m pytest -q -p no:cacheprovider {snippet.file}"
+        case "sh" if "terminal" in snippet.marks:
+            return f"(\n{text}) > terminal-{snippet.line}.log 2>&1 &"
+        case "sh" if "runnable" in snippet.marks:
+            return text
+        case _:
+            return None
+
+
+def script(page: Path, snippets: list[Snippet]) -> str:
+    parts = [_PREAMBLE % WAIT_SECONDS_MAX]
+    for snippet in snippets:
+        text = commands(snippet)
+        if text is not None:
+            parts.append(f"step={shlex.quote(f'{page.name}:{snippet.line}')}")
+            shown = "terminal" in snippet.marks or snippet.language == "until"
+            parts.append(text if shown else f"{{\n{text}}} > output-{snippet.line}.log")
+    return "\n".join(parts) + "\n"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that the account of an embedded server started by root can enter."""
+    with tempfile.TemporaryDirectory(prefix="relevo-docs-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def environment(page: Path, url: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RELEVO_") or "_TEST" in k}
+    kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    if "<!-- embedded -->" not in page.read_text("utf-8"):
+        kept["RELEVO_DATABASE_URL"] = url
+    return kept
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run(text: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run a script and end whatever it has left running; return its code and what it said."""
+    with (folder / "script.log").open("wb") as log:
+        shell = subprocess.Popen(
+            ["bash", "-c", text], cwd=folder, env=env, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        code = shell.wait(PAGE_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        code = -1
+    finally:
+        _end(shell.pid)
+        shell.wait()
+    logs = [folder / "script.log", *sorted(folder.glob("output-*.log"))]
+    return code, "\n".join(f"{log.name}:\n{log.read_text('utf-8')}" for log in logs)
+
+
+def _end(group: int) -> None:
+    """Ask the terminals that are left to stop, so that an embedded server stops too; then insist."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            return
+        wait = f"while pgrep -g {group} -r R,S,D,T > /dev/null; do sleep 0.05; done"
+        subprocess.run(["timeout", "20", "bash", "-c", wait], check=False)
+
+
+def outputs(snippets: list[Snippet]) -> Iterator[tuple[Snippet, Snippet]]:
+    for before, shown in zip(snippets, snippets[1:], strict=False):
+        if shown.language == "text" and "output" in shown.marks:
+            yield before, shown
+
+
+def is_a_story(page: Path) -> bool:
+    return any(commands(snippet) for snippet in read(page))
+
+
+@pytest.mark.parametrize(
+    "page", filter(is_a_story, PAGES), ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_url: str) -> None:
+    port = str(free_port())
+    snippets = [
+        Snippet(each.line, each.language, each.marks, each.text.replace("8080", port))
+        for each in read(page)
+    ]
+    for snippet in snippets:
+        if snippet.file is not None:
+            (folder / snippet.file).write_text(snippet.text, "utf-8")
+    code, said = run(script(page, snippets), folder, environment(page, relevo_url))
+    assert code == 0, f"{page.relative_to(ROOT)} ended with {code}\n{said}"
+    for before, shown in outputs(snippets):
+        assert (folder / f"output-{before.line}.log").read_text("utf-8") == shown.text, said
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_snippet_is_of_a_known_kind_and_every_program_is_run(page: Path) -> None:
+    snippets = read(page)
+    shell = "".join(commands(s) or "" for s in snippets if s.language in ("sh", "until"))
+    programs = "".join(s.text for s in snippets if s.language == "python")
+    for snippet in snippets:
+        where = f"{page.name}:{snippet.line}"
+        assert snippet.language in LANGUAGES | {"until"}, f"{where}: {snippet.language}"
+        if snippet.language == "python" and commands(snippet) is None:
+            name = Path(snippet.file or "").stem
+            used = str(snippet.file) in shell or re.search(rf"\b{name}\b", programs)
+            assert used, f"{where}: nothing on the page runs {snippet.file}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in _LINK.findall(_prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
+        if anchor:
+            assert anchor in _anchors(found), f"{page.relative_to(ROOT)}: no heading for {target}"
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of headings, as hosting sites make them."""
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(_prose(page)))
+    return {text.replace(" ", "-") for text in plain}
+
+
+def test_the_generated_reference_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate.py", "--check"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
