@@ -2,6 +2,11 @@ from __future__ import annotations
 
 import pytest
 import structlog
+from hypothesis import settings
+
+# Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline.
+settings.register_profile("relevo", deadline=None)
+settings.load_profile("relevo")
 
 
 @pytest.fixture(scope="session")

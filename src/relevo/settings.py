@@ -76,6 +76,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise SettingsError(f"pool_size must be 1 to 1000, not {self.pool_size}")
         if not 0 <= self.port <= 65_535:
             raise SettingsError(f"port must be 0 to 65535, not {self.port}")
+        for name in ("requests_per_second", "signature_skew", "drain_seconds"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._shown())})"

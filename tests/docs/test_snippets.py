@@ -5,9 +5,9 @@ would run them. What a snippet is follows from the words after its three backtic
 
     python                  a program; it runs to its end
     python file=worker.py   a file in the folder; one named test_… is run by pytest, another must be
-                            used by a shell snippet of the page
+                            used on the page (conftest.py is, by pytest)
     sh runnable             commands; a shell snippet without the word is not run
-    sh runnable terminal    commands that go on running while the reader works in another terminal
+    sh runnable terminal    a command that goes on running while the reader works in another terminal
     text output             what the snippet before it has written to standard output
 
 A comment `<!-- until: command -->` waits until the command succeeds, where a reader would look again.
@@ -47,6 +47,7 @@ _HEADING: Final = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _PREAMBLE: Final = """\
 set -euo pipefail
 trap 'echo "$step failed" >&2' ERR
+trap 'code=$?; trap "" TERM; kill -TERM 0; wait; exit $code' EXIT
 wait_until() {
   local end=$((SECONDS + %d))
   until eval "$1" > waiting.log 2>&1; do
@@ -104,7 +105,7 @@ def commands(snippet: Snippet) -> str | None:
         case "python" if str(snippet.file).startswith("test_"):
             return f"{python} -m pytest -q -p no:cacheprovider {snippet.file}"
         case "sh" if "terminal" in snippet.marks:
-            return f"(\n{text}) > terminal-{snippet.line}.log 2>&1 &"
+            return f"exec {text.strip()} > terminal-{snippet.line}.log 2>&1 &"
         case "sh" if "runnable" in snippet.marks:
             return text
         case _:
@@ -118,7 +119,7 @@ def script(page: Path, snippets: list[Snippet]) -> str:
         if text is not None:
             parts.append(f"step={shlex.quote(f'{page.name}:{snippet.line}')}")
             shown = "terminal" in snippet.marks or snippet.language == "until"
-            parts.append(text if shown else f"{{\n{text}}} > output-{snippet.line}.log")
+            parts.append(text if shown else f"{{\n{text}\n}} > output-{snippet.line}.log")
     return "\n".join(parts) + "\n"
 
 
@@ -130,9 +131,10 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def environment(page: Path, url: str) -> dict[str, str]:
+def environment(page: Path, url: str, port: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("RELEVO_") or "_TEST" in k}
     kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    kept["RELEVO_PORT"] = port
     if "<!-- embedded -->" not in page.read_text("utf-8"):
         kept["RELEVO_DATABASE_URL"] = url
     return kept
@@ -146,7 +148,7 @@ def free_port() -> int:
 
 
 def run(text: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
-    """Run a script and end whatever it has left running; return its code and what it said."""
+    """Run a script, which ends its terminals itself; return its code and what it said."""
     with (folder / "script.log").open("wb") as log:
         shell = subprocess.Popen(
             ["bash", "-c", text], cwd=folder, env=env, stdin=subprocess.DEVNULL,
@@ -155,23 +157,10 @@ def run(text: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
     try:
         code = shell.wait(PAGE_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        code = -1
-    finally:
-        _end(shell.pid)
-        shell.wait()
+        os.killpg(shell.pid, signal.SIGKILL)
+        code = shell.wait()
     logs = [folder / "script.log", *sorted(folder.glob("output-*.log"))]
     return code, "\n".join(f"{log.name}:\n{log.read_text('utf-8')}" for log in logs)
-
-
-def _end(group: int) -> None:
-    """Ask the terminals that are left to stop, so that an embedded server stops too; then insist."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(group, number)
-        except ProcessLookupError:
-            return
-        wait = f"while pgrep -g {group} -r R,S,D,T > /dev/null; do sleep 0.05; done"
-        subprocess.run(["timeout", "20", "bash", "-c", wait], check=False)
 
 
 def outputs(snippets: list[Snippet]) -> Iterator[tuple[Snippet, Snippet]]:
@@ -185,7 +174,7 @@ def is_a_story(page: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "page", filter(is_a_story, PAGES), ids=lambda page: str(page.relative_to(ROOT))
+    "page", list(filter(is_a_story, PAGES)), ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_url: str) -> None:
     port = str(free_port())
@@ -196,7 +185,7 @@ def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_ur
     for snippet in snippets:
         if snippet.file is not None:
             (folder / snippet.file).write_text(snippet.text, "utf-8")
-    code, said = run(script(page, snippets), folder, environment(page, relevo_url))
+    code, said = run(script(page, snippets), folder, environment(page, relevo_url, port))
     assert code == 0, f"{page.relative_to(ROOT)} ended with {code}\n{said}"
     for before, shown in outputs(snippets):
         assert (folder / f"output-{before.line}.log").read_text("utf-8") == shown.text, said
@@ -213,6 +202,7 @@ def test_every_snippet_is_of_a_known_kind_and_every_program_is_run(page: Path) -
         if snippet.language == "python" and commands(snippet) is None:
             name = Path(snippet.file or "").stem
             used = str(snippet.file) in shell or re.search(rf"\b{name}\b", programs)
+            used = used or name == "conftest"
             assert used, f"{where}: nothing on the page runs {snippet.file}"
 
 

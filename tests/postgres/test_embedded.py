@@ -307,4 +307,4 @@ def test_extra_settings_count_for_who_starts_and_altered_ones_last(home: Path) -
 
 def test_a_setting_whose_name_is_none_is_refused(home: Path) -> None:
     with pytest.raises(SettingsError, match="not the name of a PostgreSQL setting"):
-        EmbeddedServer.join(home, settings={"fsync = off\nport": "1"})
+        EmbeddedServer.join(home, settings={"fsync = off\nport": "1"}).leave()

@@ -53,7 +53,7 @@ def test_a_data_folder_of_another_major_version_is_left_untouched(new_home: Path
     (new_home / "postgres" / "PG_VERSION").write_text("15\n")
     before = snapshot(new_home)
     with pytest.raises(EmbeddedServerError, match=r"PostgreSQL 15.*PostgreSQL 18.*pg_upgrade"):
-        EmbeddedServer.join(new_home)
+        EmbeddedServer.join(new_home).leave()
     assert snapshot(new_home) == before
 
 
@@ -61,7 +61,7 @@ def test_a_folder_that_is_no_data_folder_is_left_untouched(new_home: Path) -> No
     (new_home / "postgres").mkdir(parents=True)
     before = snapshot(new_home)
     with pytest.raises(EmbeddedServerError, match="PG_VERSION"):
-        EmbeddedServer.join(new_home)
+        EmbeddedServer.join(new_home).leave()
     assert snapshot(new_home) == before
 
 
@@ -69,7 +69,7 @@ def test_a_folder_that_is_no_data_folder_is_left_untouched(new_home: Path) -> No
 def test_a_file_in_place_of_the_folder_is_refused(base: Path, name: str) -> None:
     (base / "home").write_text("mine")
     with pytest.raises(EmbeddedServerError, match=r"a file is where the folder should be"):
-        EmbeddedServer.join(base / name)
+        EmbeddedServer.join(base / name).leave()
 
 
 def test_a_folder_that_others_can_write_is_refused_and_keeps_its_mode(new_home: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_folder_that_others_can_write_is_refused_and_keeps_its_mode(new_home: 
     (new_home / "something").touch()
     new_home.chmod(0o1777)
     with pytest.raises(EmbeddedServerError, match="others can write"):
-        EmbeddedServer.join(new_home)
+        EmbeddedServer.join(new_home).leave()
     assert mode_of(new_home) == 0o1777
 
 
@@ -87,7 +87,7 @@ def test_a_folder_of_another_user_is_refused_and_keeps_its_owner(new_home: Path)
     (new_home / "something").touch()
     os.chown(new_home, 12345, 12345)
     with pytest.raises(EmbeddedServerError, match="belongs to uid 12345"):
-        EmbeddedServer.join(new_home)
+        EmbeddedServer.join(new_home).leave()
     assert new_home.stat().st_uid == 12345
 
 
@@ -99,7 +99,7 @@ def test_a_folder_whose_mode_forbids_writing_is_refused(base: Path, name: str) -
     (base / "closed").chmod(0o500)
     try:
         with pytest.raises(EmbeddedServerError, match="this user may not"):
-            EmbeddedServer.join(base / name)
+            EmbeddedServer.join(base / name).leave()
     finally:
         (base / "closed").chmod(0o700)
 
@@ -112,14 +112,14 @@ def test_a_read_only_file_system_is_refused(base: Path, used_before: bool) -> No
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         before = snapshot(disk)
         with pytest.raises(EmbeddedServerError, match="the file system is read-only"):
-            EmbeddedServer.join(disk / "home")
+            EmbeddedServer.join(disk / "home").leave()
         assert snapshot(disk) == before
 
 
 def test_a_disk_too_small_for_the_data_is_reported_and_nothing_half_made(base: Path) -> None:
     with small_disk(base / "disk", "20m") as disk:
         with pytest.raises(EmbeddedServerError, match="the disk is full"):
-            EmbeddedServer.join(disk / "home", settings=FAST)
+            EmbeddedServer.join(disk / "home", settings=FAST).leave()
         assert [path.name for path in (disk / "home").iterdir() if path.is_dir()] == []
         assert is_free(disk / "home" / "postgres.users.lock")
 
@@ -132,7 +132,7 @@ def test_a_full_disk_keeps_the_server_down_only_until_there_is_space(base: Path)
             while True:
                 ballast.write(b"x" * 4096)
         with pytest.raises(EmbeddedServerError, match="the disk is full"):
-            EmbeddedServer.join(disk / "home", settings=FAST)
+            EmbeddedServer.join(disk / "home", settings=FAST).leave()
         (disk / "ballast").unlink()
         with joined(disk / "home") as server:
             assert sql(server, "select answer from kept") == "42"
@@ -140,7 +140,7 @@ def test_a_full_disk_keeps_the_server_down_only_until_there_is_space(base: Path)
 
 def test_what_the_server_says_when_it_does_not_start_is_in_the_error(new_home: Path) -> None:
     with pytest.raises(EmbeddedServerError, match=r"(?s)shared_buffers.*RELEVO_DATABASE_URL"):
-        EmbeddedServer.join(new_home, settings={"shared_buffers": "plenty"})
+        EmbeddedServer.join(new_home, settings={"shared_buffers": "plenty"}).leave()
     assert is_free(new_home / "postgres.users.lock")
     assert is_free(new_home / "postgres.server.lock")
 
@@ -185,7 +185,7 @@ def test_a_socket_folder_that_somebody_else_prepared_is_refused(base: Path) -> N
     sockets.chmod(0o777)
     try:
         with pytest.raises(EmbeddedServerError, match="somebody else's"):
-            EmbeddedServer.join(new_home)
+            EmbeddedServer.join(new_home).leave()
     finally:
         sockets.rmdir()
 
@@ -236,7 +236,7 @@ def test_below_a_folder_closed_for_the_account_the_data_lives_elsewhere(
         assert sql(server, "select answer from kept") == "42"
     shutil.rmtree(place)
     with pytest.raises(EmbeddedServerError, match="which is not there"):
-        EmbeddedServer.join(closed / "home")
+        EmbeddedServer.join(closed / "home").leave()
 
 
 @as_root
@@ -271,7 +271,7 @@ def test_an_account_that_will_not_do_is_refused(
 ) -> None:
     monkeypatch.setenv("RELEVO_POSTGRES_ACCOUNT", name)
     with pytest.raises(EmbeddedServerError, match=message):
-        EmbeddedServer.join(new_home)
+        EmbeddedServer.join(new_home).leave()
 
 
 @as_root

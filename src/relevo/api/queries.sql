@@ -5,7 +5,7 @@
 select pg_advisory_xact_lock($1, 0);
 
 -- name: key_census
--- What a new key is judged by, read after the lock: keys ever made, signing keys that still count, the time.
+-- What a new key is judged by, read after the lock: keys ever made, those that still sign, the time.
 select count(*) as keys,
        count(*) filter (where kind = 'signing') as signing_keys_ever,
        count(*) filter (where kind = 'signing' and revoked_at is null
@@ -15,7 +15,8 @@ from relevo.access_key;
 
 -- name: insert_key
 -- A new key; the secret itself is not stored, only its hash and, for signing keys, the sealed form.
-insert into relevo.access_key (id, name, kind, roles, scopes, secret_hash, secret_sealed, expires_at)
+insert into relevo.access_key
+  (id, name, kind, roles, scopes, secret_hash, secret_sealed, expires_at)
 values ($1, $2, $3, $4, $5, $6, $7, $8)
 returning id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at,
           'active' as state;
@@ -26,7 +27,7 @@ select id, revoked_at is null and (expires_at is null or expires_at > relevo.now
 from relevo.access_key where secret_hash = $1;
 
 -- name: find_keys
--- The keys that count, by the hashes of what was presented and, if wanted, all that sign; always with the time.
+-- The keys that count, by hashes of what was presented and, if wanted, all that sign; and the time.
 select t.now, k.id, k.name, k.roles, k.scopes, k.expires_at, k.secret_hash, k.secret_sealed
 from (select relevo.now() as now) t
 left join (

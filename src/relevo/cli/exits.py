@@ -29,9 +29,7 @@ EXITS: Final = (
         "Unexpected: a fault of Relevo or of its surroundings; --debug shows where.",
         (errors.RelevoError,),
     ),
-    Exit(
-        USAGE, "Usage or bad input: mend the command line or a setting.", (errors.CallerError,)
-    ),
+    Exit(USAGE, "Usage or bad input: mend the command line or a setting.", (errors.CallerError,)),
     Exit(3, "Not found.", (errors.NotFound,)),
     Exit(
         REFUSED,

@@ -129,6 +129,8 @@ def _argument(field: inspect.Field) -> click.Argument:
 
 def _option(field: inspect.Field) -> click.Option:
     kind, help_text = _plain(field.type)
+    if isinstance(kind, inspect.DateTimeType):
+        help_text = _sentences(help_text, "With its time zone, such as 2031-05-30T18:00:00Z.")
     name = field.name.replace("_", "-")
     attributes: dict[str, Any] = {"required": field.required, "default": None}
     if isinstance(kind, inspect.BoolType):
@@ -138,16 +140,15 @@ def _option(field: inspect.Field) -> click.Option:
         item, item_help = _plain(kind.item_type)
         declarations = [f"--{singular(name)}"]
         attributes |= {"type": _click_type(item), "multiple": True}
-        help_text = f"{help_text or item_help} May be repeated.".lstrip()
+        help_text = _sentences(help_text or item_help, "May be repeated.")
     elif isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StrType):
         declarations = [f"--{singular(name)}"]
         attributes |= {"type": _Pair(), "multiple": True}
-        help_text = f"{help_text} May be repeated.".lstrip()
+        help_text = _sentences(help_text, "May be repeated.")
     else:
         declarations = [f"--{name}"]
         attributes["type"] = _click_type(kind)
-    if not field.required:
-        help_text = f"{help_text}{_default(field)}".lstrip()
+    help_text = _sentences(help_text, _default(field))
     return click.Option([field.name, *declarations], help=help_text, **attributes)
 
 
@@ -175,9 +176,13 @@ def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:
 
 
 def _default(field: inspect.Field) -> str:
-    if field.default in (inspect.NODEFAULT, None, ()) or isinstance(field.default, bool):
+    if field.default in (msgspec.NODEFAULT, None, ()) or isinstance(field.default, bool):
         return ""
-    return f" Default: {field.default}."
+    return f"Default: {field.default}."
+
+
+def _sentences(*texts: str) -> str:
+    return " ".join(text if text.endswith(".") else f"{text}." for text in texts if text)
 
 
 def singular(noun: str) -> str:

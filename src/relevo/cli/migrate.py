@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+import msgspec
 from msgspec import Struct
 
-from relevo.cli.options import LOCAL, Group, command
+from relevo.cli.options import LOCAL, Group
 from relevo.cli.render import Renderer
 from relevo.postgres import migrate as migrations
 from relevo.postgres.database import Database
-from relevo.postgres.migrate import MigrationStatus  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.cli.session import Session
+    from relevo.postgres.migrate import MigrationStatus
 
 T = TypeVar("T")
+
+
+class Migration(Struct, frozen=True, kw_only=True):
+    """A migration and whether this database has it."""
+
+    migration: str
+    state: str
+    description: str
+    locks: str
+    applied_at: datetime | None
 
 
 class Migrations(Struct, frozen=True):
     """Migrations in their order."""
 
-    items: list[MigrationStatus]
+    items: list[Migration]
 
 
 class Applied(Struct, frozen=True):
@@ -41,8 +53,7 @@ migrate = Group("migrate", help="Migrate: see the schema of the database, bring 
 @click.pass_obj
 def status(session: Session) -> None:
     """List every migration and whether the database has it."""
-    found = _on_database(session, migrations.status)
-    Renderer(session.output).result(Migrations(found))
+    _show(session, _on_database(session, migrations.status))
 
 
 @migrate.leaf("plan", shared=LOCAL)
@@ -54,8 +65,7 @@ def plan(session: Session) -> None:
         labels = await migrations.check(database)
         return [one for one in await migrations.status(database) if one.migration in labels]
 
-    found = _on_database(session, pending)
-    Renderer(session.output).result(Migrations(found))
+    _show(session, _on_database(session, pending))
 
 
 @migrate.leaf("up", shared=LOCAL)
@@ -70,6 +80,11 @@ def up(session: Session) -> None:
         click.echo(f"applied {label}")
     if not done:
         click.echo("nothing to do: the schema is up to date")
+
+
+def _show(session: Session, found: list[MigrationStatus]) -> None:
+    items = [Migration(**msgspec.structs.asdict(one)) for one in found]
+    Renderer(session.output).result(Migrations(items))
 
 
 def _on_database(session: Session, work: Callable[[Database], Awaitable[T]]) -> T:

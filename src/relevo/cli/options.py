@@ -52,7 +52,7 @@ REMOTE: Final = (
     SharedOption(
         "--key",
         metavar="KEY",
-        help="Access key for --url. Better: RELEVO_KEY or RELEVO_KEY_FILE, which `ps` does not show.",
+        help="Access key for --url. Better: RELEVO_KEY or RELEVO_KEY_FILE, which ps does not show.",
     ),
 )
 OUTPUT: Final = (
@@ -82,7 +82,8 @@ class Command(click.Command):
     def __init__(
         self, *args: Any, shared: tuple[SharedOption, ...] = (), **attributes: Any
     ) -> None:
-        super().__init__(*args, context_settings={**NAMES}, **attributes)
+        super().__init__(*args, **attributes)
+        self.context_settings = {**NAMES, **self.context_settings}
         own = {name for parameter in self.params for name in parameter.opts}
         for option in shared:
             assert not own & set(option.opts), f"{self.name}: {option.opts} is a shared option"
@@ -97,11 +98,10 @@ class Group(click.Group):
     """A group of such commands."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, context_settings={**NAMES}, **attributes)
+        super().__init__(*args, **attributes)
+        self.context_settings = {**NAMES, **self.context_settings}
 
-    def leaf(
-        self, name: str, **attributes: Any
-    ) -> Callable[[Callable[..., Any]], Command]:
+    def leaf(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
         """Add a command to this group; see `command`."""
 
         def add(function: Callable[..., Any]) -> Command:
@@ -120,15 +120,20 @@ class Group(click.Group):
 def _format_options(
     command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
 ) -> None:
-    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], SHARED_HEADING: []}
+    sections: dict[str, list[tuple[str, str]]] = {}
+    names: list[str] = []
     for parameter in command.get_params(ctx):
-        record = parameter.get_help_record(ctx)
-        if record is not None:
-            sections[section(parameter)].append(record)
+        heading = section(parameter)
+        if heading == SHARED_HEADING and ctx.parent is not None:
+            names.append(parameter.opts[0])  # described once, by `relevo --help`
+        elif record := parameter.get_help_record(ctx):
+            sections.setdefault(heading, []).append(record)
     for heading, records in sections.items():
-        if records:
-            with formatter.section(heading):
-                formatter.write_dl(records)
+        with formatter.section(heading):
+            formatter.write_dl(records)
+    if names:
+        with formatter.section(f"{SHARED_HEADING} (see `relevo --help`)"):
+            formatter.write_text(" ".join(names))
 
 
 def section(parameter: click.Parameter) -> str:

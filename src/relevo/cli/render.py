@@ -148,8 +148,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode()
-        for c in text
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
 
 

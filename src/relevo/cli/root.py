@@ -13,7 +13,8 @@ import click
 
 from relevo.cli import exits, generic
 from relevo.cli.completion import completion
-from relevo.cli.demo import demo, demo_host
+from relevo.cli.demo import demo
+from relevo.cli.demo_hosts import demo_host
 from relevo.cli.doctor import doctor
 from relevo.cli.migrate import migrate
 from relevo.cli.options import EVERYWHERE, Group
@@ -74,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(error, _usage(error), error.exit_code, session)
     except RelevoError as error:
         return _fail(error, error.message, exits.exit_code(error), session)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it ends as one line
+    except Exception as error:
         text = f"unexpected {type(error).__name__}: {error}; --debug shows where, please report it"
         return _fail(error, text, exits.UNEXPECTED, session)
     return result if isinstance(result, int) else exits.OK
@@ -94,7 +95,7 @@ def _usage(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return text
-    end = "" if text.endswith("?") else "."
+    end = "" if text.endswith(("?", "?)")) else "."
     return f"{text}{end} See `{context.command_path} --help`."
 
 

@@ -21,7 +21,7 @@ class StopSignals:
     """While the block runs, SIGTERM, SIGINT and the end of the terminal stop the process.
 
     The first one sets `asked`, or cancels the task that entered the block if `starting`. The next
-    one ends the process from within the signal handler, so that it works while the event loop hangs.
+    one ends the process from within the signal handler, so that it works while the loop hangs.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class StopSignals:
         self.starting = True
         """Whether there is nothing yet that could be stopped in order."""
         self.farewell: Callable[[], object] | None = None
-        """Called before the process ends at once, in a thread and for `FAREWELL_SECONDS` at most."""
+        """Called before the process ends at once, in a thread, for `FAREWELL_SECONDS` at most."""
         self._number: int | None = None
         self._before: dict[int, Any] = {}
 

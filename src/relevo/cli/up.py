@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "--drain-seconds", type=float, help="How long running work may take to end. Default: 30."
 )
 @click.pass_obj
-def up(session: Session, **arguments: Any) -> None:
+def up(session: Session, /, **arguments: Any) -> None:
     """Run one host: the API, and the work behind it.
 
     Starts the embedded PostgreSQL unless --database names another one. The first access key is
@@ -68,7 +68,7 @@ def announce(told: Announcement, console: Console) -> None:
     for name, text in lines.items():
         console.print(Text(f"  {name:<10}", style="dim").append(text, style=""), soft_wrap=True)
     if told.first_key is not None:
-        _show_key(told.first_key, told.url, console)
+        show_key(told.first_key, told.url, console)
     elif told.preset_key:
         console.print("\nThe access key is the one preset by RELEVO_ACCESS_KEY.")
     console.print("\nNext, in another terminal (Ctrl-C here drains and stops):")
@@ -86,7 +86,7 @@ def command_line(told: Announcement) -> str:
     return f"relevo --home {shlex.quote(told.database)}"
 
 
-def _show_key(key: str, url: str, console: Console) -> None:
+def show_key(key: str, url: str, console: Console) -> None:
     """Between rules, not in a box, so that the lines can be copied."""
     console.print()
     console.print(Rule("first access key: shown this once, keep it safe", align="left"))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CLOSE_SECONDS_MAX: Final = 10.0
 """How long calls under way may take when the database is closed."""
+RESET_SECONDS_MAX: Final = 5.0
 Transaction = asyncpg.Connection
 """A connection inside a transaction: what parts are handed and what they run statements on."""
 Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
@@ -197,18 +198,19 @@ class Database:
                 connection.terminate()
             raise
         finally:
-            self._give_back(connection)
+            # Not now: the answer goes to the caller first, who neither waits for the release nor
+            # fails with it. A connection that cannot be reset is closed by the pool.
+            asyncio.get_running_loop().call_later(0, self._release, connection)
 
-    def _give_back(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
-        """Return a connection to the pool; the call is over, and neither waits for that nor fails."""
-        release = asyncio.ensure_future(self._pool.release(connection, timeout=5.0))
+    def _release(self, connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record]) -> None:
+        release = asyncio.ensure_future(self._pool.release(connection, timeout=RESET_SECONDS_MAX))
         self._releases.add(release)
-        release.add_done_callback(self._given_back)
+        release.add_done_callback(self._released)
 
-    def _given_back(self, release: asyncio.Future[None]) -> None:
+    def _released(self, release: asyncio.Future[None]) -> None:
         self._releases.discard(release)
         if not release.cancelled():
-            release.exception()  # a connection that cannot be reset is closed by the pool
+            release.exception()  # seen
 
     async def _timed(self, work: Callable[[_Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()

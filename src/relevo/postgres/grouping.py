@@ -130,16 +130,17 @@ class _Lane(Generic[C, R]):
         self._waiting: deque[_Waiting[C, R]] = deque()
         self._outside: deque[_Waiting[C, R]] = deque()
         """Those for whom there is no room yet: the back-pressure of a group."""
+        self._loop: asyncio.AbstractEventLoop
         self._pump: asyncio.Task[None] | None = None
 
     def add(self, call: C, key: Hashable, order: Hashable) -> asyncio.Future[R]:
         """Join the group being collected, or wait outside, behind those who wait already."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[R] = loop.create_future()
+        if self._pump is None or self._pump.done():
+            self._loop = asyncio.get_running_loop()  # a system call, so not for each of many
+            self._pump = self._loop.create_task(self._run(), name=f"group {self._group.name}")
+        answer: asyncio.Future[R] = self._loop.create_future()
         full = self._outside or len(self._waiting) >= self._waiting_max
         (self._outside if full else self._waiting).append(_Waiting(call, key, order, answer))
-        if self._pump is None or self._pump.done():
-            self._pump = loop.create_task(self._run(), name=f"group {self._group.name}")
         return answer
 
     async def drain(self) -> None:
@@ -227,8 +228,11 @@ class _Lane(Generic[C, R]):
             fault = f"{self._group.name} answered {len(results)} results to {len(part)} calls"
             _fail(part, InternalError(fault))
             return None
-        # Not at once: the next statement is sent first, so that the server works while callers do.
-        asyncio.get_running_loop().call_soon(_answer, part, results)
+        if self._waiting:
+            # The next statement is sent first, so that the server works while callers do.
+            self._loop.call_soon(_answer, part, results)
+        else:
+            _answer(part, results)
         return None
 
 

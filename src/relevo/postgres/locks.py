@@ -2,7 +2,7 @@
 
 Transaction-level only, so that they work through PgBouncer. Order, on every path that takes more
 than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; nobody who holds a LEASE
-lock asks for a UNIT lock.
+lock asks for a UNIT lock. Writes of items: item rows (by key), ITEM (rising), STAMP (rising), last.
 """
 
 from __future__ import annotations
@@ -18,3 +18,7 @@ LEASE: Final = _CLASS + 3
 """Shared by fenced transactions, exclusive for a change of epoch (in SQL: relevo.lock_leases)."""
 KEYS: Final = _CLASS + 4
 """The first access key is made once."""
+ITEM: Final = _CLASS + 5
+"""New keys of a range, by their hash (in SQL: relevo.lock_new_keys)."""
+STAMP: Final = _CLASS + 6
+"""A range's stamp lock: from the draw of an LSN to the end of the transaction (change-feed 4.2)."""
