@@ -22,7 +22,9 @@ BENCHES = ("grouping", "leases")
 def main(names: list[str]) -> int:
     console = Console(width=110)
     if unknown := set(names) - set(BENCHES):
-        console.print(f"no bench named {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+        console.print(
+            f"no bench named {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}"
+        )
         return 2
     console.print(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores,"
@@ -48,8 +50,14 @@ def _table(name: str, figures: list[Figure]) -> Table:
         sign = "≥" if figure.sense == "at_least" else "≤"
         table.add_row(
             figure.name,
-            f"{figure.measured:,.4g} {figure.unit}" if figure.measured < 100 else f"{figure.measured:,.0f} {figure.unit}",
-            "" if figure.beside is None else f"{figure.beside:,.4g}" if figure.beside < 100 else f"{figure.beside:,.0f}",
+            f"{figure.measured:,.4g} {figure.unit}"
+            if figure.measured < 100
+            else f"{figure.measured:,.0f} {figure.unit}",
+            ""
+            if figure.beside is None
+            else f"{figure.beside:,.4g}"
+            if figure.beside < 100
+            else f"{figure.beside:,.0f}",
             "" if figure.ratio is None else f"{figure.ratio:.2f}",
             "" if figure.bound is None else f"{sign} {figure.bound}",
             {True: "holds", False: "MISSED", None: ""}[figure.holds],

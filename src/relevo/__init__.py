@@ -1,8 +1,8 @@
 """Relevo gets every piece of work to whoever should do it.
 
-    app = relevo.App()              # embedded PostgreSQL; or App("postgresql://…")
-    async with app.host():          # connect, migrate, serve
-        await app.until_signal()
+app = relevo.App()              # embedded PostgreSQL; or App("postgresql://…")
+async with app.host():          # connect, migrate, serve
+    await app.until_signal()
 """
 
 from relevo.app import App, Health

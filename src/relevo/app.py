@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo import settings as settings_module
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
+from relevo.feed.service import Feeds
 from relevo.leases.directory import Directory
 from relevo.leases.loops import Housekeeping
 from relevo.leases.model import LeaseConfig
@@ -19,12 +20,14 @@ from relevo.leases.service import Leases
 from relevo.postgres import clock, migrate
 from relevo.postgres.database import Database
 from relevo.postgres.wakeups import Wakeups
+from relevo.store import Store
 from relevo.supervision import Supervisor
 from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from relevo.feed.container import FeedContainer
     from relevo.settings import Settings
 
 
@@ -57,6 +60,8 @@ class App:
         self.settings = settings
         self.metrics = Metrics()
         self.supervisor = Supervisor(self.metrics)
+        self.store = Store()
+        self.feeds = Feeds(self.store)
         self._database: Database | None = None
         self._wakeups: Wakeups | None = None
         self._leases: Leases | None = None
@@ -87,6 +92,14 @@ class App:
             raise Conflict("this app is a client; leases are held inside `async with app.host()`")
         return self._leases
 
+    def container(self, name: str, partition_key: Any = None, **options: Any) -> FeedContainer[Any]:
+        """Return a container of items with its feed; no I/O, so modules may define what they use.
+
+        `partition_key` is a path such as `/city`, or up to three; without it the container must
+        exist. Options are those of `relevo.store.Store.container`.
+        """
+        return self.feeds.container(self.store.container(name, partition_key, **options))
+
     async def now(self) -> Any:
         """Return the time by which Relevo decides: `relevo.now()` of the database."""
         return (await clock.read(self.database)).now
@@ -101,6 +114,8 @@ class App:
             raise
         self._database = database
         self._wakeups = Wakeups(database)
+        self.store.attach(database, self._wakeups)
+        self.feeds.attach(database, self._wakeups)
 
     async def _prepare(self, database: Database) -> None:
         if self.settings.migrate:
@@ -114,6 +129,8 @@ class App:
     async def close(self) -> None:
         """Disconnect; the embedded server stops if nobody else uses it."""
         await self.supervisor.stop()
+        if self._database is not None:
+            await self.store.close()
         if self._wakeups is not None:
             await self._wakeups.close()
         if self._database is not None:
@@ -165,9 +182,14 @@ class App:
         self.supervisor.run("wakeups.listen", self.wakeups.listen)
         try:
             await self._leases.start()
-            await Housekeeping(self.database).join(self._leases)
+            housekeeping = Housekeeping(self.database)
+            housekeeping.duties += self.store.duties()
+            await housekeeping.join(self._leases)
+            await self.feeds.start(self._leases, self.supervisor)
             yield
         finally:
+            with contextlib.suppress(RelevoError):
+                await self.feeds.stop(told.drain_seconds)
             with contextlib.suppress(RelevoError):
                 await self._leases.stop(told.drain_seconds)
             self._leases = None

@@ -3,13 +3,20 @@
     RelevoError
     ├── CallerError                 the request is wrong; sending it again changes nothing
     │   ├── InvalidValue            400  a value is missing, malformed or out of bounds
+    │   │   └── BadContinuation          a token is damaged or foreign
     │   ├── Unauthenticated         401  no credentials, or none that are valid
     │   ├── Forbidden               403  known, but not allowed
     │   ├── NotFound                404
     │   ├── MethodNotAllowed        405
     │   ├── Conflict                409  the thing is not in the state this needs
     │   │   ├── LeaseLost                somebody else owns the lease by now
-    │   │   └── HostSuperseded           a newer process took this host's name
+    │   │   ├── HostSuperseded           a newer process took this host's name
+    │   │   ├── ItemExists               an item with that id is there already
+    │   │   ├── FeedExpired              the position is older than the retention
+    │   │   ├── FeedRegressed            the position is ahead of the container
+    │   │   ├── ContainerRecreated       dropped and made anew since
+    │   │   ├── SettingsMismatch         a unit exists with other settings (ModeMismatch: mode)
+    │   │   └── LeaseCoverage            leases do not tile the hash space
     │   ├── ConditionNotMet         412
     │   ├── TooLarge                413
     │   ├── UnsupportedMediaType    415
@@ -25,6 +32,8 @@
         ├── EmbeddedServerError          the embedded PostgreSQL cannot run here
         ├── SchemaError                  the database's schema and this program do not fit
         └── InternalError           500
+
+    HandlerError (beside both): a handler of the user raised
 
 `code` is stable and public, `status` is what an HTTP surface answers, `fault` says who can do
 something about it, `retryable` whether the same call may be sent again safely and with hope.
@@ -111,6 +120,69 @@ class HostSuperseded(Conflict):
     """A newer process registered under this host's name; this one does not come back by itself."""
 
     code = "host_superseded"
+
+
+class ItemExists(Conflict):
+    """An item with that id and partition key is there already; nothing was changed."""
+
+    code = "item_exists"
+
+
+class FeedExpired(Conflict):
+    """The position is older than what the feed retains; nothing was skipped silently."""
+
+    code = "feed_expired"
+
+    def __init__(self, message: str, *, oldest: int) -> None:
+        super().__init__(message)
+        self.oldest = oldest
+        """The oldest position that can still be read from."""
+
+
+class FeedRegressed(Conflict):
+    """The position is ahead of the container: it was restored from a backup, or is another one."""
+
+    code = "feed_regressed"
+
+
+class ContainerRecreated(Conflict):
+    """The container was dropped and made anew since the position was taken."""
+
+    code = "container_recreated"
+
+
+class SettingsMismatch(Conflict):
+    """The unit exists with other settings than this host asks for."""
+
+    code = "settings_mismatch"
+
+
+class ModeMismatch(SettingsMismatch):
+    """The unit exists and is bound to the other feed mode."""
+
+    code = "mode_mismatch"
+
+
+class LeaseCoverage(Conflict):
+    """The leases of a unit do not tile the hash space; an operator must repair them."""
+
+    code = "lease_coverage"
+
+
+class HandlerError(RelevoError):
+    """A handler of the user raised; its exception is the cause."""
+
+    code = "handler_error"
+
+    def __init__(self, message: str, *, context: object = None) -> None:
+        super().__init__(message)
+        self.context = context
+
+
+class BadContinuation(InvalidValue):
+    """A continuation token is damaged, or belongs to another container, mode or filter."""
+
+    code = "bad_continuation"
 
 
 class ConditionNotMet(CallerError):

@@ -1,4 +1,4 @@
-"""Everything the documentation shows is run; every link leads somewhere; the reference is current.
+"""Everything the documentation shows is run; every link leads somewhere; what is made is current.
 
 A page is a story: its snippets run in order, in one shell, in a folder of their own, as a reader
 would run them. What a snippet is follows from the words after its three backticks:
@@ -7,12 +7,12 @@ would run them. What a snippet is follows from the words after its three backtic
     python file=worker.py   a file in the folder; one named test_… is run by pytest, another must be
                             used on the page (conftest.py is, by pytest)
     sh runnable             commands; a shell snippet without the word is not run
-    sh runnable terminal    a command that goes on running while the reader works in another terminal
+    sh runnable terminal    one command that goes on running while the reader works elsewhere
     text output             what the snippet before it has written to standard output
 
-A comment `<!-- until: command -->` waits until the command succeeds, where a reader would look again.
-Pages use a fresh database through RELEVO_DATABASE_URL; one with `<!-- embedded -->` uses the embedded
-server in its folder, as without any configuration. Port 8080 stands for a free one.
+A comment `<!-- until: command -->` waits until the command succeeds: a reader would look again.
+Pages use a fresh database through RELEVO_DATABASE_URL; one with `<!-- embedded -->` uses the
+embedded server in its folder, as without configuration. Port 8080 stands for a free one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +52,9 @@ trap 'code=$?; trap "" TERM; kill -TERM 0; wait; exit $code' EXIT
 wait_until() {
   local end=$((SECONDS + %d))
   until eval "$1" > waiting.log 2>&1; do
-    if ((SECONDS > end)); then cat waiting.log terminal-*.log >&2; echo "never: $1" >&2; return 1; fi
+    if ((SECONDS > end)); then
+      cat waiting.log terminal-*.log >&2; echo "never: $1" >&2; return 1
+    fi
     sleep 0.1
   done
 }
@@ -86,8 +89,7 @@ def read(page: Path) -> list[Snippet]:
         elif opened is not None:
             body.append(line)
         elif fence:
-            assert fence[1], f"{page.name}:{number}: say the language of the snippet"
-            opened, body = (number, fence[1].split()), []
+            opened, body = (number, fence[1].split() or ["text"]), []
         elif until:
             found.append(Snippet(number, "until", (), until[1]))
     assert opened is None, f"{page.name}: a snippet is not closed"
@@ -164,18 +166,20 @@ def run(text: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
 
 
 def outputs(snippets: list[Snippet]) -> Iterator[tuple[Snippet, Snippet]]:
-    for before, shown in zip(snippets, snippets[1:], strict=False):
+    for before, shown in pairwise(snippets):
         if shown.language == "text" and "output" in shown.marks:
             yield before, shown
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def is_a_story(page: Path) -> bool:
     return any(commands(snippet) for snippet in read(page))
 
 
-@pytest.mark.parametrize(
-    "page", list(filter(is_a_story, PAGES)), ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if is_a_story(page)], ids=name)
 def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_url: str) -> None:
     port = str(free_port())
     snippets = [
@@ -186,12 +190,13 @@ def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_ur
         if snippet.file is not None:
             (folder / snippet.file).write_text(snippet.text, "utf-8")
     code, said = run(script(page, snippets), folder, environment(page, relevo_url, port))
-    assert code == 0, f"{page.relative_to(ROOT)} ended with {code}\n{said}"
+    assert code == 0, f"{name(page)} ended with {code}\n{said}"
     for before, shown in outputs(snippets):
-        assert (folder / f"output-{before.line}.log").read_text("utf-8") == shown.text, said
+        written = (folder / f"output-{before.line}.log").read_text("utf-8")
+        assert written.rstrip("\n") == shown.text.rstrip("\n"), said
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_snippet_is_of_a_known_kind_and_every_program_is_run(page: Path) -> None:
     snippets = read(page)
     shell = "".join(commands(s) or "" for s in snippets if s.language in ("sh", "until"))
@@ -200,22 +205,21 @@ def test_every_snippet_is_of_a_known_kind_and_every_program_is_run(page: Path) -
         where = f"{page.name}:{snippet.line}"
         assert snippet.language in LANGUAGES | {"until"}, f"{where}: {snippet.language}"
         if snippet.language == "python" and commands(snippet) is None:
-            name = Path(snippet.file or "").stem
-            used = str(snippet.file) in shell or re.search(rf"\b{name}\b", programs)
-            used = used or name == "conftest"
-            assert used, f"{where}: nothing on the page runs {snippet.file}"
+            module = Path(snippet.file or "").stem
+            used = f"{module}.py" in shell or re.search(rf"\b{module}\b", programs)
+            assert used or module == "conftest", f"{where}: nothing on the page uses {module}.py"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
     for target in _LINK.findall(_prose(page)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
         found = (page.parent / path).resolve() if path else page
-        assert found.exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
+        assert found.exists(), f"{name(page)} links to {target}, which is not there"
         if anchor:
-            assert anchor in _anchors(found), f"{page.relative_to(ROOT)}: no heading for {target}"
+            assert anchor in _anchors(found), f"{name(page)}: no heading for {target}"
 
 
 def _prose(page: Path) -> str:
@@ -228,7 +232,7 @@ def _anchors(page: Path) -> set[str]:
     return {text.replace(" ", "-") for text in plain}
 
 
-def test_the_generated_reference_is_current() -> None:
+def test_what_is_made_from_the_code_is_current() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "docs" / "generate.py", "--check"],
         capture_output=True, text=True, check=False,

@@ -69,8 +69,10 @@ def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManage
     """Return the way that the session asks for."""
     url = session.url
     if url is None and operation.name in ABOUT_ONE_HOST:
+        from relevo.api.server import Address
+
         told = session.settings()
-        url = f"http://{told.host}:{told.port}"
+        url = Address(told.host, told.port).url
     if url is not None:
         return over_http(url, session.key())
     told = session.settings()
@@ -150,9 +152,8 @@ class RemoteCalls:
             async with self._session.request(
                 operation.method, **self._request(operation, values), allow_redirects=False
             ) as response:
-                body = await response.read()
-                is_problem = response.content_type == "application/problem+json"
-                status = response.status
+                reply = Reply(response.status, await response.read())
+                content_type = response.content_type
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unavailable(
                 f"cannot reach {self._url} ({_reason(error)}); check the URL, and that"
@@ -160,10 +161,9 @@ class RemoteCalls:
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(operation, error) from error
-        expected = {operation.status, 204, *(each.status for each in operation.outcomes)}
-        if is_problem or status not in expected:
-            raise _error(status, body, self._url)
-        return Reply(status, body)
+        if _is_answer(operation, reply, content_type):
+            return reply
+        raise _error(reply, self._url)
 
     def _request(self, operation: Operation, values: Mapping[str, Any]) -> dict[str, Any]:
         from yarl import URL
@@ -189,6 +189,15 @@ class RemoteCalls:
         return OutcomeUnknown(f"{what}; it may or may not have been done, so look first")
 
 
+def _is_answer(operation: Operation, reply: Reply, content_type: str) -> bool:
+    """Whether this is what the operation answers; else it is a problem, or not from Relevo."""
+    if reply.status not in {operation.status, 204, *(each.status for each in operation.outcomes)}:
+        return False
+    if operation.response is None or operation.response is Text:
+        return reply.status < 300
+    return content_type == "application/json"
+
+
 def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -206,15 +215,17 @@ def _command(operation: Operation, values: Mapping[str, Any]) -> Any:
         raise InvalidValue(what, pointer=where or None) from None
 
 
-def _error(status: int, body: bytes, url: str) -> RelevoError:
+def _error(reply: Reply, url: str) -> RelevoError:
     """Return the error that an answer stands for."""
+    by_status = _of_status(reply.status)
     try:
-        problem = msgspec.json.decode(body, type=Problem)
+        problem = msgspec.json.decode(reply.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        shown = body[:_ANSWER_BYTES_SHOWN].decode("utf-8", "replace")
-        text = f"{url} answered {status}, not as Relevo does: {shown!r}; check the URL"
-        return _of_status(status)(text)
-    kind = next((k for k in _kinds(RelevoError) if k.code == problem.code), _of_status(status))
+        shown = reply.body[:_ANSWER_BYTES_SHOWN].decode("utf-8", "replace")
+        return by_status(
+            f"{url} answered {reply.status}, not as Relevo does: {shown!r}; check the URL"
+        )
+    kind = next((each for each in _kinds(RelevoError) if each.code == problem.code), by_status)
     text = problem.detail
     if kind.fault == "system":
         text = f"{text.rstrip('.')} ({problem.instance}); the log of the host says more"
@@ -236,4 +247,4 @@ def _of_status(status: int) -> type[RelevoError]:
         return Unauthenticated
     if status in (502, 503, 504):
         return Unavailable
-    return CallerError if 400 <= status < 500 else InternalError
+    return CallerError if status < 500 else InternalError

@@ -100,8 +100,9 @@ def _is_paged(operation: Operation) -> bool:
 def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
     session.log_quietly()
     values = fields.values(operation, given)
-    if operation.method == "DELETE" and not given["yes"]:
-        _confirm(operation, values)
+    if operation.method == "DELETE" and not given["yes"] and not _confirmed(operation, values):
+        note("nothing was done")
+        return exits.REFUSED
 
     async def work() -> Reply:
         async with way_to(operation, session) as calls:
@@ -144,11 +145,12 @@ def _show(operation: Operation, reply: Reply, session: Session) -> None:
             note(f"there is more: use --all, or --cursor {following}")
 
 
-def _confirm(operation: Operation, values: dict[str, Any]) -> None:
+def _confirmed(operation: Operation, values: dict[str, Any]) -> bool:
     """Ask before what cannot be undone; a script is not asked."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        named = ", ".join(f"{name} {values[name]}" for name in operation.parameters)
-        click.confirm(f"{operation.summary} ({named})\nGo on?", abort=True, err=True)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return True
+    named = ", ".join(f"{name} {values[name]}" for name in operation.parameters)
+    return click.confirm(f"{operation.summary} ({named})\nGo on?", err=True)
 
 
 def _pointed(operation: Operation, error: InvalidValue) -> InvalidValue:

@@ -123,24 +123,17 @@ def _format_options(
     sections: dict[str, list[tuple[str, str]]] = {}
     names: list[str] = []
     for parameter in command.get_params(ctx):
-        heading = section(parameter)
-        if heading == SHARED_HEADING and ctx.parent is not None:
+        shared = isinstance(parameter, SharedOption)
+        if shared and ctx.parent is not None:
             names.append(parameter.opts[0])  # described once, by `relevo --help`
-        elif record := parameter.get_help_record(ctx):
-            sections.setdefault(heading, []).append(record)
+        elif isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
+            sections.setdefault(SHARED_HEADING if shared else "Options", []).append(record)
     for heading, records in sections.items():
         with formatter.section(heading):
             formatter.write_dl(records)
     if names:
         with formatter.section(f"{SHARED_HEADING} (see `relevo --help`)"):
             formatter.write_text(" ".join(names))
-
-
-def section(parameter: click.Parameter) -> str:
-    """Return the heading that a parameter stands under, in the help and in the reference."""
-    if isinstance(parameter, click.Argument):
-        return "Arguments"
-    return SHARED_HEADING if isinstance(parameter, SharedOption) else "Options"
 
 
 def command(

@@ -88,7 +88,7 @@ class Renderer:
         width = max((len(name) for name in fields), default=0)
         for name, field in fields.items():
             cell = self._cell(field, is_time=name.rpartition(".")[2] in times)
-            line = Text(f"{name:<{width}}  ", style="bold").append(cell)
+            line = Text.assemble((f"{printable(name):<{width}}  ", "bold"), cell)
             self.console.print(line, soft_wrap=True)
 
     def _ruled(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:

@@ -30,7 +30,8 @@ class StopSignals:
         """Whether there is nothing yet that could be stopped in order."""
         self.farewell: Callable[[], object] | None = None
         """Called before the process ends at once, in a thread, for `FAREWELL_SECONDS` at most."""
-        self._number: int | None = None
+        self.number: int | None = None
+        """The first signal that came."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -46,9 +47,9 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: object) -> None:
-        if self._number is not None:
+        if self.number is not None:
             self._end(number)
-        self._number = number
+        self.number = number
         self._loop.call_soon_threadsafe(self._ask)
 
     def _ask(self) -> None:

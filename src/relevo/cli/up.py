@@ -26,13 +26,16 @@ if TYPE_CHECKING:
 
 @command("up", shared=LOCAL)
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65_535), help="Default: 8080; 0 takes a free one.")
+@click.option("--port", type=int, metavar="PORT", help="Default: 8080; 0 takes a free one.")
 @click.option(
     "host_name", "--name", metavar="NAME", help="Name of this host; unique. Default: made up."
 )
 @click.option("--address", metavar="URL", help="Where other hosts reach this one.")
 @click.option(
-    "--drain-seconds", type=float, help="How long running work may take to end. Default: 30."
+    "--drain-seconds",
+    type=float,
+    metavar="SECONDS",
+    help="How long running work may take to end. Default: 30.",
 )
 @click.pass_obj
 def up(session: Session, /, **arguments: Any) -> None:
@@ -66,7 +69,7 @@ def announce(told: Announcement, console: Console) -> None:
     }
     console.print(Text(f"Relevo {told.version} is up at {told.url}", style="bold green"))
     for name, text in lines.items():
-        console.print(Text(f"  {name:<10}", style="dim").append(text, style=""), soft_wrap=True)
+        console.print(Text.assemble((f"  {name:<10}", "dim"), text), soft_wrap=True)
     if told.first_key is not None:
         show_key(told.first_key, told.url, console)
     elif told.preset_key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -38,6 +39,11 @@ ABORT_SECONDS = 10.0
 """How long a cancelled holder may take to end before its lease goes on all the same."""
 
 
+Bootstrap = Callable[["Transaction", int], Awaitable[None]]
+"""Makes what a part keeps with a unit, or verifies it: in the transaction that joins it, under the
+unit's lock, with the unit's id."""
+
+
 class Unit(Struct, kw_only=True, eq=False):
     """A unit that this host serves."""
 
@@ -46,7 +52,8 @@ class Unit(Struct, kw_only=True, eq=False):
     settings: UnitSettings
     membership: Membership
     holder: Holder
-    lease_names: tuple[str, ...]
+    lease_names: tuple[str, ...] = ()
+    bootstrap: Bootstrap | None = None
     id: int = 0
     served_by: UUID | None = None
     """The incarnation that has joined it."""

@@ -106,29 +106,34 @@ where l.unit_id = $1 and h.name = $2 and h.incarnation <> $3 and l.state = 'acti
 
 -- name: read_units
 -- One read for a whole tick: members and leases of every unit this host serves, times compared.
+with t as materialized (select relevo.now() as now)
 select u.id, u.kind, u.name, u.strict,
   extract(epoch from u.handoff_timeout)::float8 as handoff_timeout, u.max_moves,
   extract(epoch from u.rest)::float8 as rest,
   (select array_agg(row(
       h.incarnation, h.name, m.weight, m.min_leases, m.max_leases, m.draining or h.draining,
-      h.ended_at is null and h.lease_until > relevo.now(),
-      extract(epoch from h.lease_until - relevo.now())::float8))
+      h.ended_at is null and h.lease_until > t.now,
+      extract(epoch from h.lease_until - t.now)::float8))
     from relevo.member m join relevo.host h on h.incarnation = m.host
     where m.unit_id = u.id) as members,
   (select array_agg(row(
       l.id, l.name, l.owner,
-      l.owner is null or ((h.ended_at is not null or h.lease_until <= relevo.now())
-                          and (not u.strict or h.lease_until <= relevo.now())),
-      l.state, l.handoff_to, coalesce(l.handoff_until <= relevo.now(), false),
-      extract(epoch from relevo.now() - greatest(coalesce(l.free_since, h.ended_at), joined.last))::float8,
-      extract(epoch from relevo.now() - l.moved_at)::float8,
-      extract(epoch from h.lease_until - relevo.now())::float8))
+      l.owner is null or ((h.ended_at is not null or h.lease_until <= t.now)
+                          and (not u.strict or h.lease_until <= t.now)),
+      l.state, l.handoff_to, coalesce(l.handoff_until <= t.now, false),
+      extract(epoch from t.now - greatest(coalesce(l.free_since, h.ended_at), joined.last))::float8,
+      extract(epoch from t.now - l.moved_at)::float8,
+      extract(epoch from h.lease_until - t.now)::float8))
     from relevo.lease l left join relevo.host h on h.incarnation = l.owner
     cross join (select max(joined_at) as last from relevo.member where unit_id = u.id) as joined
     where l.unit_id = u.id) as leases
-from relevo.unit u
+from relevo.unit u cross join t
 where case when $2::integer is null
   then u.id in (select unit_id from relevo.member where host = $1) else u.id = $2 end;
+
+-- name: lock_unit
+-- Only one host makes what a part keeps with a unit; the others find it made.
+select pg_advisory_xact_lock($1, $2), relevo.stay_awake();
 
 -- name: try_lock_unit
 -- Only one plan is made at a time.
@@ -258,6 +263,6 @@ order by u.kind, u.name, l.name limit $6;
 
 -- name: count_leases
 -- How many leases are in which state, for the metrics.
-select case when l.owner is null then 'free' when l.handoff_to is not null then 'moving'
-            else l.state end as state, count(*) as leases
+select case when l.state <> 'active' then l.state when l.owner is null then 'free'
+            when l.handoff_to is not null then 'moving' else 'owned' end as state, count(*) as leases
 from relevo.lease l group by 1;

@@ -33,9 +33,9 @@ from relevo.errors import (
 from relevo.leases import balancer
 from relevo.leases.holdings import compare
 from relevo.leases.hosts import Beat, Deadline, Heart, instant, owned_rows
-from relevo.leases.keeper import Keeper, Unit, host_topic
+from relevo.leases.keeper import Bootstrap, Keeper, Unit, host_topic
 from relevo.leases.model import LeaseConfig, Membership, UnitSettings
-from relevo.postgres import catalog
+from relevo.postgres import catalog, locks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ class Leases:
         self.config = config or LeaseConfig()
         self.name = _checked_name(name or default_host_name())
         self.address = address
-        self.labels = dict(labels or {})
+        self.labels = _checked_labels(labels or {})
         self.deadline = Deadline()
         self.draining = False
         self.skew = 0.0
@@ -161,15 +161,17 @@ class Leases:
         name: str,
         holder: Holder,
         *,
-        leases: Sequence[str],
+        leases: Sequence[str] = (),
+        bootstrap: Bootstrap | None = None,
         settings: UnitSettings | None = None,
         membership: Membership | None = None,
     ) -> Unit:
         """Serve a unit: be counted in it, and run `holder` for each of its leases that comes here.
 
-        The unit and missing leases are made; settings other than the stored ones are refused.
+        The unit and missing leases are made; settings other than the stored ones are refused. A
+        part that keeps more with its leases makes them itself in `bootstrap`.
         """
-        if not leases or len(leases) > limits.LEASES_PER_UNIT_MAX:
+        if not (leases or bootstrap) or len(leases) > limits.LEASES_PER_UNIT_MAX:
             raise InvalidValue(f"a unit has 1 to {limits.LEASES_PER_UNIT_MAX} leases")
         unit = Unit(
             kind=kind,
@@ -178,6 +180,7 @@ class Leases:
             membership=membership or Membership(),
             holder=holder,
             lease_names=tuple(leases),
+            bootstrap=bootstrap,
         )
         await self._enter(unit, self.life)
         return unit
@@ -242,7 +245,10 @@ class Leases:
                     f" {wanted}. All hosts of a unit need the same settings"
                 )
             unit.id = row["id"]
+            await tx.execute(SQL.lock_unit, locks.UNIT, unit.id)
             await tx.execute(SQL.insert_leases, unit.id, list(unit.lease_names))
+            if unit.bootstrap is not None:
+                await unit.bootstrap(tx, unit.id)
             asked = unit.membership
             joined = await tx.fetchval(
                 SQL.insert_member, unit.id, life.incarnation, asked.weight,
@@ -353,6 +359,18 @@ class Leases:
             await self._database.write(sql, incarnation, idempotent=True)
         except DatabaseUnavailable as error:
             log.warning("host.stop_unseen", error=str(error))
+
+
+def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    if len(labels) > limits.LABELS_MAX:
+        raise InvalidValue(f"a host has at most {limits.LABELS_MAX} labels, not {len(labels)}")
+    for name, value in labels.items():
+        if max(len(name.encode()), len(value.encode())) > limits.LABEL_BYTES_MAX:
+            raise InvalidValue(
+                f"the label {name[:40]!r} is too long; names and values have at most"
+                f" {limits.LABEL_BYTES_MAX} bytes"
+            )
+    return dict(labels)
 
 
 def _checked_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""PostgreSQL as Relevo uses it: embedded or external, grouped calls, named SQL, migrations, one clock."""
+"""PostgreSQL as Relevo uses it: embedded or external, grouped calls, named SQL, one clock."""
 
 from relevo.postgres.database import Database, Transaction
 from relevo.postgres.grouping import Group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import structlog
@@ -11,8 +12,6 @@ from msgspec import Struct
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from relevo.postgres.database import Database
 
 SQL = catalog.load(__package__)

@@ -171,13 +171,16 @@ class Database:
         self, sql: str, args: tuple[Any, ...], attempt: _Attempt | None = None
     ) -> list[asyncpg.Record]:
         async with self._connection() as connection:
+            rows: list[asyncpg.Record]
             if self.endpoint.pooled:
                 # Parse and execute are two messages; only a transaction keeps them on one server.
                 async with _transaction(connection, attempt or _Attempt()):
-                    return await connection.fetch(sql, *args)
+                    rows = await connection.fetch(sql, *args)
+                return rows
             if attempt is not None:
                 attempt.committing = True
-            return await connection.fetch(sql, *args)
+            rows = await connection.fetch(sql, *args)
+            return rows
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
@@ -306,7 +309,7 @@ async def _transaction(connection: Connection, attempt: _Attempt) -> AsyncIterat
     try:
         yield
     except BaseException as error:
-        attempt.own = is_own(error, connection)
+        attempt.own = is_own(error)
         with suppress(Exception):  # the connection may be gone; the server rolls back by itself
             await asyncio.shield(transaction.rollback())
         raise

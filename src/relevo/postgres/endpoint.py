@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -11,12 +12,24 @@ import asyncpg
 from relevo import limits
 from relevo.errors import DatabaseUnavailable, SettingsError
 from relevo.postgres.embedded import EmbeddedServer
+from relevo.postgres.failures import Unanswered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from relevo.settings import Settings
 
 VERSION_MIN = 150_000
 VERSION_MAX = 190_000
+
+
+@contextmanager
+def _telling_timeouts() -> Iterator[None]:
+    """So that a statement's time-out is never taken for one of the code around it."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Unanswered("the statement was not answered in its time") from error
 
 
 class Connection(asyncpg.Connection):
@@ -30,12 +43,28 @@ class Connection(asyncpg.Connection):
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a command; see asyncpg."""
-        status: str = await super().execute(query, *args, timeout=timeout)
+        with _telling_timeouts():
+            status: str = await super().execute(query, *args, timeout=timeout)
         if query == "COMMIT;" and status != "COMMIT":
             raise asyncpg.InFailedSQLTransactionError(
                 "the transaction had failed before its commit and was rolled back"
             )
         return status
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
+        """Return all rows; see asyncpg."""
+        with _telling_timeouts():
+            return await super().fetch(query, *args, **options)
+
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
+        """Return the first row or None; see asyncpg."""
+        with _telling_timeouts():
+            return await super().fetchrow(query, *args, **options)
+
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        """Return a value of the first row or None; see asyncpg."""
+        with _telling_timeouts():
+            return await super().fetchval(query, *args, **options)
 
     def lend(self) -> None:
         """Note that others run statements on it, who may change its session."""

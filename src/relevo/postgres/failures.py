@@ -8,7 +8,6 @@ fault     the statement itself is wrong or its data are; trying again changes no
 
 from __future__ import annotations
 
-import asyncio
 from typing import Literal
 
 import asyncpg
@@ -40,7 +39,18 @@ _LOST = (
     asyncpg.InternalClientError,
     OSError,  # and so TimeoutError
 )
-_DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
+class Unanswered(TimeoutError):
+    """A statement was not answered in its time."""
+
+
+_DRIVER = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    Unanswered,
+)
 
 
 def meaning(error: BaseException) -> Meaning:
@@ -52,7 +62,8 @@ def meaning(error: BaseException) -> Meaning:
     if isinstance(error, asyncpg.InterfaceError):
         # The driver says that the connection is closed before it sends anything. Its other words
         # are for a wrong use, e.g. a bad argument, whose text quotes the value.
-        closed = not isinstance(error, ValueError) and _says_closed(str(error))
+        misused = isinstance(error, (asyncpg.DataError, ValueError))
+        closed = not misused and _says_closed(str(error))
         return "aborted" if closed else "fault"
     if isinstance(error, _LOST):
         last_word = error.__cause__  # what the server said before it closed the connection
@@ -60,20 +71,9 @@ def meaning(error: BaseException) -> Meaning:
     return "fault"
 
 
-def is_own(error: BaseException, connection: asyncpg.Connection) -> bool:
-    """Whether a body inside a transaction raised this by itself, not because of the database.
-
-    A statement that takes too long ends in a bare TimeoutError, and is unanswered still. A time
-    limit that the body had set itself leaves a cancellation as the cause.
-    """
-    if isinstance(error, _DRIVER):
-        return False
-    if not isinstance(error, TimeoutError) or isinstance(error.__cause__, asyncio.CancelledError):
-        return True
-    try:
-        return connection.is_in_transaction()
-    except asyncpg.InterfaceError:  # closed meanwhile
-        return False
+def is_own(error: BaseException) -> bool:
+    """Whether a body inside a transaction raised this by itself, not because of the database."""
+    return not isinstance(error, _DRIVER)
 
 
 def is_demoted(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from relevo import limits
 from relevo.errors import Closed, InternalError, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from relevo.telemetry.metrics import Metrics
 
@@ -27,7 +28,7 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 
-class _Waiting(Struct, Generic[C, R]):
+class _Waiting(Struct, Generic[C, R], gc=False):  # it lies on no cycle; there are thousands
     call: C
     key: Hashable
     order: Hashable
@@ -95,6 +96,11 @@ class Group(Generic[C, R]):
             hash((key, order))  # one that cannot be hashed must fail here, not in the group
         return await lane.add(call, key, order)
 
+    @property
+    def waiting(self) -> int:
+        """Calls that were accepted and are not on their way yet; at most `waiting_max` a lane."""
+        return sum(lane.waiting for lane in self._lanes)
+
     def count(self, calls: int) -> None:
         """Note one statement that carried so many calls."""
         self.calls += calls
@@ -133,6 +139,11 @@ class _Lane(Generic[C, R]):
         self._loop: asyncio.AbstractEventLoop
         self._pump: asyncio.Task[None] | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Calls accepted and not on their way yet."""
+        return len(self._waiting)
+
     def add(self, call: C, key: Hashable, order: Hashable) -> asyncio.Future[R]:
         """Join the group being collected, or wait outside, behind those who wait already."""
         if self._pump is None or self._pump.done():
@@ -149,6 +160,7 @@ class _Lane(Generic[C, R]):
         self._outside.clear()
         if self._pump is not None and not self._pump.done():
             await asyncio.wait([self._pump])
+        self._cut_off()  # if the task was cancelled before it could begin
 
     async def _run(self) -> None:
         try:
@@ -158,9 +170,12 @@ class _Lane(Generic[C, R]):
                 if wave:
                     await self._send(wave)
         finally:
-            _fail((*self._waiting, *self._outside), Closed(f"{self._group.name} was cut off"))
-            self._waiting.clear()
-            self._outside.clear()
+            self._cut_off()
+
+    def _cut_off(self) -> None:
+        _fail((*self._waiting, *self._outside), Closed(f"{self._group.name} was cut off"))
+        self._waiting.clear()
+        self._outside.clear()
 
     def _let_in(self) -> None:
         while self._outside and len(self._waiting) < self._waiting_max:

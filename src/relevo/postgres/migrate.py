@@ -8,10 +8,14 @@ statements that PostgreSQL refuses inside a transaction. Such a file is a list o
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.metadata
 import importlib.resources
 import re
+import time
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
@@ -21,8 +25,7 @@ from relevo.errors import SchemaError, SchemaTooNew
 from relevo.postgres import catalog, locks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
+    from collections.abc import Awaitable, Callable, Sequence
 
     import asyncpg
 
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 MIGRATION_SECONDS_MAX: Final = 6 * 3600.0
-"""For one migration, and for waiting until another process has done it."""
+"""For one migration, and for waiting until another process has done its part."""
+LOCK_POLL_SECONDS: Final = 0.05
 _FILE = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _BOOTSTRAP = """
 create schema if not exists relevo;
@@ -199,81 +203,82 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
     everything = known() if migrations is None else migrations
     if not await check(database, everything):
         return []
-    await database.run(_prepare, idempotent=True)
-    done = []
-    for migration in everything:
-        apply = _apply_steps if migration.steps else _apply_whole
-        if await apply(database, migration, everything):
-            done.append(migration.label)
-    return done
+    await _alone(database, _prepare)
+    return [
+        migration.label
+        for migration in everything
+        if await _alone(database, partial(_apply, database, migration, everything))
+    ]
 
 
-async def _prepare(tx: Transaction) -> None:
-    await tx.execute(SQL.lock_migrations, locks.MIGRATE, timeout=MIGRATION_SECONDS_MAX)
+async def _alone(database: Database, work: Callable[[Transaction], Awaitable[bool]]) -> bool:
+    """Run `work` in a transaction that holds the lock, as soon as nobody else does.
+
+    It asks again and again instead of standing in line: a statement that waits has a snapshot, and
+    a step like CREATE INDEX CONCURRENTLY waits for every older snapshot to go.
+    """
+
+    async def locked(tx: Transaction) -> bool | None:
+        return await work(tx) if await tx.fetchval(SQL.lock_migrations, locks.MIGRATE) else None
+
+    give_up = time.monotonic() + MIGRATION_SECONDS_MAX
+    while (result := await database.run(locked, idempotent=True)) is None:
+        if time.monotonic() > give_up:
+            raise SchemaError(
+                f"another process has been migrating for {MIGRATION_SECONDS_MAX:.0f} s; look for it"
+                " in pg_stat_activity and try again when it has ended"
+            )
+        await asyncio.sleep(LOCK_POLL_SECONDS)
+    return result
+
+
+async def _prepare(tx: Transaction) -> bool:
     await tx.execute(_BOOTSTRAP)
+    return True
 
 
-async def _is_pending(
-    tx: Transaction, migration: Migration, migrations: Sequence[Migration]
+async def _apply(
+    database: Database, migration: Migration, migrations: Sequence[Migration], tx: Transaction
 ) -> bool:
-    """Lock, and look again what is there by now; raises if it no longer fits."""
-    await tx.execute(SQL.lock_migrations, locks.MIGRATE, timeout=MIGRATION_SECONDS_MAX)
-    return migration.label in _judge(_compare(await tx.fetch(SQL.applied_migrations), migrations))
-
-
-async def _apply_whole(
-    database: Database, migration: Migration, migrations: Sequence[Migration]
-) -> bool:
-    async def work(tx: Transaction) -> bool:
-        if not await _is_pending(tx, migration, migrations):
-            return False
+    """Apply one migration under the lock, unless it is there by now; refuses what does not fit."""
+    pending = _judge(_compare(await tx.fetch(SQL.applied_migrations), migrations))
+    if migration.label not in pending:
+        return False
+    if migration.steps:
+        await _apply_steps(database, tx, migration)
+    else:
         await faults.point("before_migration")
         await tx.execute(migration.text, timeout=MIGRATION_SECONDS_MAX)
         await faults.point("after_migration")
-        await _record(tx, migration)
-        return True
+    program = f"relevo {importlib.metadata.version('relevo')}"
+    await tx.execute(
+        SQL.record_migration, migration.version, migration.name, migration.checksum, program
+    )
+    return True
 
-    return await database.run(work, idempotent=True)
 
-
-async def _apply_steps(
-    database: Database, migration: Migration, migrations: Sequence[Migration]
-) -> bool:
-    """Run each step on a connection of its own while a transaction holds the lock."""
-
-    async def work(tx: Transaction) -> bool:
-        if not await _is_pending(tx, migration, migrations):
-            return False
-        state = {
-            r["step"]: r["finished"] for r in await tx.fetch(SQL.migration_steps, migration.version)
-        }
-        worker = await database.endpoint.connect(command_timeout=None)
-        try:
-            for step in migration.steps:
-                if state.get(step.name):
-                    continue
-                if step.name in state and step.undo:
-                    await worker.execute(step.undo)
-                await _note(worker, SQL.start_step, migration, step)
-                await faults.point("before_migration_step")
-                await worker.execute(step.sql)
-                await faults.point("after_migration_step")
-                await _note(worker, SQL.finish_step, migration, step)
-        finally:
-            await worker.close()
-        await _record(tx, migration)
-        return True
-
-    return await database.run(work, idempotent=True)
+async def _apply_steps(database: Database, tx: Transaction, migration: Migration) -> None:
+    """Run each step on a connection of its own while the transaction holds the lock."""
+    rows = await tx.fetch(SQL.migration_steps, migration.version)
+    state = {row["step"]: row["finished"] for row in rows}
+    # What that statement leaves open holds a snapshot until the next, and a step may wait for it.
+    await tx.execute("select 1")
+    worker = await database.endpoint.connect(command_timeout=MIGRATION_SECONDS_MAX)
+    try:
+        for step in migration.steps:
+            if state.get(step.name):
+                continue
+            if step.name in state and step.undo:
+                await worker.execute(step.undo)
+            await _note(worker, SQL.start_step, migration, step)
+            await faults.point("before_migration_step")
+            await worker.execute(step.sql)
+            await faults.point("after_migration_step")
+            await _note(worker, SQL.finish_step, migration, step)
+    finally:
+        worker.terminate()
 
 
 async def _note(worker: asyncpg.Connection, sql: str, migration: Migration, step: Step) -> None:
     async with worker.transaction():  # for PgBouncer: a statement with arguments is two messages
         await worker.execute(sql, migration.version, step.name)
-
-
-async def _record(tx: Transaction, migration: Migration) -> None:
-    program = f"relevo {importlib.metadata.version('relevo')}"
-    await tx.execute(
-        SQL.record_migration, migration.version, migration.name, migration.checksum, program
-    )

@@ -16,7 +16,10 @@ def configure_logs(
     """Send logs to standard error: coloured on a terminal, JSON elsewhere unless told otherwise."""
     console = form == "console" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+        # Plain tracebacks: the pretty ones print local variables, and those may hold secrets.
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if console
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

@@ -1,0 +1,34 @@
+"""The change feed: what has changed in a container, and who has dealt with it.
+
+    orders = app.container("orders", partition_key="/city")
+
+    @orders.on_changes("kitchen")
+    async def cook(changes): ...
+
+Hosts that serve a processor share its changes by leases, at least once; with `ctx.transaction()`
+effects in the same database happen exactly once.
+"""
+
+from relevo.feed.container import FeedContainer
+from relevo.feed.context import Context
+from relevo.feed.estimator import Estimator, LeaseLag, TotalLag
+from relevo.feed.model import Change, FeedRange, Metadata, Mode, Page
+from relevo.feed.processor import Processor
+from relevo.feed.pull import Reader
+from relevo.feed.service import Feeds
+
+__all__ = [
+    "Change",
+    "Context",
+    "Estimator",
+    "FeedContainer",
+    "FeedRange",
+    "Feeds",
+    "LeaseLag",
+    "Metadata",
+    "Mode",
+    "Page",
+    "Processor",
+    "Reader",
+    "TotalLag",
+]

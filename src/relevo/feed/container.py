@@ -1,0 +1,90 @@
+"""A container with its feed: what `app.container(…)` gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import UNSET
+
+from relevo import limits
+from relevo.errors import InvalidValue
+from relevo.feed.estimator import Estimator
+from relevo.feed.model import FeedRange
+from relevo.feed.processor import Processor
+from relevo.feed.pull import Reader
+from relevo.store import Container, keys
+from relevo.store.epk import epk
+from relevo.store.ranges import WHOLE, Interval
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from relevo.feed.model import Mode, Page
+    from relevo.feed.service import Feeds
+    from relevo.feed.start import Start
+
+T = TypeVar("T")
+
+
+class FeedContainer(Container[T]):
+    """Items, and everything that happened to them."""
+
+    def __init__(self, feeds: Feeds, handle: Container[T]) -> None:
+        super().__init__(handle._store, handle.name, handle._options, handle.model)
+        self._feeds = feeds
+
+    def on_changes(self, name: str, **options: Any) -> Callable[[Callable[..., Any]], Processor]:
+        """Decorate a handler of changes; hosts that serve the processor `name` share the work.
+
+        Options are those of `Processor`. It runs inside `async with app.host()`.
+        """
+
+        def decorate(handler: Callable[..., Any]) -> Processor:
+            return self.processor(name, handler, **options)
+
+        return decorate
+
+    def processor(self, name: str, handler: Callable[..., Any], **options: Any) -> Processor:
+        """Return a processor of this container's changes, served while the app is a host."""
+        options.setdefault("model", self.model or Any)
+        return self._feeds.add(Processor(self.name, name, handler, **options), self)
+
+    async def read_changes(
+        self,
+        *,
+        start: Start = "beginning",
+        mode: Mode = "latest",
+        feed_range: FeedRange | None = None,
+        partition_key: Any = UNSET,
+        max_items: int = limits.FEED_ITEMS_DEFAULT,
+        continuation: str | None = None,
+        wait: float | None = None,
+    ) -> AsyncIterator[Page[T]]:
+        """Yield pages of changes; ends when caught up, unless `wait` says how long to wait.
+
+        A continuation outranks `start`; it never expires in latest-version mode.
+        """
+        info = await self.describe()
+        interval = feed_range.interval if feed_range else WHOLE
+        if partition_key is not UNSET:
+            if feed_range is not None:
+                raise InvalidValue("read by feed_range or by partition_key, not both")
+            point = epk(keys.of_caller(partition_key, info.partition_key))
+            interval = Interval(point, point + "0")
+        reader = await Reader.open(
+            self._feeds.database, self._feeds.wakeups, self.name, start=start, mode=mode,
+            interval=interval, continuation=continuation, model=self.model or Any,
+        )  # fmt: skip
+        async for page in reader.follow(max_items, wait=wait):
+            yield page
+
+    async def feed_ranges(self, n: int | None = None) -> list[FeedRange]:
+        """Return the ranges of the feed, or at least `n` intervals of it."""
+        found = [FeedRange(one.interval) for one in (await self.ranges()).open]
+        while n is not None and len(found) < n:
+            found = [half for one in found for half in one.split(2)]
+        return found
+
+    def change_feed_estimator(self, name: str, leases_in: str = "leases") -> Estimator:
+        """Return an estimator of what the unit `name` has before it; it takes no lease."""
+        return Estimator(self._feeds.database, self.name, name, leases_in)

@@ -1,0 +1,125 @@
+"""What a feed gives: changes in order, in pages or batches."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from relevo.store.keys import parse
+from relevo.store.ranges import WHOLE, Interval
+
+T = TypeVar("T")
+Mode = Literal["latest", "all_versions"]
+Operation = Literal["create", "replace", "delete"]
+
+
+class FeedRange(Struct, frozen=True, order=True):
+    """A part of a container's feed: every item whose key hashes into the interval."""
+
+    interval: Interval = WHOLE
+
+    def split(self, parts: int = 2) -> tuple[FeedRange, ...]:
+        """Cut into so many feed ranges; together they are this one, without overlap."""
+        return tuple(FeedRange(one) for one in self.interval.split(parts))
+
+    def __contains__(self, epk: str) -> bool:
+        return epk in self.interval
+
+    def __str__(self) -> str:
+        """The JSON form, as the reference writes it."""
+        return msgspec.json.encode(
+            {"Range": {"min": self.interval.low, "max": self.interval.high}}
+        ).decode()
+
+
+class Metadata(Struct, frozen=True, kw_only=True):
+    """What a change says about itself in all-versions mode."""
+
+    lsn: int
+    crts: datetime
+    operation_type: Operation
+    previous_image_lsn: int | None = None
+    time_to_live_expired: bool = False
+    id: str
+    partition_key: tuple[Any, ...]
+
+
+class Change(Struct, Generic[T], frozen=True, kw_only=True):
+    """One change of one item; bodies are decoded when they are looked at."""
+
+    incarnation: str
+    origin: int
+    """The range that stamped it, also after splits."""
+    lsn: int
+    ordinal: int
+    ts: datetime
+    id: str
+    key: str
+    """Canonical partition key."""
+    raw: str | None
+    """The item's JSON, or None for a delete."""
+    raw_previous: str | None = None
+    operation: Operation | None = None
+    """Known in all-versions mode only."""
+    previous_lsn: int | None = None
+    ttl_expired: bool = False
+    model: Any = Any
+
+    @property
+    def change_id(self) -> str:
+        """Stable over retries, replays and owners: fits as an idempotency key."""
+        return f"{self.incarnation}:{self.origin}:{self.lsn}:{self.ordinal}"
+
+    @property
+    def item(self) -> T:
+        """The item as it is after the change."""
+        value: T = msgspec.json.decode(self.raw or "null", type=self.model)
+        return value
+
+    @property
+    def current(self) -> T | None:
+        """The item after the change; None for a delete."""
+        return None if self.raw is None else self.item
+
+    @property
+    def previous(self) -> T | None:
+        """The item before the change, where the container keeps previous images."""
+        if self.raw_previous is None:
+            return None
+        value: T = msgspec.json.decode(self.raw_previous, type=self.model)
+        return value
+
+    @property
+    def partition_key(self) -> tuple[Any, ...]:
+        """The item's partition key."""
+        return parse(self.key)
+
+    @property
+    def etag(self) -> str:
+        """The entity tag of the version that this change made."""
+        return f'"{self.lsn:x}-{self.ordinal}"'
+
+    @property
+    def metadata(self) -> Metadata:
+        """The reference's metadata, for all-versions mode."""
+        return Metadata(
+            lsn=self.lsn,
+            crts=self.ts,
+            operation_type=self.operation or "replace",
+            previous_image_lsn=self.previous_lsn,
+            time_to_live_expired=self.ttl_expired,
+            id=self.id,
+            partition_key=self.partition_key,
+        )
+
+
+class Page(Struct, Generic[T], frozen=True, kw_only=True):
+    """Some changes and where to go on."""
+
+    changes: tuple[Change[T], ...]
+    continuation: str
+    caught_up: bool
+    """True when nothing that was committed before this round is pending."""

@@ -1,0 +1,81 @@
+"""Asks for all idle leases of a processor at once whether there is anything to read (4.6).
+
+Idle leases cost one statement per poll interval and host, whatever their number. A wake-up makes
+the question come at once; losing one only delays it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from relevo.postgres import catalog
+
+if TYPE_CHECKING:
+    from relevo.feed.model import Mode
+    from relevo.postgres import Database, Wakeups
+
+SQL = catalog.load(__package__)
+
+
+class Idle:
+    """One lease that waits: where it stands in each of its ranges, and what was found."""
+
+    def __init__(self, positions: dict[int, int]) -> None:
+        self.positions = positions
+        self.heads: dict[int, int] = {}
+        """Ranges that have something behind the position, and up to which LSN."""
+        self.split = False
+        self.found = asyncio.Event()
+
+
+class Poller:
+    """The one who asks, for one container and mode."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, container_id: int, mode: Mode, interval: float
+    ) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._topic = f"feed:{container_id}"
+        self._sql = SQL.poll_latest if mode == "latest" else SQL.poll_versions
+        self._interval = interval
+        self._waiting: set[Idle] = set()
+        self._joined = asyncio.Event()
+
+    async def wait(self, positions: dict[int, int], stopping: asyncio.Event) -> Idle:
+        """Return when there is something to read, a range was split, or the lease must go."""
+        idle = Idle(positions)
+        self._waiting.add(idle)
+        self._joined.set()
+        told = [asyncio.ensure_future(event.wait()) for event in (idle.found, stopping)]
+        try:
+            await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting.discard(idle)
+            for one in told:
+                one.cancel()
+        return idle
+
+    async def run(self) -> None:
+        """Ask whenever somebody waits: at a wake-up, and at least once per interval."""
+        with self._wakeups.signal(self._topic) as woken:
+            while True:
+                if not self._waiting:
+                    self._joined.clear()
+                    await self._joined.wait()
+                await self._ask()
+                await woken.wait(self._interval)
+
+    async def _ask(self) -> None:
+        waiting = list(self._waiting)
+        places = [(n, r, lsn) for n, one in enumerate(waiting) for r, lsn in one.positions.items()]
+        if not places:
+            return
+        rows = await self._database.fetch(self._sql, *map(list, zip(*places, strict=True)))
+        for row in rows:
+            one = waiting[row["n"]]
+            one.split = one.split or row["sealed"]
+            if row["lsn"] is not None and row["lsn"] > one.positions[row["range_id"]]:
+                one.heads[row["range_id"]] = row["lsn"]
+            one.found.set()

@@ -1,0 +1,142 @@
+"""The pull model: the caller reads pages at its own pace and keeps its place in a token (16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo import limits
+from relevo.errors import InvalidValue, Unavailable
+from relevo.feed import reading, tokens
+from relevo.feed import start as starts
+from relevo.feed.model import Page
+from relevo.feed.tokens import Place, Token
+from relevo.store.ranges import WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from relevo.feed.model import Change, Mode
+    from relevo.feed.reading import Source
+    from relevo.feed.start import Start
+    from relevo.postgres import Database, Wakeups
+    from relevo.store.ranges import Interval
+
+MODES = ("latest", "all_versions")
+
+
+def check_mode(mode: str, source: Source) -> None:
+    """Refuse a mode that does not exist, or that the container does not keep."""
+    if mode not in MODES:
+        raise InvalidValue(f"mode is 'latest' or 'all_versions', not {mode!r}")
+    if mode == "all_versions" and not source.versions:
+        raise InvalidValue(
+            f"container {source.name!r} keeps no versions; make it with versions=timedelta(…)"
+        )
+
+
+class Reader:
+    """Reads one container's feed page by page, and knows where it is."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, source: Source, token: Token, model: Any
+    ) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._source = source
+        self._token = tokens.follow_splits(token, source.ranges)
+        self._model = model
+
+    @classmethod
+    async def open(
+        cls,
+        database: Database,
+        wakeups: Wakeups,
+        container: str,
+        *,
+        start: Start = "beginning",
+        mode: Mode = "latest",
+        interval: Interval = WHOLE,
+        continuation: str | None = None,
+        model: Any = Any,
+    ) -> Reader:
+        """Begin where `continuation` says, else where `start` says."""
+        source = await reading.look(database, container)
+        check_mode(mode, source)
+        if continuation is not None:
+            token = tokens.decode(continuation, incarnation=source.incarnation, mode=mode)
+            for place in token.places:
+                reading.check_position(source, token.incarnation, mode, place.range_id, place.lsn)
+        else:
+            found = await starts.resolve(database, source, mode, starts.check(start))
+            parts = [
+                (one, one.interval.intersect(interval)) for one in source.ranges.over(interval)
+            ]
+            token = Token(
+                incarnation=source.incarnation,
+                mode=mode,
+                places=tuple(Place(r.id, part.low, part.high, found[r.id]) for r, part in parts),
+            )
+        return cls(database, wakeups, source, token, model)
+
+    @property
+    def continuation(self) -> str:
+        """Where to go on, for whoever reads next."""
+        return tokens.encode(self._token)
+
+    async def page(self, max_items: int = limits.FEED_ITEMS_DEFAULT) -> Page[Any]:
+        """Read the next page: ranges in turn, caught up after a full round without changes.
+
+        The round begins with this call, so nothing that was committed before it is pending then.
+        """
+        quiet = 0
+        while True:
+            token = self._token
+            place = token.places[token.next]
+            batch = await reading.read(
+                self._database, self._source, token.mode, place.range_id, place.interval, place.lsn,
+                max_items=max_items, model=self._model,
+            )  # fmt: skip
+            self._advance(place, batch.position)
+            if batch.changes:
+                return self._page(batch.changes, caught_up=False)
+            quiet += 1
+            if quiet == len(token.places):
+                if not await self._was_split():
+                    return self._page((), caught_up=True)
+                quiet = 0
+
+    def _page(self, changes: tuple[Change[Any], ...], *, caught_up: bool) -> Page[Any]:
+        return Page(changes=changes, continuation=self.continuation, caught_up=caught_up)
+
+    async def follow(
+        self, max_items: int = limits.FEED_ITEMS_DEFAULT, *, wait: float | None = None
+    ) -> AsyncIterator[Page[Any]]:
+        """Yield pages; when caught up, wait up to `wait` seconds for more, or end."""
+        with self._wakeups.signal(f"feed:{self._source.container_id}") as woken:
+            while True:
+                page = await self.page(max_items)
+                yield page
+                if not page.caught_up:
+                    continue
+                if wait is None:
+                    return
+                await woken.wait(min(wait, limits.FEED_WAIT_SECONDS_MAX))
+
+    def _advance(self, place: Place, position: int) -> None:
+        token = self._token
+        places = list(token.places)
+        places[token.next] = msgspec.structs.replace(place, lsn=position)
+        self._token = msgspec.structs.replace(
+            token, places=tuple(places), next=(token.next + 1) % len(places)
+        )
+
+    async def _was_split(self) -> bool:
+        """Look at the ranges again before saying "caught up"; go on with the children."""
+        source = await reading.look(self._database, self._source.name)
+        if source.incarnation != self._source.incarnation:
+            raise Unavailable(f"container {source.name!r} was dropped and made anew")
+        self._source = source
+        before, self._token = self._token, tokens.follow_splits(self._token, source.ranges)
+        return self._token is not before

@@ -1,0 +1,125 @@
+"""A deployment unit: one set of leases over one container, shared by the hosts that serve it.
+
+Bootstrap is one transaction under the unit's lock: resolve the start position of every range, store
+it in the leases, all or nothing. Whoever comes later verifies instead.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import ContainerRecreated, LeaseCoverage, ModeMismatch, SettingsMismatch
+from relevo.feed import reading
+from relevo.feed import start as starts
+from relevo.feed.model import Mode
+from relevo.feed.pull import check_mode
+from relevo.feed.start import Start
+from relevo.postgres import catalog
+from relevo.store.epk import SPACE_MAX, SPACE_MIN
+from relevo.store.ranges import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import asyncpg
+
+    from relevo.feed.reading import Source
+    from relevo.postgres import Transaction
+
+SQL = catalog.load(__package__)
+
+
+class UnitOptions(Struct, frozen=True, kw_only=True):
+    """What the first host of a unit decides for all."""
+
+    leases: int | None = None
+    """At least so many leases, by halving ranges; None is one per range."""
+
+
+class Definition(Struct, frozen=True, kw_only=True):
+    """What a host asks for when it joins."""
+
+    container: str
+    mode: Mode
+    start: Start
+    options: UnitOptions
+
+
+async def bootstrap(tx: Transaction, unit_id: int, wanted: Definition) -> None:
+    """Make the unit's leases, or verify that this host fits the unit that is there."""
+    source = await reading.look(tx, wanted.container)
+    stored = await tx.fetchrow(SQL.find_feed_unit, unit_id)
+    if stored is not None:
+        await _verify(tx, unit_id, wanted, source, stored)
+        return
+    check_mode(wanted.mode, source)
+    positions = await starts.resolve(tx, source, wanted.mode, wanted.start)
+    cut = cut_leases(source, wanted.options.leases)
+    await tx.execute(
+        SQL.insert_feed_unit, unit_id, source.container_id, UUID(source.incarnation), wanted.mode,
+        _json({"start": _start_text(wanted.start)}), _json(wanted.options),
+    )  # fmt: skip
+    await tx.execute(
+        SQL.insert_feed_leases,
+        unit_id,
+        [interval.low for _, interval in cut],
+        [interval.high for _, interval in cut],
+        [_json({str(range_id): positions[range_id]}) for range_id, _ in cut],
+    )
+
+
+def cut_leases(source: Source, at_least: int | None) -> list[tuple[int, Interval]]:
+    """Return range and interval of each lease: one per range, or finer by halving."""
+    cut = [(one.id, one.interval) for one in source.ranges.open]
+    while at_least is not None and len(cut) < at_least:
+        cut = [(range_id, half) for range_id, interval in cut for half in interval.split(2)]
+    return cut
+
+
+async def _verify(
+    tx: Transaction, unit_id: int, wanted: Definition, source: Source, stored: asyncpg.Record
+) -> None:
+    if str(stored["container_incarnation"]) != source.incarnation:
+        raise ContainerRecreated(
+            f"container {wanted.container!r} was dropped and made anew since this unit was made;"
+            " use another processor name, or delete the unit"
+        )
+    if stored["mode"] != wanted.mode:
+        raise ModeMismatch(
+            f"the unit is bound to mode {stored['mode']!r}; this host asks for {wanted.mode!r}."
+            " Use another processor name for the other mode"
+        )
+    options = msgspec.json.decode(stored["settings"], type=UnitOptions)
+    if options != wanted.options:
+        raise SettingsMismatch(
+            f"the unit was made with {options}; this host asks for {wanted.options}."
+            " All hosts of a unit need the same"
+        )
+    check_coverage(
+        [Interval(r["epk_min"], r["epk_max"]) for r in await tx.fetch(SQL.feed_leases, unit_id)]
+    )
+
+
+def check_coverage(intervals: Sequence[Interval]) -> None:
+    """Raise unless the intervals tile the hash space: no gap, no overlap (L4)."""
+    ordered = sorted(intervals)
+    edges = [SPACE_MIN, *(edge for one in ordered for edge in (one.low, one.high)), SPACE_MAX]
+    for high, low in list(pairwise(edges))[::2]:
+        if high != low:
+            raise LeaseCoverage(
+                f"the unit's leases leave a gap or overlap between {high!r} and {low!r}"
+            )
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _start_text(start: Start) -> str:
+    return start.isoformat() if isinstance(start, datetime) else start

@@ -1,0 +1,274 @@
+"""The handle of a container: what users hold and call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET
+
+from relevo import limits
+from relevo.errors import InvalidValue, RelevoError
+from relevo.store import batch, items, lifecycle, query
+from relevo.store.model import (
+    BulkResult,
+    ContainerInfo,
+    ContainerOptions,
+    Item,
+    Outcome,
+    Patch,
+)
+
+if TYPE_CHECKING:
+    from relevo.store.items import Document, Stored
+    from relevo.store.model import Kind, Step
+    from relevo.store.opened import OpenContainer
+    from relevo.store.patch import Operation
+    from relevo.store.query import Condition, Query
+    from relevo.store.ranges import Range, RangeMap
+    from relevo.store.service import Store
+
+T = TypeVar("T")
+BULK_WINDOW: Final = 4 * limits.GROUP_CALLS_MAX
+"""Items of a bulk write that are under way at once."""
+
+
+class Container(Generic[T]):
+    """Items of one kind, spread over ranges by their partition key.
+
+    A handle costs nothing and does no I/O; the container is looked up, or made if the handle says
+    how, when it is first used.
+
+    >>> orders = store.container("orders", partition_key="/city")  # doctest: +SKIP
+    >>> item = await orders.create({"id": "1", "city": "Vigo"})  # doctest: +SKIP
+    >>> await orders.replace({**item.body, "dish": "pizza"}, if_match=item.etag)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, store: Store, name: str, options: ContainerOptions, model: type[T] | None = None
+    ) -> None:
+        self.name = items.checked_name(name)
+        self.model = model
+        self._store = store
+        self._options = options
+        self._checked: OpenContainer | None = None
+
+    async def create(self, item: Any) -> Item[T]:
+        """Store a new item; `ItemExists` if there is one with its id and partition key."""
+        return await self._write("create", item, None)
+
+    async def upsert(self, item: Any, if_match: str | None = None) -> Item[T]:
+        """Store an item, whether it exists or not; with `if_match` it must, in that version."""
+        return await self._write("upsert", item, if_match)
+
+    async def replace(self, item: Any, if_match: str | None = None) -> Item[T]:
+        """Store a new version of an item; `NotFound`, or `ConditionNotMet` if it has moved on."""
+        return await self._write("replace", item, if_match)
+
+    async def delete(self, id: str, partition_key: Any, if_match: str | None = None) -> None:  # noqa: A002
+        """Remove an item; `NotFound` if there is none, `ConditionNotMet` if it has moved on."""
+        opened = await self._open()
+        key = items.key_of_caller(id, partition_key, opened.info)
+        await opened.write(
+            items.Row(kind="delete", key=key, condition=items.checked_etag(if_match))
+        )
+
+    async def read(self, id: str, partition_key: Any) -> Item[T]:  # noqa: A002
+        """Return an item as it is; `NotFound` if there is none or it has expired."""
+        opened = await self._open()
+        return self._item(await opened.read(items.key_of_caller(id, partition_key, opened.info)))
+
+    async def patch(
+        self,
+        id: str,  # noqa: A002
+        partition_key: Any,
+        operations: Sequence[Operation | Mapping[str, Any]],
+        if_match: str | None = None,
+    ) -> Item[T]:
+        """Change parts of an item (`relevo.store.patch`); all operations apply, or none."""
+        opened = await self._open()
+        components = items.components_of_caller(partition_key, opened.info)
+        change = batch.ready(Patch(id, operations, if_match), components, opened.info)
+        try:
+            return self._item((await batch.run(opened, [change]))[0])
+        except batch.Refused as refused:
+            raise refused.error from refused.__cause__
+
+    async def batch(self, partition_key: Any, steps: Sequence[Step]) -> list[Item[T] | None]:
+        """Do several steps on items of one partition key: all or none, and with one LSN.
+
+        Returns what each step left or saw, None for deletes. The error of a batch is that of the
+        first step that cannot be done; its `pointer` begins with the number of the step. The same
+        item may occur several times.
+        """
+        if not 1 <= len(steps) <= limits.BATCH_ITEMS_MAX:
+            raise InvalidValue(
+                f"a batch has 1 to {limits.BATCH_ITEMS_MAX} steps, not {len(steps)}; bulk() takes"
+                " any number, without the promise of all or none"
+            )
+        opened = await self._open()
+        components = items.components_of_caller(partition_key, opened.info)
+        try:
+            ready = batch.all_ready(steps, components, opened.info)
+            done = await batch.run(opened, ready)
+        except batch.Refused as refused:
+            raise _located(refused.error, refused.index) from refused.__cause__
+        return [None if one.text is None else self._item(one) for one in done]
+
+    async def bulk(
+        self,
+        given: Iterable[Any] | AsyncIterable[Any],
+        kind: Kind = "upsert",
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> BulkResult:
+        """Write many items, each by itself; returns what each came to, in order.
+
+        Nothing is raised for an item that is refused: look at `failures`. Items with the same id
+        are written in their order. `progress` is called with the number of items done so far.
+        """
+        opened = await self._open()
+        outcomes: list[Outcome] = []
+        async for window in _windows(given, BULK_WINDOW):
+            outcomes += await asyncio.gather(*(self._bulk_one(opened, kind, one) for one in window))
+            if progress is not None:
+                progress(len(outcomes))
+        return BulkResult(tuple(outcomes))
+
+    def query(
+        self,
+        *,
+        partition_key: Any = UNSET,
+        where: Sequence[Condition] = (),
+        order_by: query.Order = "id",
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Query[T]:
+        """Find items: `async for item in orders.query(where=[("total", ">", 5)])`.
+
+        Without a partition key all items are looked through. Order is that of partition key and
+        id, or with `order_by="ts"` of the last write, for which each page sorts what it finds.
+        See `relevo.store.query` for the conditions.
+        """
+
+        def compiled(info: ContainerInfo) -> query.Filter:
+            pk = None
+            if partition_key is not UNSET:
+                pk = items.pk_of_caller(partition_key, info)
+            return query.compile_filter(where, order_by, pk)
+
+        return query.Query(self._open, compiled, self._item, limit=limit, after=after)
+
+    async def describe(self) -> ContainerInfo:
+        """Return what the container is."""
+        return (await self._open()).info
+
+    async def ranges(self) -> RangeMap:
+        """Return all ranges of the container as they are now, sealed ones too."""
+        opened = await self._open()
+        await opened.refresh()
+        return opened.ranges
+
+    async def split(self, range_id: int, at: str | None = None) -> tuple[Range, Range]:
+        """Seal a range and return its two children, cut in the middle or at a hash.
+
+        No item is moved and no writer needs to know: who comes to the sealed range goes on with
+        the child.
+        """
+        opened = await self._open()
+        ids = await lifecycle.split(
+            opened.database, lifecycle.Found(opened.info, await self.ranges()), range_id, at
+        )
+        await opened.refresh()
+        opened.wake()
+        return opened.ranges.by_id[ids[0]], opened.ranges.by_id[ids[1]]
+
+    async def drop(self) -> bool:
+        """Remove the container and all its items; False if there is none.
+
+        It is gone at once, its items are removed in the background. If the handle says how to make
+        it, its next use makes a new one, which has none of the old items.
+        """
+        return await self._store.drop(self.name)
+
+    async def _open(self) -> OpenContainer:
+        opened = await self._store.open(self.name, self._options)
+        if opened is not self._checked:
+            self._options.check(opened.info)
+            self._checked = opened
+        return opened
+
+    async def _write(self, kind: Kind, item: Any, if_match: str | None) -> Item[T]:
+        opened = await self._open()
+        document = items.document(item, opened.info)
+        body = self._body_of(document)
+        done = await opened.write(document.row(kind, items.checked_etag(if_match)))
+        return _item(done, body)
+
+    async def _bulk_one(self, opened: OpenContainer, kind: Kind, item: Any) -> Outcome:
+        item_id = None
+        try:
+            document = items.document(item, opened.info)
+            item_id = document.key.id
+            if kind != "delete":
+                self._body_of(document)
+            done = await opened.write(document.row(kind))
+        except RelevoError as error:
+            return Outcome(id=item_id, error=error)
+        return Outcome(id=item_id, etag=done.etag, lsn=done.lsn, created=done.created)
+
+    def _body_of(self, document: Document) -> T:
+        """The body to give back; made before the write: what does not fit is not written."""
+        return cast(T, document.plain) if self.model is None else self._decoded(document.text)
+
+    def _item(self, stored: Stored) -> Item[T]:
+        assert stored.text is not None
+        return _item(stored, self._decoded(stored.text))
+
+    def _decoded(self, text: str) -> T:
+        validate = getattr(self.model, "model_validate_json", None)
+        try:
+            body = validate(text) if validate else msgspec.json.decode(text, type=self.model or Any)
+        except ValueError as error:  # of msgspec and pydantic alike
+            raise InvalidValue(
+                f"an item of container {self.name!r} does not fit {self.model!r}: {error}",
+                pointer="",
+            ) from error
+        return cast(T, body)
+
+
+def _item(stored: Stored, body: T) -> Item[T]:
+    return Item(
+        id=stored.key.id,
+        partition_key=items.partition_key_of(stored.key.pk),
+        body=body,
+        etag=stored.etag,
+        ts=stored.ts,
+        lsn=stored.lsn,
+    )
+
+
+def _located(error: RelevoError, index: int) -> RelevoError:
+    inner = (error.pointer or "").lstrip("/")
+    error.pointer = f"/{index}/{inner}" if inner else f"/{index}"
+    return error
+
+
+async def _windows(
+    given: Iterable[Any] | AsyncIterable[Any], size: int
+) -> AsyncIterator[list[Any]]:
+    window: list[Any] = []
+    async for one in given if isinstance(given, AsyncIterable) else _each(given):
+        window.append(one)
+        if len(window) == size:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+async def _each(given: Iterable[Any]) -> AsyncIterator[Any]:
+    for one in given:
+        yield one

@@ -1,0 +1,248 @@
+"""A container in use: its range map, and the groups that its reads and writes ride in.
+
+Groups are collected per quarter of the hash space, so that one statement holds the stamp locks of
+few ranges (change-feed 4.2). A range that was split meanwhile refuses the statement whole; then the
+map is read again and the statement sent again, so nobody needs to be told of splits.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import asyncpg
+
+from relevo import limits
+from relevo.errors import (
+    ConditionNotMet,
+    ContainerRecreated,
+    InternalError,
+    ItemExists,
+    NotFound,
+    RelevoError,
+    Unavailable,
+)
+from relevo.postgres.grouping import Group
+from relevo.store import lifecycle
+from relevo.store.items import Row, Stored
+from relevo.store.lifecycle import ATTEMPTS_MAX, SQL
+from relevo.store.ranges import HASH_TOP
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from relevo.postgres import Database, Wakeups
+    from relevo.store.items import Key
+    from relevo.store.lifecycle import Found
+    from relevo.store.ranges import RangeMap
+
+R = TypeVar("R")
+LANES: Final = 4
+READ_CALLS_MAX: Final = 100
+GROUP_BYTES_MAX: Final = 8 * limits.MIB
+"""Bodies that one statement carries at most."""
+_STALE = ("RV001", "RV002")
+
+
+class OpenContainer:
+    """One life of a container, as this process knows it; shared by all handles of its name."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, found: Found) -> None:
+        self.info = found.info
+        self.ranges = found.ranges
+        self.gone = False
+        """Set when it turned out to be dropped; whoever comes next looks for a new one."""
+        self.database = database
+        self._wakeups = wakeups
+        lanes = min(LANES, len(found.ranges.open))
+        self._writes: Group[Row, Stored] = Group(
+            "items.write",
+            self._write_group,
+            key=lambda row: row.key,
+            lane=lambda row: int(row.key.epk[:2], 16) * lanes // HASH_TOP,
+            lanes=lanes,
+            metrics=database.metrics,
+        )
+        self._reads: Group[Key, Stored] = Group(
+            "items.read",
+            self._read_group,
+            lane=lambda key: key.epk,
+            lanes=2,
+            calls_max=READ_CALLS_MAX,
+            metrics=database.metrics,
+        )
+
+    async def write(self, row: Row) -> Stored:
+        """Write one item, together with whoever writes at this moment."""
+        return await self._writes.call(row)
+
+    async def read(self, key: Key) -> Stored:
+        """Return an item as it is."""
+        return await self._reads.call(key)
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        await self._writes.close()
+        await self._reads.close()
+
+    async def refresh(self) -> None:
+        """Read the range map again; raise if the container is no longer the one that was opened."""
+        name = self.info.name
+        found = await lifecycle.find(self.database, name)
+        if found is not None and found.info.id == self.info.id:
+            self.ranges = found.ranges
+            return
+        self.gone = True
+        if found is None:
+            raise NotFound(f"container {name!r} was dropped; nothing was changed by this call")
+        raise ContainerRecreated(
+            f"container {name!r} was dropped and made anew; nothing was changed by this call, and"
+            " the next one uses the new container"
+        )
+
+    async def check(self) -> None:
+        """Raise if the container was dropped meanwhile."""
+        if not await self.database.fetchval(SQL.container_exists, self.info.id):
+            await self.refresh()
+
+    async def with_ranges(self, work: Callable[[RangeMap], Awaitable[R]]) -> R:
+        """Do work that a stale range map makes the database refuse; again with a fresh one."""
+        for _ in range(ATTEMPTS_MAX):
+            ranges = self.ranges
+            try:
+                return await work(ranges)
+            except asyncpg.PostgresError as error:
+                if error.sqlstate not in _STALE:
+                    raise
+            if self.ranges is ranges:  # else a neighbour has just read it
+                await self.refresh()
+        raise Unavailable(f"the ranges of container {self.info.name!r} kept being split; try again")
+
+    def wake(self) -> None:
+        """Tell readers of the feed that something was committed."""
+        self._wakeups.send(f"feed:{self.info.id}")
+
+    async def _write_group(self, rows: Sequence[Row]) -> list[Stored | Exception]:
+        parts = list(_by_bytes(rows))
+        if len(parts) == 1:
+            return await self._write_part(rows)
+        # Parts have commits of their own: from the first on, failures belong to one part alone.
+        results: list[Stored | Exception] = []
+        for part in parts:
+            try:
+                results += await self._write_part(part)
+            except Exception as error:
+                results += [copy.copy(error) for _ in part]
+        return results
+
+    async def _write_part(self, rows: Sequence[Row]) -> list[Stored | Exception]:
+        async def send(ranges: RangeMap) -> list[asyncpg.Record]:
+            calls = range(1, len(rows) + 1)
+            return await self.database.write(SQL.write_items, *self.arguments(ranges, rows, calls))
+
+        try:
+            records = await self.with_ranges(send)
+        except (NotFound, ContainerRecreated) as error:
+            return [copy.copy(error) for _ in rows]
+        results: list[Stored | Exception] = [
+            self.result(row, record) for row, record in zip(rows, records, strict=True)
+        ]
+        if any(isinstance(result, Stored) for result in results):
+            self.wake()
+        return results
+
+    async def _read_group(self, keys: Sequence[Key]) -> list[Stored | Exception]:
+        records = await self.database.fetch(
+            SQL.read_items, self.info.id, [key.pk for key in keys], [key.id for key in keys]
+        )
+        if not records:
+            try:
+                await self.refresh()
+            except (NotFound, ContainerRecreated) as error:
+                return [copy.copy(error) for _ in keys]
+        return [
+            self.missing(key) if record["body"] is None else stored(key, record)
+            for key, record in zip(keys, records, strict=True)
+        ]
+
+    def arguments(
+        self,
+        ranges: RangeMap,
+        rows: Sequence[Row],
+        calls: Sequence[int],
+        first: tuple[int | None, int] = (None, 0),
+    ) -> tuple[Any, ...]:
+        """Return the arguments of `write_items`; `first` goes on with an LSN at an ordinal."""
+        return (
+            self.info.id,
+            calls,
+            [row.kind for row in rows],
+            [row.key.pk for row in rows],
+            [row.key.id for row in rows],
+            [row.key.epk for row in rows],
+            [ranges.at(row.key.epk).id for row in rows],
+            [row.text for row in rows],
+            [row.condition for row in rows],
+            [row.ttl for row in rows],
+            *first,
+        )
+
+    def result(self, row: Row, record: asyncpg.Record) -> Stored | RelevoError:
+        """Return what a write came to: a version, or why there is none."""
+        match record["outcome"]:
+            case "created" | "replaced" | "deleted" as outcome:
+                return Stored(
+                    key=row.key,
+                    text=row.text,
+                    lsn=record["lsn"],
+                    ordinal=record["ordinal"],
+                    ts=record["ts"],
+                    created=outcome == "created",
+                )
+            case "exists":
+                return ItemExists(
+                    f"{self._named(row.key)} exists; replace or upsert it, or choose another id"
+                )
+            case "missing":
+                return self.missing(row.key)
+            case "mismatch":
+                return self.mismatch(row.key, row.condition)
+            case other:
+                return InternalError(f"{self._named(row.key)}: unexpected outcome {other!r}")
+
+    def missing(self, key: Key) -> NotFound:
+        """Return the error that says that there is no such item."""
+        return NotFound(f"{self._named(key)} does not exist")
+
+    def mismatch(self, key: Key, condition: str | None) -> ConditionNotMet:
+        """Return the error that says that a condition does not hold."""
+        return ConditionNotMet(
+            f"{self._named(key)} does not have the etag {condition}; read it again and decide anew",
+            pointer="if_match",
+        )
+
+    def _named(self, key: Key) -> str:
+        return f"item {key.id!r} with partition key {key.pk} in container {self.info.name!r}"
+
+
+def stored(key: Key, record: asyncpg.Record) -> Stored:
+    """Return the version of an item that a row shows."""
+    return Stored(
+        key=key,
+        text=record["body"],
+        lsn=record["lsn"],
+        ordinal=record["ordinal"],
+        ts=record["ts"],
+    )
+
+
+def _by_bytes(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Cut rows so that the bodies of each part stay within bounds."""
+    start, size = 0, 0
+    for index, row in enumerate(rows):
+        length = len(row.text or "")
+        if size + length > GROUP_BYTES_MAX and index > start:
+            yield rows[start:index]
+            start, size = index, 0
+        size += length
+    yield rows[start:]

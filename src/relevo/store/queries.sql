@@ -1,0 +1,173 @@
+-- name: find_container
+-- A container and all its ranges, sealed ones too; a row per range.
+select c.id, c.name, c.incarnation, c.partition_key, c.default_ttl, c.retention, c.previous_images, c.created_at,
+       f.id as range_id, f.epk_min, f.epk_max, f.parents, f.sealed_lsn
+from relevo.container c join relevo.feed_range f on f.container_id = c.id
+where c.name = $1
+order by f.id;
+
+-- name: create_container
+-- Makes a container and its first ranges, unless somebody else was faster.
+with made as (
+  insert into relevo.container (name, partition_key, default_ttl, retention, previous_images, versions_since)
+  values ($1, $2::text[], $3, $4::interval, $5, case when $4::interval is not null then 0 end)
+  on conflict (name) do nothing
+  returning id
+)
+insert into relevo.feed_range (container_id, epk_min, epk_max)
+select made.id, r.low, r.high from made cross join unnest($6::text[], $7::text[]) with ordinality as r (low, high, n)
+order by r.n;
+
+-- name: list_containers
+-- Containers by name, a page at a time.
+select id, name, incarnation, partition_key, default_ttl, retention, previous_images, created_at
+from relevo.container
+where name > $1
+order by name limit $2;
+
+-- name: lock_ranges
+-- Takes the stamp locks of ranges; whether all of them are open.
+select relevo.lock_ranges($1::integer[]);
+
+-- name: split_range
+-- Seals a range above all it holds and puts two children in its place; its stamp lock is held.
+with sealed as (
+  update relevo.feed_range set sealed_lsn = nextval('relevo.lsn')
+  where id = $1
+  returning id, container_id, epk_min, epk_max
+)
+insert into relevo.feed_range (container_id, epk_min, epk_max, parents)
+select s.container_id, part.low, part.high, array[s.id]
+from sealed s cross join lateral (values (1, s.epk_min, $2), (2, $2, s.epk_max)) as part (n, low, high)
+order by part.n
+returning id;
+
+-- name: open_ranges
+-- The ranges of a container that take writes.
+select id from relevo.feed_range where container_id = $1 and sealed_lsn is null order by id;
+
+-- name: drop_container
+-- Forgets a container at once and leaves its items to housekeeping; its stamp locks are held.
+with gone as (
+  insert into relevo.dropped_container (id, ranges)
+  select $1, array(select f.id from relevo.feed_range f where f.container_id = $1)
+)
+delete from relevo.container where id = $1;
+
+-- name: write_items
+-- Writes a group of calls in one go; see the function.
+select outcome, written_lsn as lsn, written_ordinal as ordinal, written_ts as ts
+from relevo.write_items($1, $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[],
+                        $8::text[], $9::text[], $10::integer[], $11::bigint, $12::integer);
+
+-- name: read_items
+-- The items under some keys, in their order; no row at all means that the container is gone.
+select i.body, i.lsn, i.ordinal, i.ts
+from relevo.container c
+cross join unnest($2::text[], $3::text[]) with ordinality as k (pk, id, n)
+left join relevo.item i on i.container_id = c.id and i.pk = k.pk and i.id = k.id
+  and (i.expires_at is null or i.expires_at > (select relevo.now()))
+where c.id = $1
+order by k.n;
+
+-- name: lock_keys
+-- Keeps others from writing these keys, there or not, before any stamp lock is asked for; the client
+-- must not fall asleep on it.
+select relevo.stay_awake(), relevo.lock_keys($1::text[], $2::text[], $3::integer[]);
+
+-- name: lock_items
+-- The items of a batch as they are, locked in order, expired ones too.
+select i.id, i.body, i.lsn, i.ordinal, i.ts,
+       i.expires_at is null or i.expires_at > relevo.now() as live
+from relevo.item i
+where i.container_id = $1 and i.pk = $2 and i.id = any ($3::text[])
+order by i.id
+for update of i;
+
+-- name: query_by_key
+-- A page of items by partition key and id; query.py puts conditions in the place of (true).
+select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
+from relevo.container c join relevo.item i on i.container_id = c.id
+where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+order by i.pk, i.id limit $2;
+
+-- name: query_by_time
+-- A page of items by the time of their last write; query.py puts conditions in the place of (true).
+select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
+from relevo.container c join relevo.item i on i.container_id = c.id
+where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+order by i.ts, i.pk, i.id limit $2;
+
+-- name: container_exists
+-- Whether a container is still there.
+select exists (select from relevo.container where id = $1);
+
+-- name: lock_expired
+-- Some items past their time, locked, with the range that takes the record of their end, if any.
+select i.container_id, i.pk, i.id, f.id as range_id
+from relevo.item i
+join relevo.container c on c.id = i.container_id
+left join relevo.feed_range f on c.retention is not null and f.container_id = i.container_id
+  and f.sealed_lsn is null and i.epk >= f.epk_min and i.epk < f.epk_max
+where i.expires_at <= relevo.now()
+order by i.expires_at limit $1
+for update of i skip locked;
+
+-- name: purge_items
+-- Removes expired items and records each end as a change of its own; stamp locks are held. Time
+-- never runs back inside a range.
+with given as (
+  select * from unnest($1::integer[], $2::text[], $3::text[], $4::integer[]) as g (container_id, pk, id, range_id)
+), stamp as (
+  select greatest(relevo.now(), max(t.last)) as ts from given g
+  cross join lateral (select max(at) as last from relevo.feed_time where range_id = g.range_id) t
+), gone as (
+  delete from relevo.item i using given g
+  where i.container_id = g.container_id and i.pk = g.pk and i.id = g.id
+  returning i.container_id, g.range_id, i.lsn, i.pk, i.id, i.epk, i.body
+), logged as (
+  insert into relevo.item_version (container_id, range_id, ordinal, lsn, previous_lsn, ts, operation,
+                                   ttl_expired, pk, id, epk, previous)
+  select g.container_id, g.range_id, 1, nextval('relevo.lsn'), g.lsn, stamp.ts, 'delete', true,
+         g.pk, g.id, g.epk, case when c.previous_images then g.body end
+  from gone g join relevo.container c on c.id = g.container_id cross join stamp
+  where g.range_id is not null
+  returning container_id, range_id, lsn, ts
+), timed as (
+  insert into relevo.feed_time (range_id, at, lsn)
+  select range_id, date_trunc('second', ts), min(lsn) from logged group by 1, 2
+  on conflict (range_id, at) do nothing
+)
+select (select count(*) from gone) as purged,
+       array(select distinct container_id from logged) as changed;
+
+-- name: purge_dropped_items
+-- Removes some items of dropped containers.
+with gone as (
+  delete from relevo.item where ctid = any (array(
+    select i.ctid from relevo.dropped_container d
+    cross join lateral (select ctid from relevo.item where container_id = d.id limit $1) i
+    limit $1))
+  returning 1
+)
+select count(*) from gone;
+
+-- name: purge_dropped_versions
+-- Removes some versions of items of dropped containers.
+with gone as (
+  delete from relevo.item_version where ctid = any (array(
+    select v.ctid from relevo.dropped_container d
+    cross join lateral unnest(d.ranges) as r (id)
+    cross join lateral (select ctid from relevo.item_version where range_id = r.id limit $1) v
+    limit $1))
+  returning 1
+)
+select count(*) from gone;
+
+-- name: forget_dropped
+-- Forgets dropped containers that left nothing; not at once, since a transaction that wrote an item
+-- before the drop may commit after it.
+delete from relevo.dropped_container d
+where d.dropped_at < relevo.now() - interval '1 day'
+  and not exists (select from relevo.item i where i.container_id = d.id)
+  and not exists (select from unnest(d.ranges) as r (id) join relevo.item_version v on v.range_id = r.id);

@@ -1,0 +1,178 @@
+"""The store: containers of items on one database, and what keeps them tidy."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from relevo import limits
+from relevo.errors import Closed, Conflict, InvalidValue
+from relevo.leases.loops import Duty
+from relevo.store import lifecycle
+from relevo.store.container import Container
+from relevo.store.model import ContainerInfo, ContainerOptions, options
+from relevo.store.opened import OpenContainer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import timedelta
+
+    from relevo.postgres import Database, Wakeups
+
+T = TypeVar("T")
+PURGE_ROWS: Final = 500
+"""Rows that housekeeping removes in one transaction."""
+PURGE_ROUNDS_MAX: Final = 20
+"""Transactions that one turn of a duty may take; the rest is for the next turn."""
+
+
+class Store:
+    """All containers of a database.
+
+    >>> store = Store(database, wakeups)  # doctest: +SKIP
+    >>> orders = store.container("orders", partition_key="/city")  # doctest: +SKIP
+    """
+
+    def __init__(self, database: Database | None = None, wakeups: Wakeups | None = None) -> None:
+        self._attached = (database, wakeups) if database and wakeups else None
+        self._opened: dict[str, OpenContainer] = {}
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    def attach(self, database: Database, wakeups: Wakeups) -> None:
+        """Connect; handles may be made before, so that modules can define what they use."""
+        self._attached = (database, wakeups)
+        self._opened, self._opening, self._closed = {}, asyncio.Lock(), False
+
+    @property
+    def _database(self) -> Database:
+        return self._connected[0]
+
+    @property
+    def _wakeups(self) -> Wakeups:
+        return self._connected[1]
+
+    @property
+    def _connected(self) -> tuple[Database, Wakeups]:
+        if self._attached is None:
+            raise Conflict("the app is not connected; use containers inside `async with app`")
+        return self._attached
+
+    @overload
+    def container(
+        self,
+        name: str,
+        partition_key: str | Sequence[str] | None = None,
+        *,
+        model: None = None,
+        ttl: float | timedelta | None = None,
+        versions: timedelta | None = None,
+        previous_images: bool = False,
+        ranges: int = limits.RANGES_PER_CONTAINER,
+    ) -> Container[dict[str, Any]]: ...
+
+    @overload
+    def container(
+        self,
+        name: str,
+        partition_key: str | Sequence[str] | None = None,
+        *,
+        model: type[T],
+        ttl: float | timedelta | None = None,
+        versions: timedelta | None = None,
+        previous_images: bool = False,
+        ranges: int = limits.RANGES_PER_CONTAINER,
+    ) -> Container[T]: ...
+
+    def container(
+        self,
+        name: str,
+        partition_key: str | Sequence[str] | None = None,
+        *,
+        model: Any = None,
+        ttl: float | timedelta | None = None,
+        versions: timedelta | None = None,
+        previous_images: bool = False,
+        ranges: int = limits.RANGES_PER_CONTAINER,
+    ) -> Container[Any]:
+        """Return a handle, without I/O; the container is made when it is first used.
+
+        `partition_key` is a path such as `/city`, or up to three for a hierarchical key. Without it
+        the container must exist; options that are given must be those it has.
+
+        `model` types the items (msgspec, dataclass, pydantic). `ttl` lets items expire: so many
+        seconds after their last write, or as their own `ttl` member says; -1 is only the latter.
+        `versions` keeps all versions and deletes so long for the feed, `previous_images` with what
+        was there before. `ranges` is how many parts the feed has from the start.
+        """
+        told = options(
+            partition_key,
+            ttl=ttl,
+            versions=versions,
+            previous_images=previous_images,
+            ranges=ranges,
+        )
+        return Container(self, name, told, model)
+
+    async def containers(
+        self, after: str = "", limit: int = limits.PAGE_ROWS_DEFAULT
+    ) -> list[ContainerInfo]:
+        """Return containers by name, those after `after`, at most `limit`."""
+        if not 1 <= limit <= limits.PAGE_ROWS_MAX:
+            raise InvalidValue(f"limit is 1 to {limits.PAGE_ROWS_MAX}, not {limit}")
+        return await lifecycle.list_all(self._database, after, limit)
+
+    async def open(self, name: str, wanted: ContainerOptions) -> OpenContainer:
+        """Return the container of that name in use; what handles call."""
+        opened = self._opened.get(name)
+        if opened is not None and not opened.gone:
+            return opened
+        async with self._opening:
+            opened = self._opened.get(name)
+            if opened is None or opened.gone:
+                if self._closed:
+                    raise Closed("the store is closed and takes no further calls")
+                found = await lifecycle.find_or_create(self._database, name, wanted)
+                opened = OpenContainer(self._database, self._wakeups, found)
+                self._opened[name] = opened
+        return opened
+
+    async def drop(self, name: str) -> bool:
+        """Remove a container and all its items; False if there is none of that name."""
+        found = await lifecycle.find(self._database, name)
+        if found is None or not await lifecycle.drop(self._database, found.info):
+            return False
+        opened = self._opened.get(name)
+        if opened is not None and opened.info.id == found.info.id:
+            opened.gone = True
+        self._wakeups.send(f"feed:{found.info.id}")
+        return True
+
+    async def purge_expired(self, limit: int = PURGE_ROWS) -> int:
+        """Remove up to `limit` expired items, as changes in the feeds that keep versions."""
+        purged, changed = await lifecycle.purge_expired(self._database, limit)
+        self._wakeups.send(*(f"feed:{container_id}" for container_id in changed))
+        return purged
+
+    async def purge_dropped(self, limit: int = PURGE_ROWS) -> int:
+        """Remove up to `limit` items, and as many versions, that dropped containers left."""
+        return await lifecycle.purge_dropped(self._database, limit)
+
+    def duties(self) -> list[Duty]:
+        """Return what housekeeping should do for the store."""
+        return [
+            Duty("purge expired items", 1.0, lambda: _until_done(self.purge_expired)),
+            Duty("purge dropped containers", 5.0, lambda: _until_done(self.purge_dropped)),
+        ]
+
+    async def close(self) -> None:
+        """Finish the writes that were accepted; refuse new ones."""
+        self._closed = True
+        for opened in self._opened.values():
+            await opened.close()
+
+
+async def _until_done(purge: Callable[[int], Awaitable[int]]) -> None:
+    for _ in range(PURGE_ROUNDS_MAX):
+        if not await purge(PURGE_ROWS):
+            return

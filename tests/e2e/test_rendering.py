@@ -1,0 +1,189 @@
+"""How results look, and how fields become options: both without a database."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import UUID
+
+import click
+import msgspec
+import pytest
+from msgspec import Meta, Struct
+from rich.console import Console
+
+from relevo.api.contract import Operation
+from relevo.cli import fields
+from relevo.cli.render import Renderer, printable
+
+if TYPE_CHECKING:
+    from relevo.cli.session import Output
+
+
+class Thing(Struct, frozen=True, kw_only=True):
+    name: str
+    live: bool = True
+    labels: dict[str, str] = {}
+    made_at: datetime | None = None
+
+
+class Things(Struct, frozen=True):
+    items: list[Thing]
+
+
+class Holder(Struct, frozen=True):
+    thing: Thing
+    secret: str
+
+
+def _shown(value: Struct, *, terminal: bool = False, output: Output = "table") -> str:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=100, color_system=None)
+    Renderer(output, console).result(value)
+    return file.getvalue()
+
+
+def test_a_pipe_gets_plain_columns_without_those_that_are_empty() -> None:
+    made = datetime(2031, 5, 30, 20, tzinfo=UTC)
+    rows = Things([Thing(name="a", made_at=made), Thing(name="longer", live=False)])
+    assert _shown(rows) == (
+        "NAME    LIVE  MADE_AT\n"
+        "a       yes   2031-05-30T20:00:00Z\n"
+        "longer  no    -\n"
+    )  # fmt: skip
+
+
+def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
+    lines = _shown(Things([Thing(name="日本"), Thing(name="abcd")])).splitlines()
+    assert lines[1:] == ["日本  yes", "abcd  yes"]
+
+
+def test_lines_are_never_broken_in_a_pipe() -> None:
+    assert len(_shown(Things([Thing(name="x" * 500)])).splitlines()) == 2
+
+
+def test_a_terminal_gets_times_both_exact_and_relative() -> None:
+    now = datetime.now(UTC)
+    shown = _shown(Things([Thing(name="a", made_at=now - timedelta(hours=3))]), terminal=True)
+    assert "(3 h ago)" in shown
+    assert f"{(now - timedelta(hours=3)).astimezone():%Y-%m-%d %H:%M}" in shown
+    later = _shown(Things([Thing(name="a", made_at=now + timedelta(days=2.1))]), terminal=True)
+    assert "(in 2 d)" in later
+
+
+def test_one_thing_is_a_field_on_each_line_with_nothing_broken() -> None:
+    secret = "s" * 300
+    shown = _shown(Holder(Thing(name="a", labels={"k": "v"}), secret)).splitlines()
+    assert shown == [
+        "thing.name      a",
+        "thing.live      yes",
+        "thing.labels.k  v",
+        "thing.made_at   -",
+        f"secret          {secret}",
+    ]
+
+
+def test_json_is_the_value_itself() -> None:
+    rows = Things([Thing(name="[bold]a[/]")])
+    assert msgspec.json.decode(_shown(rows, output="json"), type=Things) == rows
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_are_shown_as_they_are_and_cannot_drive_the_terminal(terminal: bool) -> None:
+    shown = _shown(Things([Thing(name="[red]x[/red] :smile: \x1b[2J\n")]), terminal=terminal)
+    assert "[red]x[/red] :smile: \\x1b[2J\\n" in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_what_is_printable_stays() -> None:
+    assert printable("ñandú 日本") == "ñandú 日本"
+    assert printable("a\u202eb\ud800") == "a\\u202eb\\ud800"
+
+
+class Everything(Struct, frozen=True, kw_only=True, rename="camel"):
+    key_id: Annotated[str, Meta(description="Which.")]
+    size_max: int
+    ratio: float = 0.5
+    loud: bool = False
+    kind: Literal["a", "b"] = "a"
+    tags: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    policies: list[dict[str, Any]] = []
+    since: Annotated[datetime, Meta(tz=True)] | None = None
+    owner: UUID | None = None
+    anything: int | list[int] | None = None
+
+
+async def _handler(*_: object) -> None: ...
+
+
+OPERATION = Operation(
+    name="things.make",
+    method="POST",
+    path="/v1/things/{keyId}:make",
+    summary="Make.",
+    request=Everything,
+    response=None,
+    permission="public",
+    handler=_handler,
+)
+
+
+def _values(*arguments: str) -> dict[str, Any]:
+    command = click.Command("make", params=fields.parameters(OPERATION), callback=lambda **kw: kw)
+    given = command.main(list(arguments), standalone_mode=False)
+    return fields.values(OPERATION, given)
+
+
+def test_fields_of_every_kind_are_read_from_the_command_line() -> None:
+    values = _values(
+        "k1", "--size-max", "3", "--ratio", "0.25", "--loud", "--kind", "b",
+        "--tag", "x", "--tag", "y", "--label", "a=1", "--label", "b=2=3",
+        "--policy", '{"n": 1}', "--since", "2031-05-30T18:00:00+02:00",
+        "--owner", "12345678-1234-5678-1234-567812345678", "--anything", "[1, 2]",
+    )  # fmt: skip
+    command = msgspec.convert(values, Everything)
+    assert command == Everything(
+        key_id="k1",
+        size_max=3,
+        ratio=0.25,
+        loud=True,
+        kind="b",
+        tags=("x", "y"),
+        labels={"a": "1", "b": "2=3"},
+        policies=[{"n": 1}],
+        since=datetime(2031, 5, 30, 16, tzinfo=UTC),
+        owner=UUID("12345678-1234-5678-1234-567812345678"),
+        anything=[1, 2],
+    )
+
+
+def test_only_what_was_given_is_sent_under_the_names_of_the_wire() -> None:
+    assert _values("k1", "--size-max", "3") == {"keyId": "k1", "sizeMax": 3}
+    assert _values("k1", "--size-max", "3", "--no-loud")["loud"] is False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--label", "a"),
+        ("--kind", "c"),
+        ("--since", "2031-05-30T18:00:00"),
+        ("--owner", "me"),
+        ("--policy", "{"),
+        ("--tag", "\udcff"),
+        ("--ratio", "half"),
+    ],
+)
+def test_what_does_not_fit_its_field_is_refused(wrong: tuple[str, str]) -> None:
+    with pytest.raises(click.UsageError):
+        _values("k1", "--size-max", "3", *wrong)
+
+
+@pytest.mark.parametrize(
+    ("plural", "one"),
+    [("hosts", "host"), ("policies", "policy"), ("system", "system"), ("status", "status")],
+)
+def test_nouns_are_singular(plural: str, one: str) -> None:
+    assert fields.singular(plural) == one

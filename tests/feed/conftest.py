@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relevo.postgres import Wakeups
+from relevo.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from relevo.postgres import Database
+
+
+@pytest.fixture
+def wakeups(database: Database) -> Wakeups:
+    return Wakeups(database)
+
+
+@pytest.fixture
+async def store(database: Database, wakeups: Wakeups) -> AsyncIterator[Store]:
+    store = Store(database, wakeups)
+    yield store
+    await store.close()
