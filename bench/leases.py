@@ -18,7 +18,7 @@ from relevo.testing.cluster import Cluster
 if TYPE_CHECKING:
     from relevo import App
     from relevo.leases import Lease
-    from relevo.testing.node import Recorder
+    from relevo.testing.recorder import Recorder
 
 HOW = """
 448 leases of a non-strict unit, hosts as real processes with product defaults (renew 3 s, ttl 10 s,

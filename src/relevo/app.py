@@ -235,7 +235,7 @@ class App:
             reasons.append("host is not running")
         elif self._leases.superseded.is_set():
             reasons.append(f"host {self._leases.name} was superseded by a namesake")
-        elif self._leases.deadline.passed:
+        elif not self._leases.may_act:
             reasons.append("host is past its self-fencing deadline: no renewal succeeded in time")
         elif self._leases.draining:
             reasons.append("host is draining")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from relevo import App
     from relevo.leases import Lease
     from relevo.postgres import Transaction
-    from relevo.testing.node import Recorder
+    from relevo.testing.recorder import Recorder
 
 
 async def spread(app: App, record: Recorder) -> None:

@@ -187,7 +187,7 @@ async def test_a_lapsed_host_takes_a_new_incarnation_and_begins_again(
         return app.leases.life.incarnation != before and owners == {app.leases.life.incarnation}
 
     await fleet.until(again, "a new life owns the leases")
-    assert all(lease.lost for lease in old)
+    assert all(lease.over for lease in old)
     with pytest.raises(LeaseLost):
         old[0].check()
 

@@ -72,7 +72,7 @@ def test_an_address_that_cannot_be_one_is_refused(url: str, fault: str) -> None:
 
 async def test_an_option_that_cannot_be_is_refused(relevo_url: str) -> None:
     with pytest.raises(SettingsError, match="the database URL cannot be used"):
-        await opened(f"{relevo_url}&sslmode=perhaps")
+        await opened(f"{relevo_url}{'&' if '?' in relevo_url else '?'}sslmode=perhaps")
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:

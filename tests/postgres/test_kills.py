@@ -9,11 +9,11 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from msgspec import Struct, field
 
 from relevo import settings
 from relevo.postgres.database import Database
@@ -21,28 +21,34 @@ from tests.postgres import writer
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
+
+    from relevo.postgres.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
 
 
-class Said(Struct):
+class Said:
     """What writers said of their rows."""
 
-    words: dict[str, set[str]] = field(
-        default_factory=lambda: {"ok": set(), "not": set(), "unknown": set()}
-    )
+    def __init__(self) -> None:
+        self.words: dict[str, set[str]] = {"ok": set(), "not": set(), "unknown": set()}
+        self._news = asyncio.Condition()
 
-    async def hear(self, process: Process, rows: int | None = None) -> None:
-        """Listen until so many more rows were acknowledged, or to the end."""
+    async def hear(self, process: Process) -> None:
+        """Listen to a writer until its end."""
         assert process.stdout is not None
-        enough = None if rows is None else len(self.words["ok"]) + rows
-        while enough is None or len(self.words["ok"]) < enough:
-            line = await process.stdout.readline()
-            if not line:
-                assert enough is None, "the writer ended before its time"
-                return
+        while line := await process.stdout.readline():
             word, row = line.decode().split()
             self.words[word].add(row)
+            async with self._news:
+                self._news.notify_all()
+
+    async def acknowledged(self, more: int) -> None:
+        """Wait until so many more rows are there."""
+        enough = len(self.words["ok"]) + more
+        async with self._news, asyncio.timeout(60):
+            await self._news.wait_for(lambda: len(self.words["ok"]) >= enough)
 
     def check(self, present: Counter[str]) -> None:
         """Every promise about what is there, against what is there."""
@@ -57,8 +63,10 @@ class Said(Struct):
             assert int(number) == last[caller], f"{row} was never asked for"
 
 
-async def start(run: int, **told: str) -> Process:
-    return await asyncio.create_subprocess_exec(
+@asynccontextmanager
+async def writing(run: int, said: Said, **told: str) -> AsyncIterator[Process]:
+    """A writer that is heard to its end."""
+    process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         writer.__name__,
@@ -68,13 +76,24 @@ async def start(run: int, **told: str) -> Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
+    hearing = asyncio.ensure_future(said.hear(process))
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await hearing
+        await process.wait()
 
 
-async def stop(process: Process, said: Said) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    await said.hear(process)
-    assert await process.wait() == 0
+async def killed(server: EmbeddedServer) -> None:
+    """Kills the postmaster, and waits until somebody has started another."""
+    pid = server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while server.pid in (None, pid):
+            await asyncio.sleep(0.01)
 
 
 async def rows_of(database: Database) -> Counter[str]:
@@ -89,14 +108,10 @@ async def test_rows_that_a_killed_process_acknowledged_are_there_once(
     await database.write(writer.TABLE)
     said, chance = Said(), random.Random(f"kills {kills}")
     for run in range(kills):
-        process = await start(run, RELEVO_DATABASE_URL=relevo_url)
-        await said.hear(process, rows=1)
-        moment = asyncio.ensure_future(asyncio.sleep(chance.uniform(0, 0.1)))
-        hearing = asyncio.ensure_future(said.hear(process))
-        await moment
-        process.send_signal(signal.SIGKILL)
-        await hearing
-        assert await process.wait() == -signal.SIGKILL
+        async with writing(run, said, RELEVO_DATABASE_URL=relevo_url) as process:
+            await said.acknowledged(1)
+            await asyncio.sleep(chance.uniform(0, 0.1))
+            process.kill()
     present = await rows_of(database)
     said.check(present)
     assert len(said.words["ok"]) > 50 * kills  # in the middle of writing, not before
@@ -115,15 +130,16 @@ async def test_rows_that_were_acknowledged_outlive_the_server(kills: int) -> Non
         async with await Database.open(told) as database:
             assert await database.fetchval("show fsync") == "on"
             await database.write(writer.TABLE)
-            process = await start(0, RELEVO_HOME=str(home))
-            for _ in range(kills):
-                await said.hear(process, rows=200)
-                await asyncio.sleep(chance.uniform(0, 0.1))
-                assert database.endpoint.embedded is not None
-                server = database.endpoint.embedded.pid
-                assert server is not None
-                os.kill(server, signal.SIGKILL)
-            await said.hear(process, rows=200)
-            await stop(process, said)
+            server = database.endpoint.embedded
+            assert server is not None
+            async with writing(0, said, RELEVO_HOME=str(home)) as process:
+                for _ in range(kills):
+                    await said.acknowledged(200)
+                    await asyncio.sleep(chance.uniform(0, 0.1))
+                    await killed(server)
+                await said.acknowledged(200)
+                assert process.stdin is not None
+                process.stdin.close()
+                assert await process.wait() == 0
             said.check(await rows_of(database))
     print({word: len(rows) for word, rows in said.words.items()})

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from relevo.store import Container
+    from relevo.testing import Proxy
 
 
 class Version(Struct, frozen=True):
@@ -40,7 +41,7 @@ class World:
     """A store, its database, and as many other processes as a test wants."""
 
     def __init__(self, url: str, database: Database, store: Store, stack: AsyncExitStack) -> None:
-        self._url = url
+        self.url = url
         self._stack = stack
         self.database = database
         self.store = store
@@ -49,9 +50,10 @@ class World:
         options.setdefault("ranges", 4)
         return self.store.container("orders", "/city", **options)
 
-    async def another(self) -> Store:
+    async def another(self, through: Proxy | None = None) -> Store:
         """A store with connections and groups of its own, as another process has it."""
-        told = settings.load({"database_url": self._url}, environ={})
+        url = self.url if through is None else through.url(self.url)
+        told = settings.load({"database_url": url}, environ={})
         database = await self._stack.enter_async_context(await Database.open(told))
         wakeups = Wakeups(database)
         self._stack.push_async_callback(wakeups.close)

@@ -16,11 +16,14 @@ from relevo.api.routes import Routes
 from relevo.errors import Forbidden, RelevoError
 
 # Written out by hand: a change of what a role may do has to be made twice, on purpose.
-VIEWER = {"health:read", "hosts:read", "leases:read", "metrics:read"}
+VIEWER = {
+    "containers:read", "feeds:read", "health:read", "hosts:read", "leases:read", "metrics:read",
+}  # fmt: skip
 MAY = {
     "admin": set(roles.PERMISSIONS),
+    "consumer": {"containers:read", "feeds:read", "items:read"},
     "operator": VIEWER | {"hosts:drain", "leases:move", "leases:pause"},
-    "producer": set(),
+    "producer": {"items:write"},
     "supervisor": VIEWER,
     "viewer": VIEWER,
     "worker": set(),

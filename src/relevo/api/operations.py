@@ -15,7 +15,7 @@ from relevo.api.contract import PUBLIC, Method, Operation, Outcome, Text
 from relevo.api.keys import KeyCreated, KeyInfo
 from relevo.api.paging import Page
 from relevo.api.surface import Surfaces
-from relevo.api.surfaces import routing, system, v1
+from relevo.api.surfaces import bulk, feed, items, routing, store, system, units, v1
 from relevo.errors import Conflict, NotFound
 from relevo.leases.model import HostInfo, LeaseInfo
 
@@ -211,6 +211,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         handler=v1.revoke_key,
         errors=(NotFound,),
     ),
+    *store.OPERATIONS,
+    *items.OPERATIONS,
+    *bulk.OPERATIONS,
+    *feed.OPERATIONS,
+    *units.OPERATIONS,
 )
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

@@ -13,9 +13,14 @@ from typing import Final
 from msgspec import Struct
 
 PERMISSIONS: Final = {
+    "containers:manage": "make, split and drop containers",
+    "containers:read": "see containers and their ranges",
+    "feeds:read": "see who reads feeds, and how far behind",
     "health:read": "see what keeps a host from its work",
     "hosts:drain": "have a host hand over what it owns, or take part again",
     "hosts:read": "see hosts",
+    "items:read": "read items and their changes",
+    "items:write": "write and delete items",
     "keys:read": "see access keys, never their secrets",
     "keys:write": "make and revoke access keys",
     "leases:move": "ask for a lease to go to another host",
@@ -35,17 +40,24 @@ class Role(Struct, frozen=True):
 
 
 _VIEW: Final = ("*:read",)
-_PRIVATE: Final = ("keys:*", "payloads:*")
+_PRIVATE: Final = ("items:read", "keys:*")
 """What seeing everything does not include: keys, and what users put into their work."""
 
 ROLES: Final = {
     "admin": Role("everything", ("*:*",)),
+    "consumer": Role(
+        "read items and follow their changes", ("containers:read", "feeds:read", "items:read")
+    ),
     "operator": Role(
-        "see everything, run hosts and leases", (*_VIEW, "hosts:*", "leases:*"), _PRIVATE
+        "see everything but keys and items, run hosts, leases and feeds",
+        (*_VIEW, "feeds:*", "hosts:*", "leases:*"),
+        _PRIVATE,
     ),
     "producer": Role("bring work in", ("items:write", "jobs:submit", "messages:send")),
-    "supervisor": Role("see everything, run the job router", (*_VIEW, "router:*"), _PRIVATE),
-    "viewer": Role("see everything but keys and payloads", _VIEW, _PRIVATE),
+    "supervisor": Role(
+        "see everything but keys and items, run the job router", (*_VIEW, "router:*"), _PRIVATE
+    ),
+    "viewer": Role("see everything but keys and items", _VIEW, _PRIVATE),
     "worker": Role("take work and report on it", ("messages:receive", "offers:answer")),
 }
 

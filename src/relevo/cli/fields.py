@@ -1,18 +1,20 @@
 """From the fields of a request to the arguments and options of a command.
 
-What the path names becomes an argument, the rest options; a list is an option that may be repeated,
-named in the singular. The command's values come back under their names on the wire.
+What the path names becomes an argument, and so does the content that a command is about. The rest
+are options; a list is one that may be repeated, named in the singular. The command's values come
+back under their names on the wire.
 """
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 from msgspec import inspect
+
+from relevo.api.surfaces.bulk import Condition
+from relevo.cli.values import Instant, Json, JsonLines, Key, KeyText, Null, Pair, Text, Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,78 +22,18 @@ if TYPE_CHECKING:
     from relevo.api.contract import Operation
 
 
-class _Text(click.ParamType[str]):
-    """Text that can be stored: what came in as bytes that are not UTF-8 is refused."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            self.fail("this is not UTF-8", param, ctx)
-        return text
-
-
-class _Instant(click.ParamType[datetime]):
-    """A date and time that says its zone, so that it means the same everywhere."""
-
-    name = "timestamp"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        try:
-            instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no time; write it like 2031-05-30T18:00:00Z", param, ctx)
-        if instant.tzinfo is None:
-            self.fail(
-                f"{value!r} lacks its time zone; end it with Z or an offset such as +02:00",
-                param,
-                ctx,
-            )
-        return instant
-
-
-class _Json(click.ParamType[Any]):
-    """Whatever has no simpler form on a command line."""
-
-    name = "json"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            self.fail(f"this is not JSON: {error}", param, ctx)
-
-
-class _Pair(click.ParamType[tuple[str, str]]):
-    """One entry of a mapping from text to text."""
-
-    name = "name=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = _Text().convert(value, param, ctx).partition("=")
-        if not name or not equals:
-            self.fail(f"{value!r} is not of the form name=value", param, ctx)
-        return name, text
-
-
 _SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
-    inspect.StrType: _Text(),
+    inspect.StrType: Text(),
     inspect.UUIDType: click.UUID,
     inspect.IntType: click.INT,
     inspect.FloatType: click.FLOAT,
     inspect.BoolType: click.BOOL,
-    inspect.DateTimeType: _Instant(),
+    inspect.DateTimeType: Instant(),
 }
 _MANY: Final = (inspect.CollectionType, inspect.VarTupleType)
+_CONTENT: Final = (inspect.DictType, inspect.StructType, inspect.UnionType)
+_SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {Condition: Where()}
+"""What has a form of its own on a command line."""
 
 
 def parameters(operation: Operation) -> list[click.Parameter]:
@@ -100,8 +42,9 @@ def parameters(operation: Operation) -> list[click.Parameter]:
     assert isinstance(info, inspect.StructType)
     by_name = {field.encode_name: field for field in info.fields}
     arguments = [_argument(by_name[name]) for name in operation.parameters]
-    options = [_option(f) for f in info.fields if f.encode_name not in operation.parameters]
-    return [*arguments, *options]
+    others = [field for field in info.fields if field.encode_name not in operation.parameters]
+    arguments += [_content(field) for field in others if _is_content(field)]
+    return [*arguments, *(_option(field) for field in others if not _is_content(field))]
 
 
 def values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,6 +54,8 @@ def values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
         value = given.get(field.name)
         if value is None or value == ():
             continue
+        if value is Null:
+            value = None
         if isinstance(value, tuple):
             value = dict(value) if isinstance(value[0], tuple) else list(value)
         found[field.encode_name] = value
@@ -124,6 +69,27 @@ def _argument(field: inspect.Field) -> click.Argument:
         type=_click_type(kind),
         metavar=field.name.upper().replace("_", "-"),
         help=help_text,
+    )
+
+
+def _is_content(field: inspect.Field) -> bool:
+    """Whether this is what a command is about: an object, or several, that has to be given."""
+    kind, _ = _plain(field.type)
+    if isinstance(kind, _MANY):
+        kind, _ = _plain(kind.item_type)
+    text = isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StrType)
+    return field.required and isinstance(kind, _CONTENT) and not text
+
+
+def _content(field: inspect.Field) -> click.Argument:
+    kind, help_text = _plain(field.type)
+    many = isinstance(kind, _MANY)
+    form = "a JSON array or one object per line" if many else "JSON"
+    return click.Argument(
+        [field.name],
+        type=JsonLines() if many else Json(),
+        metavar=field.name.upper(),
+        help=_sentences(help_text, f"As {form}, @FILE, or - for standard input."),
     )
 
 
@@ -143,11 +109,11 @@ def _option(field: inspect.Field) -> click.Option:
         help_text = _sentences(help_text or item_help, "May be repeated.")
     elif isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StrType):
         declarations = [f"--{singular(name)}"]
-        attributes |= {"type": _Pair(), "multiple": True}
+        attributes |= {"type": Pair(), "multiple": True}
         help_text = _sentences(help_text, "May be repeated.")
     else:
         declarations = [f"--{name}"]
-        attributes["type"] = _click_type(kind)
+        attributes["type"] = KeyText() if _holds_json(field.type) else _click_type(kind)
     help_text = _sentences(help_text, _default(field))
     return click.Option([field.name, *declarations], help=help_text, **attributes)
 
@@ -156,7 +122,20 @@ def _click_type(kind: inspect.Type) -> click.ParamType[Any]:
     if isinstance(kind, inspect.LiteralType | inspect.EnumType):
         choices = kind.values if isinstance(kind, inspect.LiteralType) else list(kind.cls)
         return click.Choice([str(getattr(choice, "value", choice)) for choice in choices])
-    return _SIMPLE.get(type(kind), _Json())
+    if isinstance(kind, inspect.StructType) and kind.cls in _SHORT:
+        return _SHORT[kind.cls]
+    if isinstance(kind, inspect.AnyType):
+        return Key()
+    return _SIMPLE.get(type(kind), Json())
+
+
+def _holds_json(kind: inspect.Type) -> bool:
+    """Whether a text is JSON, as the content of a string in a schema may be."""
+    if isinstance(kind, inspect.UnionType):
+        return any(_holds_json(each) for each in kind.types)
+    if not isinstance(kind, inspect.Metadata):
+        return False
+    return "contentMediaType" in (kind.extra_json_schema or {}) or _holds_json(kind.type)
 
 
 def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:

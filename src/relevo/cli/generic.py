@@ -37,11 +37,12 @@ def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS
         *nouns, verb = operation.name.split(".")
         group = root
         for noun in nouns:
-            group = _group(group, fields.singular(noun))
+            group = group_of(group, fields.singular(noun))
         group.add_command(_command(operation, verb.replace("_", "-")))
 
 
-def _group(parent: click.Group, noun: str) -> click.Group:
+def group_of(parent: click.Group, noun: str) -> click.Group:
+    """Return the group of a noun, made if it is new."""
     found = parent.commands.get(noun)
     if found is None:
         found = _Noun(noun)

@@ -19,6 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from relevo.api.keys import KeyInfo
+from relevo.api.surfaces.bulk import ItemOutcome
+from relevo.api.surfaces.feed import ChangeView
+from relevo.api.surfaces.items import ItemView
+from relevo.api.surfaces.store import ContainerView
+from relevo.api.surfaces.units import FeedView, LeaseView
 from relevo.leases.model import HostInfo, LeaseInfo
 
 if TYPE_CHECKING:
@@ -32,6 +37,16 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
         "end_reason",
     ),
     LeaseInfo: ("kind", "unit", "name", "state", "owner", "epoch", "handoff_to", "free_since"),
+    ContainerView: (
+        "name", "partition_key", "ttl_seconds", "versions_seconds", "previous_images", "created_at",
+    ),
+    ItemView: ("id", "partition_key", "body", "etag", "ts"),
+    ItemOutcome: ("id", "created", "etag", "error"),
+    ChangeView: ("id", "partition_key", "operation", "item", "previous", "ts"),
+    FeedView: ("container", "name", "mode", "leases", "estimated_lag", "exact", "lag_seconds"),
+    LeaseView: (
+        "lease_token", "owner", "state", "estimated_lag", "exact", "lag_seconds", "attempts",
+    ),
     KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
 }  # fmt: skip
 """The columns of a table, for types with more than fit on a screen; `json` has them all."""
@@ -42,6 +57,8 @@ STYLES: Final = {
     "fail": "bold red", "blocked": "red", "revoked": "red", "expired": "red", "changed": "red",
     "unknown": "red",
 }  # fmt: skip
+JSON: Final = frozenset({"body", "item", "previous"})
+"""Columns that show what users put there."""
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -69,17 +86,27 @@ class Renderer:
 
     def table(self, rows: Sequence[Mapping[str, Any]], kind: Any = None) -> None:
         """Show rows, without the columns that are empty in all of them."""
+        if self.console.is_terminal or not rows:
+            self.console.print(self.drawn(rows, kind))
+        else:
+            self._plain(*self._cells(rows, kind))
+
+    def drawn(self, rows: Sequence[Mapping[str, Any]], kind: Any = None) -> Table | Text:
+        """Return the table as a terminal shows it, also again and again in the same place."""
+        if not rows:
+            return Text("nothing to show", style="dim")
+        return self._ruled(*self._cells(rows, kind))
+
+    def _cells(
+        self, rows: Sequence[Mapping[str, Any]], kind: Any
+    ) -> tuple[list[str], list[list[Text]]]:
         times = _times(kind)
         names = [*COLUMNS.get(kind, ())] or list(dict.fromkeys(k for row in rows for k in row))
         names = [name for name in names if any(not _is_empty(row.get(name)) for row in rows)]
-        if not rows:
-            self.console.print(Text("nothing to show", style="dim"))
-            return
-        cells = [[self._cell(row.get(n), is_time=n in times) for n in names] for row in rows]
-        if self.console.is_terminal:
-            self._ruled(names, cells)
-        else:
-            self._plain(names, cells)
+        return names, [
+            [self._cell(_shown(name, row.get(name)), is_time=name in times) for name in names]
+            for row in rows
+        ]
 
     def record(self, value: Any, kind: Any = None) -> None:
         """Show one thing, a field on each line; lines are never broken, so they can be copied."""
@@ -91,13 +118,13 @@ class Renderer:
             line = Text.assemble((f"{printable(name):<{width}}  ", "bold"), cell)
             self.console.print(line, soft_wrap=True)
 
-    def _ruled(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
+    def _ruled(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for name in names:
             table.add_column(name.replace("_", " "), overflow="fold")
         for row in cells:
             table.add_row(*row)
-        self.console.print(table)
+        return table
 
     def _plain(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
         rows = [[Text(name.upper()) for name in names], *cells]
@@ -150,6 +177,13 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return what users put into their work as the JSON that it is."""
+    if name in JSON and value is not None:
+        return msgspec.json.encode(value).decode()
+    return f"{value:.1f}" if isinstance(value, float) else value
 
 
 def _is_empty(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from relevo.cli import exits, generic
+from relevo.cli import exits, feed, generic
 from relevo.cli.completion import completion
 from relevo.cli.demo import demo
 from relevo.cli.demo_hosts import demo_host
@@ -47,6 +47,8 @@ def build() -> click.Group:
     for each in (up, demo, demo_host, doctor, migrate, completion):
         root.add_command(each)
     generic.add_commands(root)
+    for each in (feed.lag, feed.tail):
+        generic.group_of(root, "feed").add_command(each)
     return root
 
 

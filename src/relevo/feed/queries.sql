@@ -173,3 +173,182 @@ select id from relevo.unit where kind = 'feed' and name = $1;
 -- name: now
 -- The time by which lag is measured.
 select relevo.now();
+
+-- name: find_unit
+-- The unit of a processor as operators see it.
+select u.id, f.container_incarnation, f.mode, f.generation
+from relevo.unit u join relevo.feed_unit f on f.unit_id = u.id
+where u.kind = 'feed' and u.name = $1;
+
+-- name: lock_unit
+-- One operation at a time, and none beside a plan or a bootstrap.
+select pg_advisory_xact_lock($1, $2), relevo.stay_awake();
+
+-- name: lock_leases
+-- Excludes the transactions that are fenced by these leases; comes before every change of epoch.
+select relevo.lock_leases($1);
+
+-- name: unit_leases
+-- The leases of a unit; one runs until its owner let go of it, or has ended and its time has passed.
+select l.id, l.name, l.position, l.epoch, l.state, l.owner, h.name as owner_name,
+       f.epk_min, f.epk_max, f.checkpoint_at, f.position_ts, f.attempts, f.failing,
+       l.owner is not null and (h.ended_at is null or h.lease_until > relevo.now()) as running
+from relevo.lease l join relevo.feed_lease f on f.lease_id = l.id
+left join relevo.host h on h.incarnation = l.owner
+where l.unit_id = $1 order by f.epk_min;
+
+-- name: set_lease_states
+-- Pauses or resumes leases; their owners learn it and let go.
+update relevo.lease l set state = $2, free_since = case when l.owner is null then relevo.now() end
+where l.id = any ($1::integer[]) returning l.owner;
+
+-- name: rewind_leases
+-- Sets positions and raises epochs, so that a batch under way cannot move them; lease locks are held.
+update relevo.lease l set position = g.position::jsonb, epoch = l.epoch + 1
+from unnest($1::integer[], $2::text[]) as g (id, position)
+where l.id = g.id returning l.owner;
+
+-- name: forget_failures
+-- What failed before a rewind says nothing about what comes after it.
+update relevo.feed_lease set checkpoint_at = null, position_ts = null, attempts = 0, failing = null
+where lease_id = any ($1::integer[]);
+
+-- name: raise_generation
+-- Tells one life of a unit's positions from the next.
+update relevo.feed_unit set generation = generation + 1 where unit_id = $1;
+
+-- name: save_snapshot
+-- Keeps where the unit stands under a name; the newest of that name counts.
+insert into relevo.feed_snapshot (unit_id, name, generation, places) values ($1, $2, $3, $4)
+on conflict (unit_id, name) do update set
+  taken_at = excluded.taken_at, generation = excluded.generation, places = excluded.places
+returning name, taken_at, generation;
+
+-- name: list_snapshots
+-- The snapshots of a unit, oldest first.
+select name, taken_at, generation from relevo.feed_snapshot where unit_id = $1 order by taken_at, name;
+
+-- name: find_snapshot
+-- The places of one snapshot.
+select places from relevo.feed_snapshot where unit_id = $1 and name = $2;
+
+-- name: live_members
+-- Hosts that serve a unit.
+select h.name from relevo.member m join relevo.host h on h.incarnation = m.host
+where m.unit_id = $1 and h.ended_at is null and h.lease_until > relevo.now() order by h.name;
+
+-- name: delete_unit
+-- Forgets a unit with its leases, positions and snapshots.
+delete from relevo.unit where id = $1;
+
+-- name: hold_host
+-- Keeps a live host's row from being ended before this transaction is; rows of hosts come before
+-- lease locks on every path.
+select from relevo.host where incarnation = $1 and ended_at is null and lease_until > relevo.now()
+for key share;
+
+-- name: owned_lease
+-- Whether a lease is still this owner's, and what its unit says about splits.
+select l.state, coalesce((u.settings ->> 'follow_splits')::boolean, true) as follow
+from relevo.lease l join relevo.feed_unit u on u.unit_id = l.unit_id
+where l.id = $1 and l.epoch = $2 and l.owner = $3;
+
+-- name: insert_child_leases
+-- Puts leases beside the one they are about to replace: with its owner if one is given, its state
+-- and everything the feed keeps with it, whatever columns that has.
+with made as (
+  insert into relevo.lease (unit_id, name, owner, epoch, position, state, free_since, moved_at, clean)
+  select p.unit_id, c.low || '-' || c.high, $2, 1, c.position::jsonb, p.state,
+         case when $2::uuid is null then coalesce(p.free_since, relevo.now()) end, p.moved_at, p.clean
+  from relevo.lease p cross join unnest($3::text[], $4::text[], $5::text[]) as c (low, high, position)
+  where p.id = $1
+  returning id, name
+)
+insert into relevo.feed_lease
+select (copied.lease).* from (
+  select jsonb_populate_record(f, jsonb_build_object(
+    'lease_id', made.id, 'epk_min', c.low, 'epk_max', c.high)) as lease
+  from relevo.feed_lease f
+  cross join unnest($3::text[], $4::text[]) as c (low, high)
+  join made on made.name = c.low || '-' || c.high
+  where f.lease_id = $1
+) copied;
+
+-- name: delete_lease
+-- The lease whose place others have taken.
+delete from relevo.lease where id = $1;
+
+-- name: wake_host
+-- Tells the owner's host at the commit to look at what it owns; splits are too rare for the price
+-- that NOTIFY has in a transaction.
+select pg_notify('relevo', E'sql\nhost:' || $1::uuid);
+
+-- name: expired_versions
+-- Up to which LSN each log of all versions is past its retention: seconds that are over wholly. The
+-- log of a range that nobody has written since is expired up to its end.
+select f.id, f.trimmed_lsn as before, v.lsn
+from relevo.feed_range f
+join relevo.container c on c.id = f.container_id and c.retention is not null
+cross join lateral (
+  select max(v.lsn) as lsn from relevo.item_version v
+  where v.range_id = f.id and v.lsn < coalesce((
+    select min(t.lsn) from relevo.feed_time t
+    where t.range_id = f.id and t.at > relevo.now() - c.retention - interval '1 second'),
+    9223372036854775807)
+) v
+where v.lsn > f.trimmed_lsn;
+
+-- name: mark_trimmed
+-- From here on a position below is refused; comes before the rows go.
+update relevo.feed_range f set trimmed_lsn = g.lsn
+from unnest($1::integer[], $2::bigint[]) as g (id, lsn)
+where f.id = g.id and f.trimmed_lsn < g.lsn;
+
+-- name: leases_behind
+-- Owned leases that have not read all of what is about to go; the log of a range that was split is
+-- the beginning of its children's.
+with recursive trimmed as (
+  select g.id, g.id as origin, g.before, g.lsn
+  from unnest($1::integer[], $2::bigint[], $3::bigint[]) as g (id, before, lsn)
+  union all
+  select f.id, t.origin, t.before, t.lsn
+  from trimmed t join relevo.feed_range f on t.id = any (f.parents)
+)
+select distinct l.id
+from relevo.feed_unit u
+join relevo.lease l on l.unit_id = u.unit_id and l.owner is not null
+join relevo.feed_lease f on f.lease_id = l.id
+cross join lateral jsonb_each_text(l.position) as p (range_id, lsn)
+join trimmed t on t.id = p.range_id::integer and p.lsn::bigint >= t.before and p.lsn::bigint < t.lsn
+where u.mode = 'all_versions' and exists (
+  select from relevo.item_version v
+  where v.range_id = t.origin and v.lsn > p.lsn::bigint and v.lsn <= t.lsn
+    and v.epk >= f.epk_min and v.epk < f.epk_max)
+order by l.id;
+
+-- name: fence_leases
+-- The owners begin anew with these leases, and find out that they stand too far back.
+update relevo.lease set epoch = epoch + 1 where id = any ($1::integer[]) returning owner;
+
+-- name: trim_versions
+-- Removes some versions that no position may be before; no lock but those of the rows.
+with gone as (
+  delete from relevo.item_version where ctid = any (array(
+    select v.ctid from relevo.feed_range f
+    cross join lateral (select ctid from relevo.item_version
+                        where range_id = f.id and lsn <= f.trimmed_lsn limit $1) v
+    where f.trimmed_lsn > 0 limit $1))
+  returning 1
+)
+select count(*) from gone;
+
+-- name: item_table_size
+-- What all items together are; below a range's bound there is nothing to look at closer.
+select greatest(c.reltuples, 0)::bigint as items, pg_table_size(c.oid) as bytes
+from pg_class c where c.oid = 'relevo.item'::regclass;
+
+-- name: estimate_ranges
+-- About how many items each open range holds.
+select c.name as container, f.id, relevo.estimate_items(f.id) as items
+from relevo.feed_range f join relevo.container c on c.id = f.container_id
+where f.sealed_lsn is null;

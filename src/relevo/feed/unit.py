@@ -14,23 +14,32 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import ContainerRecreated, LeaseCoverage, ModeMismatch, SettingsMismatch
+from relevo import faults
+from relevo.errors import (
+    ContainerRecreated,
+    InvalidValue,
+    LeaseCoverage,
+    ModeMismatch,
+    SettingsMismatch,
+)
 from relevo.feed import reading
 from relevo.feed import start as starts
 from relevo.feed.model import Mode
 from relevo.feed.pull import check_mode
 from relevo.feed.start import Start
+from relevo.feed.tokens import Place
 from relevo.postgres import catalog
 from relevo.store.epk import SPACE_MAX, SPACE_MIN
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import asyncpg
 
     from relevo.feed.reading import Source
     from relevo.postgres import Transaction
+    from relevo.store.ranges import RangeMap
 
 SQL = catalog.load(__package__)
 
@@ -40,6 +49,8 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
 
     leases: int | None = None
     """At least so many leases, by halving ranges; None is one per range."""
+    follow_splits: bool = True
+    """Whether a lease whose range was split is replaced by one lease per range."""
 
 
 class Definition(Struct, frozen=True, kw_only=True):
@@ -65,6 +76,7 @@ async def bootstrap(tx: Transaction, unit_id: int, wanted: Definition) -> None:
         SQL.insert_feed_unit, unit_id, source.container_id, UUID(source.incarnation), wanted.mode,
         _json({"start": _start_text(wanted.start)}), _json(wanted.options),
     )  # fmt: skip
+    await faults.point("mid_bootstrap")
     await tx.execute(
         SQL.insert_feed_leases,
         unit_id,
@@ -108,13 +120,70 @@ async def _verify(
 
 def check_coverage(intervals: Sequence[Interval]) -> None:
     """Raise unless the intervals tile the hash space: no gap, no overlap (L4)."""
+    for gap in gaps(intervals):
+        raise LeaseCoverage(
+            f"no lease of the unit covers {gap}; fill it with repair(start), from the position"
+            " that you know to be safe"
+        )
+
+
+def gaps(intervals: Sequence[Interval]) -> list[Interval]:
+    """Return what the intervals leave uncovered; raise if they overlap."""
     ordered = sorted(intervals)
     edges = [SPACE_MIN, *(edge for one in ordered for edge in (one.low, one.high)), SPACE_MAX]
+    found = []
     for high, low in list(pairwise(edges))[::2]:
-        if high != low:
+        if high > low:
             raise LeaseCoverage(
-                f"the unit's leases leave a gap or overlap between {high!r} and {low!r}"
+                f"the unit's leases overlap between {low!r} and {high!r}, and nobody can say which"
+                " is right; delete the unit and start it anew from where it was"
             )
+        if high < low:
+            found.append(Interval(high, low))
+    return found
+
+
+def places_of(
+    ranges: RangeMap, interval: Interval, positions: Mapping[int, int]
+) -> tuple[Place, ...]:
+    """Return where a lease stands in the open ranges; a range that was split passes its position
+    to its children.
+    """
+    found = []
+    for one in ranges.over(interval):
+        known = [positions[i] for i in ranges.lineage(one.id) if i in positions]
+        part = one.interval.intersect(interval)
+        found.append(Place(one.id, part.low, part.high, known[0] if known else 0))
+    return tuple(found)
+
+
+def positions_in(
+    ranges: RangeMap, interval: Interval, places: Sequence[Place]
+) -> dict[int, int]:
+    """Return the positions of a lease that goes on from `places` and misses nothing after them.
+
+    Places that are finer than the lease count by the one that is furthest back.
+    """
+    found: dict[int, int] = {}
+    for one in ranges.over(interval):
+        part = one.interval.intersect(interval)
+        near = sorted(
+            (place.interval.intersect(part), place.lsn)
+            for place in places
+            if place.range_id == one.id and place.interval.overlaps(part)
+        )
+        reached = part.low
+        for piece, _ in near:
+            if piece.low > reached:
+                break
+            reached = max(reached, piece.high)
+        if reached < part.high:
+            raise InvalidValue(
+                f"the given position says nothing about the hashes {reached!r} to {part.high!r} of"
+                f" range {one.id}; give one for the whole of {interval}"
+            )
+        found[one.id] = min(lsn for _, lsn in near)
+    return found
 
 
 def _json(value: Any) -> str:

@@ -1,7 +1,8 @@
 """The thin shell around the balancer: read, plan, and only if there is need, lock and write.
 
-Lock order: the unit's balance lock, host rows (rising incarnation), lease locks (rising ids), lease
-rows. A fenced transaction takes lease locks only, so the two never wait in a circle.
+Lock order: the unit's balance lock, lease locks (rising ids), lease rows; host rows (rising
+incarnation) in a commit of their own before. A fenced transaction takes lease locks only, so the
+two never wait in a circle.
 """
 
 from __future__ import annotations
@@ -113,7 +114,6 @@ async def fulfil(database: Database, unit_id: int, me: UUID, interval: float) ->
     async def work(tx: Transaction) -> Outcome:
         if not await tx.fetchval(SQL.try_lock_unit, locks.UNIT, unit_id):
             return Outcome(busy=True)
-        await tx.execute(SQL.end_lapsed_hosts)
         row = await tx.fetchrow(SQL.read_units, me, unit_id)
         if row is None:
             return Outcome()
@@ -122,6 +122,8 @@ async def fulfil(database: Database, unit_id: int, me: UUID, interval: float) ->
         await faults.point("before_balance_commit")
         return outcome
 
+    # A commit of its own: host rows that wait for a unit's fences would hold up all other units.
+    await database.write(SQL.end_lapsed_hosts)
     return await database.run(work)
 
 

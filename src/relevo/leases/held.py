@@ -39,7 +39,8 @@ class Lease:
         """Whether the previous owner released it in order."""
         self.stopping = asyncio.Event()
         self.release_reason: ReleaseReason | None = None
-        self.lost = False
+        self.over = False
+        """Lost, released or handed over: nothing may be done in its name any more."""
         self._deadline = deadline
         self._save = save
 
@@ -61,14 +62,14 @@ class Lease:
     @property
     def may_act(self) -> bool:
         """Whether work may start and results may leave, at this instant."""
-        return not self.lost and not self._deadline.passed
+        return not self.over and not self._deadline.passed
 
     def check(self) -> None:
         """Raise `LeaseLost` or `HostFenced` unless work in the lease's name may start now."""
-        if self.lost:
+        if self.over:
             raise LeaseLost(
-                f"lease {self.name!r} of {self.unit!r} was lost at epoch {self.epoch};"
-                " another host owns it by now"
+                f"lease {self.name!r} of {self.unit!r} is no longer this host's at epoch"
+                f" {self.epoch}; it was {self.release_reason or 'released'}"
             )
         if self._deadline.passed:
             raise HostFenced(
@@ -87,11 +88,13 @@ class Lease:
             self.release_reason = reason
             self.stopping.set()
 
-    def recall(self) -> None:
+    def recall(self) -> bool:
         """Withdraw a hand-off request, unless the holder has to stop for another reason."""
-        if self.release_reason == "handoff":
-            self.release_reason = None
-            self.stopping.clear()
+        if self.release_reason != "handoff":
+            return False
+        self.release_reason = None
+        self.stopping.clear()
+        return True
 
     def __repr__(self) -> str:
         return f"Lease({self.unit}/{self.name} epoch {self.epoch})"

@@ -12,17 +12,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-import asyncpg
 import structlog
 
 from relevo import faults
-from relevo.errors import RelevoError
 from relevo.leases.holdings import Owned
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
+
+    import asyncpg
 
     from relevo.leases.model import LeaseConfig
     from relevo.postgres.endpoint import Endpoint
@@ -44,11 +44,18 @@ class Deadline:
 
     def __init__(self) -> None:
         self._until = float("-inf")
+        self._ended = False
         self._process = os.getpid()
 
     def renew(self, until: float) -> None:
         """Move the deadline; called by the heartbeat."""
-        self._until = until
+        if not self._ended:
+            self._until = until
+
+    def end(self) -> None:
+        """The life is over: nothing may be done in its name any more, whatever still arrives."""
+        self._ended = True
+        self._until = float("-inf")
 
     @property
     def left(self) -> float:
@@ -84,6 +91,7 @@ class Heart:
         self,
         endpoint: Endpoint,
         incarnation: UUID,
+        name: str,
         config: LeaseConfig,
         deadline: Deadline,
         *,
@@ -93,6 +101,7 @@ class Heart:
     ) -> None:
         self._endpoint = endpoint
         self._incarnation = incarnation
+        self._name = name
         self._config = config
         self._deadline = deadline
         self._believed = believed
@@ -117,7 +126,13 @@ class Heart:
         await asyncio.to_thread(self._thread.join, 10.0)
 
     def _main(self) -> None:
-        asyncio.run(self._beat_until_stopped())
+        try:
+            asyncio.run(self._beat_until_stopped())
+        except BaseException:
+            log.exception("heartbeat.died", host=self._name)
+            self._deadline.end()
+            self._tell(self._on_end, "lapsed")
+            raise
 
     async def _beat_until_stopped(self) -> None:
         loop, told = asyncio.get_running_loop(), asyncio.Event()
@@ -146,7 +161,7 @@ class Heart:
         try:
             async with asyncio.timeout(self._config.renew):
                 ended = await self._renew()
-        except (OSError, RelevoError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except Exception as error:
             log.warning(
                 "heartbeat.failed",
                 error=str(error) or type(error).__name__,
@@ -155,7 +170,7 @@ class Heart:
             await self._drop_connection()
             return min(0.5, self._config.renew / 4)
         if ended is not None:
-            self._deadline.renew(float("-inf"))
+            self._deadline.end()
             self._stopping.set()
             self._tell(self._on_end, ended)
         return self._config.renew
@@ -172,8 +187,8 @@ class Heart:
         )
         took_wall = time.time() - sent_wall
         if not rows:
-            found = await self._fetch(connection, SQL.end_reason, self._incarnation)
-            reason: EndReason = found[0][0] if found else "lapsed"
+            found = await self._fetch(connection, SQL.end_reason, self._incarnation, self._name)
+            reason: EndReason = found[0][0]
             return reason
         self._deadline.renew(sent + self._config.expiration - self._config.margin)
         self.beats += 1
@@ -188,6 +203,7 @@ class Heart:
         if not self._endpoint.pooled:
             return await connection.fetch(sql, *args)
         async with connection.transaction():
+            await connection.execute(SQL.stay_awake)
             return await connection.fetch(sql, *args)
 
     async def _drop_connection(self) -> None:

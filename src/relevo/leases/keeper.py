@@ -82,6 +82,26 @@ class _Held:
         self.lease = lease
         self.work: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
+        self.cut_off = asyncio.Event()
+        self.timer: asyncio.TimerHandle | None = None
+        self.giving_up = False
+
+    def cut(self) -> None:
+        """Cancel the holder; it has `ABORT_SECONDS` to end."""
+        self.cut_off.set()
+        if self.work is not None:
+            self.work.cancel()
+
+    def cut_later(self, seconds: float) -> None:
+        """Cut off in so many seconds, unless the request is withdrawn before."""
+        if self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(seconds, self.cut)
+
+    def recall(self) -> None:
+        """Go on: nobody asks for the lease any more."""
+        if self.lease.recall() and self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class Keeper:
@@ -103,6 +123,7 @@ class Keeper:
         self._held: dict[int, _Held] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._closed = False
         self.believed: Mapping[int, int] = MappingProxyType({})
         """Lease id to epoch; replaced, never changed, so that other threads may read it."""
         metrics = database.metrics
@@ -126,11 +147,11 @@ class Keeper:
             self._ask(owned)
         for lease_id in changes.recalled:
             if lease_id in self._held:
-                self._held[lease_id].lease.recall()
+                self._held[lease_id].recall()
 
     def begin(self, rows: Sequence[asyncpg.Record]) -> None:
-        """Start to work on leases that are this host's now."""
-        for row in rows:
+        """Start to work on leases that are this host's now; an ended life starts nothing."""
+        for row in () if self._closed else rows:
             unit = self._units.get(row["unit_id"])
             known = self._held.get(row["id"])
             if unit is None:
@@ -161,13 +182,14 @@ class Keeper:
         await asyncio.wait(tasks, timeout=timeout)
         late = [held for held in stopping if held.task is not None and not held.task.done()]
         for held in late:
-            self._cut_off(held)
+            held.cut()
         if late:
             await asyncio.wait([h.task for h in late if h.task], timeout=ABORT_SECONDS)
         return [held.lease for held in late]
 
     def abandon(self, reason: ReleaseReason) -> None:
         """Drop everything at once: the incarnation has ended and may write nothing more."""
+        self._closed = True
         for lease_id in list(self._held):
             self._lose(lease_id, reason)
 
@@ -194,28 +216,17 @@ class Keeper:
             # Nobody seizes from a live host in a strict unit, so the owner cuts itself off in time.
             left = owned.handoff_left
             seconds = held.unit.settings.handoff_timeout if left is None else max(0.0, left)
-            asyncio.get_running_loop().call_later(
-                seconds, self._cut_off_late, owned.id, owned.epoch
-            )
-
-    def _cut_off_late(self, lease_id: int, epoch: int) -> None:
-        held = self._held.get(lease_id)
-        if held is not None and held.lease.epoch == epoch and held.lease.stopping.is_set():
-            self._cut_off(held)
-
-    @staticmethod
-    def _cut_off(held: _Held) -> None:
-        if held.work is not None:
-            held.work.cancel()
+            held.cut_later(seconds)
 
     def _lose(self, lease_id: int, reason: ReleaseReason) -> None:
-        held = self._held.pop(lease_id, None)
-        if held is None:
-            return
-        held.lease.lost = True
+        held = self._held.get(lease_id)
+        if held is None or held.giving_up:
+            return  # what is being given up is expected to be gone
+        del self._held[lease_id]
+        held.lease.over = True
         held.lease.ask_to_stop(reason)
         self._database.metrics.lease_lost.inc()
-        self._cut_off(held)
+        held.cut()
         if held.task is not None and not held.task.done():
             self._ending[lease_id] = held.task
         log.info("lease.lost", unit=held.unit.name, lease=held.lease.name, epoch=held.lease.epoch)
@@ -226,30 +237,46 @@ class Keeper:
 
     async def _hold(self, held: _Held) -> None:
         """Run the holder, then give the lease up; a lease that was lost is nobody's to give."""
-        lease = held.lease
-        earlier = self._ending.pop(lease.fence.lease_id, None)
+        lease, lease_id = held.lease, held.lease.fence.lease_id
+        earlier = self._ending.pop(lease_id, None)
         if earlier is not None:
             await asyncio.wait([earlier], timeout=ABORT_SECONDS)
         held.work = asyncio.get_running_loop().create_task(
             self._work(held.unit.holder, lease), name=f"holder of {lease!r}"
         )
-        if lease.lost:
+        if held.cut_off.is_set():
             held.work.cancel()
-        await asyncio.wait([held.work])
-        clean = not held.work.cancelled() and held.work.exception() is None
-        self._ending.pop(lease.fence.lease_id, None)
-        if lease.lost:
+        clean = await self._until_ended(held)
+        if self._ending.get(lease_id) is held.task:
+            del self._ending[lease_id]
+        if lease.over:
             return
+        held.giving_up = lease.over = True
         await faults.point("mid_handoff")
-        await self._give_up(lease, clean=clean)
-        if self._held.get(lease.fence.lease_id) is held:
-            del self._held[lease.fence.lease_id]
+        await self._give_up(held, clean=clean)
+        if self._held.get(lease_id) is held:
+            del self._held[lease_id]
             self._publish()
+
+    async def _until_ended(self, held: _Held) -> bool:
+        """Wait for the holder; one that ignores its cancellation is left behind, fenced."""
+        assert held.work is not None
+        cut = asyncio.ensure_future(held.cut_off.wait())
+        await asyncio.wait([held.work, cut], return_when=asyncio.FIRST_COMPLETED)
+        cut.cancel()
+        if not held.work.done():
+            await asyncio.wait([held.work], timeout=ABORT_SECONDS)
+        if held.timer is not None:
+            held.timer.cancel()
+        if not held.work.done():
+            log.error("holder.ignores_cancellation", unit=held.unit.name, lease=held.lease.name)
+            return False
+        return not held.work.cancelled() and held.work.exception() is None
 
     async def _work(self, holder: Holder, lease: Lease) -> None:
         """Run the holder until it was asked to stop; one that fails before is run again."""
         backoff, attempt = Backoff(first=0.2, longest=10.0), 0
-        while not lease.lost:
+        while not lease.over:
             try:
                 await holder(lease)
                 if lease.stopping.is_set():
@@ -268,7 +295,8 @@ class Keeper:
             except TimeoutError:
                 attempt += 1
 
-    async def _give_up(self, lease: Lease, *, clean: bool) -> None:
+    async def _give_up(self, held: _Held, *, clean: bool) -> None:
+        lease = held.lease
         entry = _Saved(lease.fence.lease_id, lease.epoch, None, clean)
         try:
             successor = await self._give_ups.call(entry)
@@ -276,8 +304,7 @@ class Keeper:
             # The next heartbeat shows whether it is still ours; then its holder starts again.
             log.info("lease.not_released", unit=lease.unit, lease=lease.name, error=str(error))
             return
-        unit = self._held[lease.fence.lease_id].unit
-        self._wakeups.send(unit.topic if successor is None else host_topic(successor))
+        self._wakeups.send(held.unit.topic if successor is None else host_topic(successor))
 
     async def _give_up_all(self, entries: Sequence[_Saved]) -> list[UUID | Exception | None]:
         async def work(tx: Transaction) -> list[asyncpg.Record]:
@@ -301,7 +328,7 @@ class Keeper:
                 f"a position of {len(text)} bytes is too large; at most"
                 f" {limits.LEASE_POSITION_BYTES_MAX} are kept with a lease"
             )
-        if lease.lost:
+        if lease.over:
             lease.check()
         await self._saves.call(_Saved(lease.fence.lease_id, lease.epoch, text.decode()))
 

@@ -1,14 +1,35 @@
 -- name: register_host
--- Begins the life of an incarnation; a second process with the same name wins, and the first one
--- learns it at its next statement. One statement, so that nobody holds a host's row and sleeps.
+-- Begins the first life of a process; a second process with the same name wins, and the first one
+-- learns it at its next statement. One statement, so that nobody holds a host's row and sleeps, and
+-- it may be repeated when its outcome is not known.
 with superseded as (
   update relevo.host set ended_at = relevo.now(), end_reason = 'superseded'
-  where name = $2 and ended_at is null
+  where name = $2 and ended_at is null and incarnation <> $1
   returning incarnation
 )
 insert into relevo.host (incarnation, name, lease_until, started_at, address, labels, version)
 select $1, $2, relevo.now() + make_interval(secs => $3), relevo.now(), $4, $5, $6
-from (select count(*) from superseded) as first;
+from (select count(*) from superseded) as first
+on conflict (incarnation) do nothing;
+
+-- name: register_again
+-- Begins a new life after a lapse, unless a namesake lives: only a new process may supersede.
+with ended as (
+  update relevo.host set ended_at = relevo.now(), end_reason = 'lapsed'
+  where name = $2 and ended_at is null and incarnation <> $1
+    and (incarnation = $7 or lease_until <= relevo.now())
+  returning incarnation
+), registered as (
+  insert into relevo.host (incarnation, name, lease_until, started_at, address, labels, version)
+  select $1, $2, relevo.now() + make_interval(secs => $3), relevo.now(), $4, $5, $6
+  from (select count(*) from ended) as first
+  where not exists (select from relevo.host h where h.name = $2 and h.incarnation not in ($1, $7)
+                    and h.ended_at is null and h.lease_until > relevo.now())
+  on conflict (incarnation) do nothing
+  returning incarnation
+)
+select incarnation from registered
+union select incarnation from relevo.host where incarnation = $1 and ended_at is null;
 
 -- name: heartbeat
 -- Renews a host that is within its time and answers all it owns; no row means it has ended.
@@ -30,8 +51,11 @@ from relevo.host h left join relevo.lease l on l.owner = h.incarnation
 where h.incarnation = $1 and h.ended_at is null and h.lease_until > relevo.now();
 
 -- name: end_reason
--- Why a renewal was refused.
-select coalesce(end_reason, 'lapsed') from relevo.host where incarnation = $1;
+-- Why a renewal was refused: a namesake lives, or what was written, or the time has passed.
+select case
+  when exists (select from relevo.host h where h.name = $2 and h.incarnation <> $1
+               and h.ended_at is null and h.lease_until > relevo.now()) then 'superseded'
+  else coalesce((select end_reason from relevo.host where incarnation = $1), 'lapsed') end;
 
 -- name: mark_host_draining
 -- A draining host has quota 0 everywhere.
@@ -61,6 +85,10 @@ returning h.incarnation, h.name;
 -- An ended host goes when no lease names it.
 delete from relevo.host h where ended_at is not null
   and not exists (select from relevo.lease l where l.owner = h.incarnation);
+
+-- name: stay_awake
+-- First in a transaction that takes locks others wait for: the server ends a client that sleeps.
+select relevo.stay_awake();
 
 -- name: insert_unit
 -- The first host that joins decides the unit's settings.
@@ -202,6 +230,8 @@ left join lateral (
   where held.id = g.id and held.state = 'active'
 ) n on true
 where l.id = g.id and l.epoch = g.epoch and l.owner = $1
+  and exists (select from relevo.host me where me.incarnation = $1
+              and me.ended_at is null and me.lease_until > relevo.now())
 returning l.id, l.unit_id, l.owner;
 
 -- name: save_positions
@@ -236,7 +266,7 @@ update relevo.lease l set handoff_to = h.incarnation, handoff_until = relevo.now
 from relevo.unit u, relevo.host h, relevo.member m
 where u.kind = $1 and u.name = $2 and l.unit_id = u.id and l.name = $3
   and h.name = $4 and h.ended_at is null and h.lease_until > relevo.now()
-  and m.unit_id = u.id and m.host = h.incarnation
+  and m.unit_id = u.id and m.host = h.incarnation and not m.draining and not h.draining
   and l.owner is not null and l.owner <> h.incarnation
 returning l.owner;
 

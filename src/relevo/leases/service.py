@@ -7,16 +7,12 @@ lease runs the holder, a request to hand over stops it, and the lease goes on to
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import os
 import random
 import secrets
 import socket
-import uuid
 from typing import TYPE_CHECKING
 
-import asyncpg
-import msgspec
 import structlog
 
 from relevo import limits
@@ -28,12 +24,14 @@ from relevo.errors import (
     InvalidValue,
     LeaseLost,
     OutcomeUnknown,
+    RelevoError,
     SettingsError,
 )
 from relevo.leases import balancer
 from relevo.leases.holdings import compare
-from relevo.leases.hosts import Beat, Deadline, Heart, instant, owned_rows
-from relevo.leases.keeper import Bootstrap, Keeper, Unit, host_topic
+from relevo.leases.hosts import Beat, instant, owned_rows
+from relevo.leases.keeper import Bootstrap, Unit, host_topic
+from relevo.leases.life import Identity, Life, begin
 from relevo.leases.model import LeaseConfig, Membership, UnitSettings
 from relevo.postgres import catalog, locks
 
@@ -41,8 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
+    import asyncpg
+
     from relevo.leases.held import Holder, Lease
-    from relevo.leases.hosts import EndReason
     from relevo.postgres.database import Database, Transaction
     from relevo.postgres.wakeups import Wakeups
     from relevo.supervision import Supervisor
@@ -50,26 +49,13 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 SKEW_WARN_SECONDS = 2.0
+COURTESY_SECONDS = 5.0
+"""How long a stopping host tries to say so; it has to stop either way."""
 
 
 def default_host_name() -> str:
     """Machine, process and a random part: unique without being asked."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-
-
-class Life:
-    """One incarnation, from its registration to its end."""
-
-    def __init__(self, keeper: Keeper, heart: Heart, incarnation: UUID) -> None:
-        self.keeper = keeper
-        self.heart = heart
-        self.incarnation = incarnation
-        self.ended: asyncio.Future[EndReason] = asyncio.get_running_loop().create_future()
-
-    def end(self, reason: EndReason) -> None:
-        """Note how it ended."""
-        if not self.ended.done():
-            self.ended.set_result(reason)
 
 
 class Leases:
@@ -95,10 +81,12 @@ class Leases:
         self._wakeups = wakeups
         self._supervisor = supervisor
         self.config = config or LeaseConfig()
-        self.name = _checked_name(name or default_host_name())
-        self.address = address
-        self.labels = _checked_labels(labels or {})
-        self.deadline = Deadline()
+        self._identity = Identity(
+            name=_checked_name(name or default_host_name()),
+            config=self.config,
+            address=address,
+            labels=_checked_labels(labels or {}),
+        )
         self.draining = False
         self.skew = 0.0
         self._units: dict[int, Unit] = {}
@@ -106,6 +94,11 @@ class Leases:
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._told = wakeups.signal()
         self.superseded = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The host's name, unique among those that live."""
+        return self._identity.name
 
     @property
     def life(self) -> Life:
@@ -118,6 +111,11 @@ class Leases:
         if self._life is None:
             raise Conflict("the host is not running; start it first")
         return self._life
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the host lives and is within its self-fencing deadline."""
+        return self._life is not None and not self._life.deadline.passed
 
     @property
     def held(self) -> list[Lease]:
@@ -140,18 +138,17 @@ class Leases:
         """
         if self._life is None:
             return []
+        await self._supervisor.stop("leases.watch")  # from here on nobody begins another life
+        await self._supervisor.stop("leases.balance")
         life = self._life
         await self._try_write(SQL.mark_host_draining, life.incarnation)
-        await self._supervisor.stop("leases.balance")
-        late = await life.keeper.stop("shutdown", timeout)
-        await self._supervisor.stop("leases.watch")
-        await life.heart.stop()
-        await life.keeper.close()
+        late = await life.drain(timeout)
         await self._try_write(SQL.end_host, life.incarnation)
         self._wakeups.send(*(unit.topic for unit in self._units.values()))
         await self._supervisor.stop("leases.tick")
         self._told.__exit__()
         self._told = self._wakeups.signal()
+        self._units.clear()
         self._life = None
         return late
 
@@ -188,43 +185,18 @@ class Leases:
     async def leave(self, unit: Unit, timeout: float = 30.0) -> list[Lease]:
         """Stop to serve a unit; its leases go to the others. Returns those that were cut off."""
         life = self.life
+        self._units.pop(unit.id, None)  # a life that begins meanwhile does not enter it again
         await self._database.write(SQL.drain_member, unit.id, life.incarnation, idempotent=True)
         late = await life.keeper.stop("left", timeout, unit)
-        self._units.pop(unit.id, None)
         await self._database.write(SQL.delete_member, unit.id, life.incarnation, idempotent=True)
         self._wakeups.send(unit.topic)
         return late
 
-    async def _begin_life(self) -> Life:
-        incarnation = uuid.uuid4()
-        labels = msgspec.json.encode(self.labels).decode()
-        version = importlib.metadata.version("relevo")
-
-        sent = instant()
-        for _ in range(5):
-            try:
-                await self._database.write(
-                    SQL.register_host, incarnation, self.name, self.config.expiration,
-                    self.address, labels, version,
-                )  # fmt: skip
-                break
-            except asyncpg.UniqueViolationError:
-                continue  # a namesake registered in between; the last one wins
-        else:
-            raise Conflict(f"too many processes register as {self.name!r} at the same time")
-        self.deadline.renew(sent + self.config.expiration - self.config.margin)
-        keeper = Keeper(self._database, self._wakeups, incarnation, self.deadline, self._units)
-        life: Life
-        heart = Heart(
-            self._database.endpoint, incarnation, self.config, self.deadline,
-            believed=lambda: keeper.believed,
-            on_beat=lambda beat: self._on_beat(life, beat),
-            on_end=lambda reason: life.end(reason),
-        )  # fmt: skip
-        life = Life(keeper, heart, incarnation)
-        self._told.listen(host_topic(incarnation))
-        heart.start()
-        log.info("host.started", host=self.name, incarnation=str(incarnation))
+    async def _begin_life(self, after: UUID | None = None) -> Life:
+        life = await begin(
+            self._identity, self._database, self._wakeups, self._units, self._on_beat, after=after
+        )
+        self._told.listen(host_topic(life.incarnation))
         return life
 
     async def _enter(self, unit: Unit, life: Life) -> None:
@@ -232,6 +204,7 @@ class Leases:
 
         async def work(tx: Transaction) -> list[asyncpg.Record]:
             wanted = unit.settings
+            await tx.execute(SQL.stay_awake)
             await tx.execute(
                 SQL.insert_unit, unit.kind, unit.name, wanted.strict,
                 wanted.handoff_timeout, wanted.max_moves, wanted.rest,
@@ -245,6 +218,7 @@ class Leases:
                     f" {wanted}. All hosts of a unit need the same settings"
                 )
             unit.id = row["id"]
+            self._units[unit.id] = unit  # before the commit: a grant that is read at once finds it
             await tx.execute(SQL.lock_unit, locks.UNIT, unit.id)
             await tx.execute(SQL.insert_leases, unit.id, list(unit.lease_names))
             if unit.bootstrap is not None:
@@ -263,9 +237,13 @@ class Leases:
             await tx.execute(SQL.lock_leases, ids)
             return await tx.fetch(SQL.take_leases, ids, life.incarnation)
 
-        rows = await self._database.run(work, idempotent=True)
+        try:
+            rows = await self._database.run(work, idempotent=True)
+        except BaseException:
+            if unit.served_by is None:
+                self._units.pop(unit.id, None)
+            raise
         unit.served_by = life.incarnation
-        self._units[unit.id] = unit
         life.keeper.begin(rows)
         self._told.listen(unit.topic)
         self._wakeups.send(unit.topic)
@@ -275,18 +253,28 @@ class Leases:
         while True:
             life = self._life
             assert life is not None
-            for unit in list(self._units.values()):
-                if unit.served_by != life.incarnation:
-                    await self._enter(unit, life)
+            if not life.ended.done():
+                await self._enter_all(life)
             reason = await asyncio.shield(life.ended)
             log.warning("host.ended", host=self.name, reason=reason)
-            life.keeper.abandon("expired")
-            await life.heart.stop()
-            await life.keeper.close()
-            if reason == "superseded":
+            await life.abandon()
+            try:
+                if reason == "superseded":
+                    raise HostSuperseded(f"another process registered as {self.name!r}")
+                self._life = await self._begin_life(after=life.incarnation)
+            except HostSuperseded as error:
+                log.error("host.superseded", host=self.name, error=str(error))
                 self.superseded.set()
                 await asyncio.Event().wait()
-            self._life = await self._begin_life()
+
+    async def _enter_all(self, life: Life) -> None:
+        """Join what the life before had joined; a life that ends meanwhile is the watcher's."""
+        for unit in list(self._units.values()):
+            if unit.served_by != life.incarnation:
+                try:
+                    await self._enter(unit, life)
+                except LeaseLost:
+                    return
 
     async def _tick_loop(self) -> None:
         """Shows the heartbeat's thread that the event loop is alive."""
@@ -311,7 +299,7 @@ class Leases:
             life = self._life
             wait = self.config.acquire
             try:
-                if life is not None and not self.deadline.passed and not life.ended.done():
+                if life is not None and not life.deadline.passed and not life.ended.done():
                     await self._read_holdings(life)
                     wait = await self._tick(life)
                 else:
@@ -356,9 +344,10 @@ class Leases:
     async def _try_write(self, sql: str, incarnation: UUID) -> None:
         """A courtesy while stopping: without it the host lapses by itself."""
         try:
-            await self._database.write(sql, incarnation, idempotent=True)
-        except DatabaseUnavailable as error:
-            log.warning("host.stop_unseen", error=str(error))
+            async with asyncio.timeout(COURTESY_SECONDS):
+                await self._database.write(sql, incarnation, idempotent=True)
+        except (RelevoError, TimeoutError) as error:
+            log.warning("host.stop_unseen", error=str(error) or "no answer in time")
 
 
 def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:

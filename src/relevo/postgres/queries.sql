@@ -31,7 +31,8 @@ update relevo.migration_step set finished_at = clock_timestamp() where version =
 -- Makes time that was handed out stick, and if the server's clock fell behind it, moves on from there.
 with before as (select shift from relevo.clock for update)
 update relevo.clock c set
-  shift = c.shift + greatest(c.mark - (clock_timestamp() + c.shift), '0'),
+  shift = c.shift + greatest(greatest(c.mark, clock_timestamp() + c.shift)
+                             - (clock_timestamp() + c.shift), '0'),
   mark = greatest(c.mark, clock_timestamp() + c.shift)
 from before
 returning extract(epoch from c.shift)::float8 as shift,

@@ -86,20 +86,23 @@ def compile_filter(where: Sequence[Any], order_by: Order, pk: str | None) -> Fil
             f"a query has at most {CONDITIONS_MAX} conditions, not {len(where)}", pointer="where"
         )
     arguments: list[Any] = []
-    parts = ["true"]
 
     def bound(value: Any, kind: str) -> str:
         arguments.append(value)
         return f"${len(arguments) + 2}::{kind}"
 
-    if pk is not None:
-        parts.append(f"i.pk = {bound(pk, 'text')}")
+    sql = "true" if pk is None else f"i.pk = {bound(pk, 'text')}"
+    parts = []
     for index, condition in enumerate(where):
         try:
             parts.append(_condition(condition, bound))
         except InvalidValue as error:
             raise InvalidValue(str(error), pointer=f"/where/{index}") from error
-    return Filter(sql=" and ".join(parts), arguments=tuple(arguments), order=order_by)
+    if parts:
+        # Unwrapped, they look so selective that each page would sort all there is, instead of
+        # walking along the key until it is full.
+        sql = f"{sql} and coalesce({' and '.join(parts)}, false)"
+    return Filter(sql=sql, arguments=tuple(arguments), order=order_by)
 
 
 def _condition(condition: Any, bound: Callable[[Any, str], str]) -> str:

@@ -161,8 +161,8 @@ class Store:
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the store."""
         return [
-            Duty("purge expired items", 1.0, lambda: _until_done(self.purge_expired)),
-            Duty("purge dropped containers", 5.0, lambda: _until_done(self.purge_dropped)),
+            Duty("purge expired items", 5.0, lambda: _until_done(self.purge_expired)),
+            Duty("purge dropped containers", 15.0, lambda: _until_done(self.purge_dropped)),
         ]
 
     async def close(self) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.testing.faults import FaultBoard
-from relevo.testing.node import SKEW_VARIABLE, TRACE_VARIABLE
 from relevo.testing.proxy import Proxy
+from relevo.testing.recorder import SKEW_VARIABLE, TRACE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -11,33 +11,15 @@ import importlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from relevo import telemetry
 from relevo.app import App
 from relevo.errors import HostSuperseded
-from relevo.leases.hosts import instant
+from relevo.testing.recorder import SKEW_VARIABLE, TRACE_VARIABLE, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-TRACE_VARIABLE = "RELEVO_TESTING_TRACE"
-SKEW_VARIABLE = "RELEVO_TESTING_SKEW"
-
-
-class Recorder:
-    """Appends what happened to the node's trace, one line each, at once: it survives SIGKILL."""
-
-    def __init__(self, path: str, host: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._host = host
-
-    def __call__(self, event: str, *, at: float | None = None, **details: Any) -> None:
-        """Record an event; `at` is an instant taken earlier (see `relevo.leases.hosts.instant`)."""
-        entry = {"at": instant() if at is None else at, "host": self._host, "event": event}
-        os.write(self._file, msgspec.json.encode(entry | details) + b"\n")
 
 
 async def _main(program: Callable[[App, Recorder], Awaitable[None]]) -> int:

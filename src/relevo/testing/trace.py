@@ -90,9 +90,7 @@ def acts(records: Iterable[dict[str, Any]]) -> list[Act]:
     return sorted(found, key=lambda act: act.at)
 
 
-def check_invariants(
-    changes: Sequence[OwnerChange], acted: Sequence[Act] = (), *, strict_units: Iterable[str] = ()
-) -> None:
+def check_invariants(changes: Sequence[OwnerChange], acted: Sequence[Act] = ()) -> None:
     """Raise `Violation` unless the leases' history was allowed.
 
     L1, I2: epochs of a lease strictly grow, and ownership changes only together with the epoch.
@@ -104,7 +102,7 @@ def check_invariants(
         by_lease[change.unit, change.name].append(change)
     for history in by_lease.values():
         _check_history(history)
-    _check_acts(by_lease, acted, frozenset(strict_units))
+    _check_acts(by_lease, acted)
 
 
 def _check_history(history: Sequence[OwnerChange]) -> None:
@@ -118,11 +116,7 @@ def _check_history(history: Sequence[OwnerChange]) -> None:
             raise Violation(f"L1: the owner changed unseen: {before} then {after}")
 
 
-def _check_acts(
-    by_lease: dict[tuple[str, str], list[OwnerChange]],
-    acted: Sequence[Act],
-    strict_units: frozenset[str],
-) -> None:
+def _check_acts(by_lease: dict[tuple[str, str], list[OwnerChange]], acted: Sequence[Act]) -> None:
     given = {
         (unit, name): {c.epoch for c in history if c.owner is not None}
         for (unit, name), history in by_lease.items()
@@ -133,7 +127,7 @@ def _check_acts(
         if act.epoch not in given.get(lease, set()):
             raise Violation(f"L2: acted under an epoch that was never given: {act}")
         last = newest.setdefault(lease, act)
-        if act.unit in strict_units and act.epoch < last.epoch:
+        if by_lease[lease][0].strict and act.epoch < last.epoch:
             raise Violation(f"I3: {act} started after {last}")
         if act.epoch > last.epoch:
             newest[lease] = act

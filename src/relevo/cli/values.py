@@ -1,0 +1,159 @@
+"""How values are written on a command line: text, times, pairs, and JSON.
+
+JSON is given as it is, in a file (`@order.json`) or on standard input (`-`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+
+class Text(click.ParamType[str]):
+    """Text that can be stored: what came in as bytes that are not UTF-8 is refused."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text."""
+        text = str(value)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            self.fail("this is not UTF-8", param, ctx)
+        return text
+
+
+class Instant(click.ParamType[datetime]):
+    """A date and time that says its zone, so that it means the same everywhere."""
+
+    name = "timestamp"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Return the time."""
+        try:
+            instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time; write it like 2031-05-30T18:00:00Z", param, ctx)
+        if instant.tzinfo is None:
+            self.fail(
+                f"{value!r} lacks its time zone; end it with Z or an offset such as +02:00",
+                param,
+                ctx,
+            )
+        return instant
+
+
+class Null:
+    """JSON's null, where None would say that nothing was given."""
+
+
+class Json(click.ParamType[Any]):
+    """Whatever has no simpler form on a command line: JSON as it is, `@file`, or `-` for stdin."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value; null is `Null`."""
+        if not isinstance(value, str):
+            return value
+        found = self.read(self._text(value, param, ctx), param, ctx)
+        return Null if found is None else found
+
+    def read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text means."""
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self.fail(f"this is not JSON: {error}", param, ctx)
+
+    def _text(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value != "-" and not value.startswith("@"):
+            return value
+        try:
+            return sys.stdin.read() if value == "-" else Path(value[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"{value} cannot be read: {error}", param, ctx)
+
+
+class JsonLines(Json):
+    """Several values: a JSON array, or one value on each line."""
+
+    def read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the values of an array, or of all lines."""
+        if text.lstrip().startswith("["):
+            return super().read(text, param, ctx)
+        read = super().read
+        return [read(line, param, ctx) for line in text.splitlines() if line.strip()]
+
+
+class Key(Json):
+    """A partition key: JSON, or text as it is, which then needs no quotes within quotes."""
+
+    name = "key"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the key; null is `Null`."""
+        if not isinstance(value, str):
+            return value
+        found = self.read(Text().convert(value, param, ctx), param, ctx)
+        return Null if found is None else found
+
+    def read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return what JSON means, or the text itself."""
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+
+
+class KeyText(Key):
+    """The same where the wire has JSON as text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the key as JSON."""
+        if not isinstance(value, str):
+            return value
+        return json.dumps(self.read(Text().convert(value, param, ctx), param, ctx))
+
+
+class Where(Key):
+    """A condition on items: `total > 5`, `city in ["Vigo", "Lugo"]`, or as JSON."""
+
+    name = "condition"
+    _FORM: Final = re.compile(r"^\s*(\S+?)\s*(!=|<=|>=|=|<|>|\bin\b|\bexists\b)\s*(.*?)\s*$")
+
+    def read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a condition as the wire has it."""
+        if text.lstrip().startswith("{"):
+            return Json.read(self, text, param, ctx)
+        found = self._FORM.match(text)
+        if found is None:
+            self.fail(f"{text!r} is no condition; write it like 'total > 5'", param, ctx)
+        path, operator, value = found.groups()
+        if operator == "exists":
+            return {"path": path, "op": operator, "value": value != "false"}
+        return {"path": path, "op": operator, "value": super().read(value, param, ctx)}
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """One entry of a mapping from text to text."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and value."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = Text().convert(value, param, ctx).partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r} is not of the form name=value", param, ctx)
+        return name, text

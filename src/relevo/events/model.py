@@ -1,0 +1,134 @@
+"""The nouns of the event log: what is appended, what is read, and where a reader is. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from relevo import limits
+from relevo.errors import BadContinuation, InvalidValue
+
+By = Literal["subject", "pipeline"]
+"""What decides the stripe of an event, and with it what is ordered."""
+Start = Literal["now", "beginning"] | datetime
+"""Everything committed from now on, everything kept, or everything younger than an instant."""
+
+LOG_ID: Final = 0
+"""The number of the log among the containers, which are counted from 1."""
+LOG_NAME: Final = "relevo.events"
+TOPIC: Final = f"feed:{LOG_ID}"
+"""Sent after the commit of events; readers of the log wait for it."""
+DATA_BYTES_MAX: Final = 64 * limits.KIB
+SUBJECT_BYTES_MAX: Final = 1_024
+EVENTS_PER_APPEND_MAX: Final = 10_000
+VERSION_MAX: Final = 2**63 - 1
+PIPELINE_MAX: Final = 2**31 - 1
+
+
+class Event(Struct, frozen=True):
+    """Something that happened to a subject, to be appended in the transaction that makes it so."""
+
+    type: str
+    """A name of the catalogue, such as "relevo.job.completed"."""
+    subject: str
+    """What it happened to, such as "job/7f3a"."""
+    version: int
+    """The subject's version after it; of two events of a subject, the higher is the later."""
+    data: Struct
+    """The payload: the struct that the catalogue has for this type."""
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """An event as the log holds it."""
+
+    log: str
+    """The incarnation of the log."""
+    stripe: int
+    lsn: int
+    at: datetime
+    type: str
+    schema: int
+    """The version of the type's payload."""
+    subject: str
+    version: int
+    body: msgspec.Raw = msgspec.field(name="data")
+    """The payload's JSON."""
+
+    @property
+    def id(self) -> str:
+        """Stable over retries, replays and readers: fits as an idempotency key."""
+        return f"{self.log}:{self.stripe}:{self.lsn}:0"
+
+    @property
+    def data(self) -> Any:
+        """The payload as plain values; `Catalogue.payload` gives it as its struct."""
+        return msgspec.json.decode(self.body)
+
+
+class Stripe(Struct, frozen=True, kw_only=True):
+    """A part of the log with an order of its own."""
+
+    id: int
+    kind: By
+    trimmed_lsn: int
+    """Nothing up to this LSN is there any more."""
+
+
+class LogState(Struct, frozen=True, kw_only=True):
+    """The log as one look showed it."""
+
+    incarnation: str
+    kept: timedelta
+    trimmed_before: datetime | None
+    """Everything before this instant was trimmed; None if nothing ever was."""
+    last_lsn: int
+    stripes: tuple[Stripe, ...]
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """Some events, by LSN, and where to go on."""
+
+    events: tuple[Recorded, ...]
+    continuation: str
+    caught_up: bool
+    """True when nothing that was committed before this read is pending."""
+
+
+class Place(Struct, frozen=True, array_like=True):
+    """Where a reader of the whole log is: the LSN it has seen of each stripe."""
+
+    incarnation: str
+    positions: dict[int, int]
+
+
+def encode(place: Place) -> str:
+    """Return a place as an opaque text that travels."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def decode(text: str, state: LogState) -> Place:
+    """Return the place of a continuation; refuse what is damaged or of another log, by name."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        place = msgspec.json.decode(raw, type=Place)
+    except (binascii.Error, ValueError) as error:
+        raise BadContinuation("the continuation cannot be read; pass it as it was given") from error
+    if place.incarnation != state.incarnation:
+        raise BadContinuation("the continuation belongs to the event log of another database")
+    if place.positions.keys() != {one.id for one in state.stripes}:
+        raise BadContinuation("the continuation names other stripes than the event log has")
+    return place
+
+
+def check_start(start: object) -> Start:
+    """Return a start option; refuse anything else by name."""
+    if start == "now" or start == "beginning":
+        return start
+    if isinstance(start, datetime) and start.tzinfo is not None:
+        return start
+    raise InvalidValue(f"start is 'now', 'beginning' or a datetime with a time zone, not {start!r}")

@@ -1,0 +1,86 @@
+"""Reads and pages touch what they need, however large the table is."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo.store.lifecycle import SQL
+from relevo.store.query import Position, compile_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relevo.postgres import Database, Transaction
+
+pytestmark = pytest.mark.anyio
+FILL = """
+insert into relevo.container (name, partition_key)
+  select 'c' || i, '{/p}' from generate_series(1, 4) i;
+insert into relevo.item (container_id, range_id, ordinal, lsn, ts, expires_at, pk, id, epk, body)
+  select 1 + i % 4, 1 + i % 16, 1, i, now(),
+         case when i % 10 = 0 then now() + i * interval '1 s' end,
+         '["p' || (i / 4) % 100 || '"]', i::text, '00', jsonb_build_object('n', i)
+  from generate_series(1, 40000) i;
+"""
+
+
+@pytest.fixture
+async def filled(database: Database) -> Database:
+    await database.run(lambda tx: tx.execute(FILL))
+    await database.run(lambda tx: tx.execute("analyze relevo.item, relevo.container"))
+    return database
+
+
+async def plan(database: Database, sql: str, arguments: Sequence[Any]) -> tuple[str, int]:
+    """The generic plan of a statement, as a prepared one ends up with, and the pages it touched."""
+
+    async def explain(tx: Transaction) -> str:
+        await tx.execute("set local plan_cache_mode = force_generic_plan")
+        rows = await tx.fetch(f"explain (analyze, buffers, timing off) {sql}", *arguments)
+        return "\n".join(row[0] for row in rows)
+
+    text = await database.run(explain)
+    return text, sum(int(n) for n in re.findall(r"shared hit=(\d+)", text.split("Planning")[0])[:1])
+
+
+async def test_reading_items_looks_each_up(filled: Database) -> None:
+    text, touched = await plan(filled, SQL.read_items, [1, ['["p0"]', '["p1"]'], ["400", "404"]])
+    assert "item_pkey" in text
+    assert "Seq Scan on item" not in text
+    assert touched < 40, text
+
+
+async def test_a_page_by_key_reads_a_page(filled: Database) -> None:
+    middle = Position("i", "id", '["p7"]', "2", datetime.now(UTC))
+    for pk, after in product(['["p7"]', None], [None, middle]):
+        sql, *arguments = compile_filter([("n", ">", 5)], "id", pk).page(1, 20, after)
+        text, touched = await plan(filled, sql, arguments)
+        assert "item_pkey" in text
+        assert "Sort" not in text
+        assert touched < 100, text
+
+
+async def test_a_page_by_time_sorts_one_partition_key_only(filled: Database) -> None:
+    sql, *arguments = compile_filter([], "ts", '["p7"]').page(1, 20, None)
+    text, touched = await plan(filled, sql, arguments)
+    assert "Seq Scan on item" not in text
+    assert touched < 300, text
+
+
+async def test_looking_for_expired_items_finds_the_oldest_first(filled: Database) -> None:
+    text, touched = await plan(filled, SQL.lock_expired, [50])
+    assert "item_expiry" in text
+    assert touched < 100, text
+
+
+async def test_removing_what_is_left_reads_only_that(filled: Database) -> None:
+    await filled.write("insert into relevo.dropped_container (id, ranges) values (9, '{99}')")
+    for sql in (SQL.purge_dropped_items, SQL.purge_dropped_versions):
+        text, touched = await plan(filled, sql, [50])
+        assert "Seq Scan on item" not in text
+        assert touched < 40, text
