@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WAYS = ("database", "http")
 LEADER = ("housekeeping", "main", "leader")
+CONTENT = {"item", "items", "operations", "steps"}
+"""What commands are about: JSON that is given as an argument."""
 
 
 @pytest.fixture(params=WAYS)
@@ -45,8 +47,8 @@ def test_every_operation_has_a_command_with_a_parameter_for_each_field(row: Oper
     by_name = {parameter.name: parameter for parameter in command.params}
     for field in msgspec.structs.fields(row.request):
         parameter = by_name[field.name]
-        in_path = field.encode_name in row.parameters
-        assert isinstance(parameter, click.Argument if in_path else click.Option)
+        given_bare = field.encode_name in row.parameters or field.name in CONTENT
+        assert isinstance(parameter, click.Argument if given_bare else click.Option)
         assert parameter.required == field.required
     assert row.summary in (command.help or "")
 

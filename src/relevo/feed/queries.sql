@@ -116,18 +116,24 @@ left join relevo.host h on h.incarnation = l.owner
 where l.unit_id = $1 order by f.epk_min;
 
 -- name: feed_lease
--- What a worker needs to begin.
-select f.epk_min, f.epk_max, f.attempts, l.position
+-- What a worker needs to begin; trouble that belongs to another position is over.
+select f.epk_min, f.epk_max, f.attempts, f.failing, f.crashes, l.position,
+       case when f.isolation -> 'at' = l.position then f.isolation - 'at' end as isolation
 from relevo.feed_lease f join relevo.lease l on l.id = f.lease_id where f.lease_id = $1;
 
 -- name: note_failure
--- Counts a failed batch, so that whoever owns the lease next goes on counting.
-update relevo.feed_lease f set attempts = f.attempts + 1, failing = $3
-from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2
-returning f.attempts;
+-- Counts a failed call, so that whoever owns the lease next goes on counting.
+update relevo.feed_lease f set attempts = $4, failing = $5,
+  failing_since = coalesce(f.failing_since, relevo.now()),
+  isolation = $6::jsonb || jsonb_build_object('at', l.position)
+from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2 and l.owner = $3
+  and exists (select from relevo.host h where h.incarnation = $3
+              and h.ended_at is null and h.lease_until > relevo.now())
+returning f.lease_id;
 
 -- name: checkpoint
--- Moves a lease's position in the name of its owner, and clears what failures left behind.
+-- Moves a lease's position in the name of its owner, and clears what failures left behind; a batch
+-- that is through only in part keeps its trouble, and with it the count of crashes.
 with moved as (
   update relevo.lease l set position = $4::jsonb
   where l.id = $1 and l.epoch = $2 and l.owner = $3
@@ -136,7 +142,9 @@ with moved as (
   returning l.id
 )
 update relevo.feed_lease f set checkpoint_at = relevo.now(), position_ts = coalesce($5, f.position_ts),
-  attempts = 0, failing = null
+  attempts = 0, failing = null, failing_since = null,
+  isolation = $6::jsonb || jsonb_build_object('at', $4::jsonb),
+  crashes = case when $6::jsonb is null then 0 else f.crashes end
 from moved where f.lease_id = moved.id
 returning f.lease_id;
 
@@ -352,3 +360,117 @@ from pg_class c where c.oid = 'relevo.item'::regclass;
 select c.name as container, f.id, relevo.estimate_items(f.id) as items
 from relevo.feed_range f join relevo.container c on c.id = f.container_id
 where f.sealed_lsn is null;
+
+-- name: note_loss
+-- Counts, once per epoch, that the lease was lost without being released: at the same position as
+-- the time before, or while a batch was in trouble. What was marked then is a suspect.
+update relevo.feed_lease f set
+  crashes = case when f.crash_epoch = $2 then f.crashes
+                 when f.crash_position = l.position or f.isolation -> 'at' = l.position then f.crashes + 1
+                 else 1 end,
+  isolation = case when f.crash_epoch = $2 then f.isolation
+                   else (f.isolation || jsonb_build_object('suspect', f.isolation -> 'marked')) - 'marked' end,
+  crash_position = l.position, crash_epoch = $2
+from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2 and l.owner = $3
+  and exists (select from relevo.host h where h.incarnation = $3
+              and h.ended_at is null and h.lease_until > relevo.now())
+returning f.lease_id;
+
+-- name: mark_call
+-- Names the change that a call is about to be made with, in case that the process does not survive it.
+update relevo.feed_lease f set isolation = $4::jsonb || jsonb_build_object('at', l.position)
+from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2 and l.owner = $3
+  and exists (select from relevo.host h where h.incarnation = $3
+              and h.ended_at is null and h.lease_until > relevo.now())
+returning f.lease_id;
+
+-- name: block_lease
+-- The owner gives up on a lease; an operator has to resume it.
+update relevo.lease l set state = 'blocked'
+where l.id = $1 and l.epoch = $2 and l.owner = $3
+  and exists (select from relevo.host h where h.incarnation = $3
+              and h.ended_at is null and h.lease_until > relevo.now())
+returning l.id;
+
+-- name: pass_on
+-- The owner asks another host that serves the unit to have the lease when it is released.
+update relevo.lease l set handoff_to = other.host, handoff_until = relevo.now() + interval '10 seconds'
+from (
+  select m.unit_id, m.host from relevo.member m join relevo.host h on h.incarnation = m.host
+  where m.host <> $3 and not m.draining and not h.draining
+    and h.ended_at is null and h.lease_until > relevo.now()
+    and (m.max_leases is null or m.max_leases > (
+      select count(*) from relevo.lease o where o.unit_id = m.unit_id and o.owner = m.host))
+  order by (select count(*) from relevo.lease o where o.unit_id = m.unit_id and o.owner = m.host)
+) other
+where l.id = $1 and l.epoch = $2 and l.owner = $3 and other.unit_id = l.unit_id
+  and l.state = 'active' and l.handoff_to is null
+returning l.id;
+
+-- name: bury
+-- Writes a dead letter and moves past it: both or neither, and only in the name of the owner (P9).
+with moved as (
+  update relevo.lease l set position = $4::jsonb, state = case when $7 then 'blocked' else l.state end
+  where l.id = $1 and l.epoch = $2 and l.owner = $3
+    and exists (select from relevo.host h where h.incarnation = $3
+                and h.ended_at is null and h.lease_until > relevo.now())
+  returning l.id, l.unit_id, l.name
+), cleared as (
+  update relevo.feed_lease f set checkpoint_at = relevo.now(), position_ts = $5, attempts = 0,
+    failing = null, failing_since = null,
+    isolation = $6::jsonb || jsonb_build_object('at', $4::jsonb),
+    crashes = case when $6::jsonb is null then 0 else f.crashes end
+  from moved where f.lease_id = moved.id
+)
+insert into relevo.dead_letter as d (
+  unit_id, token, incarnation, range_id, lsn, ordinal, ts, pk, item_id, operation, body, previous,
+  previous_lsn, ttl_expired, reason, error_type, message, traceback, attempts, first_failed_at,
+  last_failed_at, instance, handler)
+select moved.unit_id, moved.name, $8, $9, $10, $11, $5, $12, $13, $14, $15::jsonb, $16::jsonb,
+  $17, $18, $19, $20, $21, $22, $23, coalesce(f.failing_since, relevo.now()),
+  relevo.now(), h.name, $24
+from moved join relevo.feed_lease f on f.lease_id = moved.id join relevo.host h on h.incarnation = $3
+on conflict (unit_id, range_id, lsn, ordinal) do update set
+  token = excluded.token, reason = excluded.reason, error_type = excluded.error_type,
+  message = excluded.message, traceback = excluded.traceback,
+  attempts = d.attempts + excluded.attempts, last_failed_at = excluded.last_failed_at,
+  instance = excluded.instance, handler = excluded.handler
+returning d.*;
+
+-- name: list_dead_letters
+-- Dead letters of a unit, oldest first.
+select * from relevo.dead_letter where unit_id = $1 and id > $2 order by id limit $3;
+
+-- name: find_dead_letter
+-- One dead letter.
+select * from relevo.dead_letter where unit_id = $1 and id = $2;
+
+-- name: claim_dead_letter
+-- Only the oldest letter of a key can be had, by one at a time: so each key is redriven in order.
+update relevo.dead_letter d set claimed_by = $3, claimed_until = relevo.now() + make_interval(secs => $4)
+where d.unit_id = $1 and d.id = $2 and (d.claimed_until is null or d.claimed_until <= relevo.now())
+  and not exists (select from relevo.dead_letter e where e.unit_id = d.unit_id and e.pk = d.pk
+                  and (e.lsn, e.ordinal) < (d.lsn, d.ordinal))
+returning d.id;
+
+-- name: remove_dead_letter
+-- The letter was delivered by the one who claimed it.
+delete from relevo.dead_letter where id = $1 and claimed_by = $2 returning id;
+
+-- name: return_dead_letter
+-- The letter was not delivered; it stays.
+update relevo.dead_letter set claimed_by = null, claimed_until = null, attempts = attempts + 1,
+  error_type = $3, message = $4, traceback = $5, last_failed_at = relevo.now()
+where id = $1 and claimed_by = $2 returning id;
+
+-- name: discard_dead_letter
+-- An operator decides that a letter is not needed.
+delete from relevo.dead_letter where unit_id = $1 and id = $2
+  and (claimed_until is null or claimed_until <= relevo.now()) returning id;
+
+-- name: current_version
+-- The item of a letter as it is now, if it still exists.
+select i.range_id, i.lsn, i.ordinal, i.ts, i.body from relevo.item i
+join relevo.container c on c.id = i.container_id
+where c.incarnation = $1 and i.pk = $2 and i.id = $3
+  and (i.expires_at is null or i.expires_at > relevo.now());

@@ -142,10 +142,7 @@ class ClusterFolder(Struct, frozen=True):
         access, identities = self.path / "pg_hba.conf", self.path / "pg_ident.conf"
         sockets = self._socket_folder(account.uid)
         _own_folder(sockets, account)
-        for (
-            left
-        ) in sockets.iterdir():  # by a server that was killed; its number may be taken by now
-            left.unlink()
+        _empty(sockets)  # of what a killed server left; its number may be taken by now
         places = {
             "unix_socket_directories": str(sockets),
             "hba_file": str(access),
@@ -260,5 +257,15 @@ def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    """Removes the files of a folder that may be another account's, without following a link."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for name in os.listdir(descriptor):
+            os.unlink(name, dir_fd=descriptor)
     finally:
         os.close(descriptor)

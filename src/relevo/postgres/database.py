@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
 
 T = TypeVar("T")
+STAY_AWAKE: Final = "set local idle_in_transaction_session_timeout = '5s'"
+"""A single call that needs a transaction, because a pooler stands between, must not sleep in it."""
 CLOSE_SECONDS_MAX: Final = 10.0
 """How long calls under way may take when the database is closed."""
 RESET_SECONDS_MAX: Final = 5.0
@@ -175,6 +177,7 @@ class Database:
             if self.endpoint.pooled:
                 # Parse and execute are two messages; only a transaction keeps them on one server.
                 async with _transaction(connection, attempt or _Attempt()):
+                    await connection.execute(STAY_AWAKE)
                     rows = await connection.fetch(sql, *args)
                 return rows
             if attempt is not None:

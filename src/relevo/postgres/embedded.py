@@ -251,13 +251,13 @@ def _is_server(pid: int, data: Path) -> bool:
     """Whether process `pid` is a postmaster of `data`: the number may be anybody's by now."""
     if Path("/proc/self/cmdline").exists():
         try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
     else:
         listing = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-        command = subprocess.run(listing, capture_output=True, check=False).stdout
-    return os.fsencode(data) in command
+        command = subprocess.run(listing, capture_output=True, check=False).stdout.split()
+    return bool(command) and command[0].endswith(b"postgres") and os.fsencode(data) in command
 
 
 def _has_exited(pid: int) -> bool:

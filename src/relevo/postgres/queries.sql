@@ -1,6 +1,6 @@
 -- name: lock_migrations
--- Whether we may migrate, as one process at a time; until the transaction ends, however long it idles.
-select pg_try_advisory_xact_lock($1, 0), set_config('idle_in_transaction_session_timeout', '0', true);
+-- Whether we may migrate, as one process at a time; a migrator that sleeps for an hour is ended.
+select pg_try_advisory_xact_lock($1, 0), set_config('idle_in_transaction_session_timeout', '1h', true);
 
 -- name: applied_migrations
 -- What has been done to this database, with what each file looked like then.

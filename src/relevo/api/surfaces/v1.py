@@ -154,7 +154,7 @@ class CreateKey(Struct, frozen=True, kw_only=True):
     roles: Annotated[tuple[RoleName, ...], Meta(min_length=1, max_length=len(ROLES))]
     kind: Annotated[
         KeyKind,
-        Meta(description="`bearer` is sent as it is; `signing` signs requests and is never sent."),
+        Meta(description="`bearer` is only sent as it is; `signing` can also sign requests."),
     ] = "bearer"
     scopes: Annotated[tuple[Scope, ...], Meta(max_length=limits.KEY_SCOPES_MAX)] = ()
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None

@@ -1,0 +1,108 @@
+"""Which part of a batch that failed is tried next (10.3). Pure.
+
+A lease is in trouble from the first failure of a batch until the end of that batch. First the whole
+batch is tried again; after `limit` failures it is halved, left before right, and a half that fails
+is halved again, so that in the end a bad change stands alone. Only one that failed `limit` times
+alone is condemned: a neighbour's failures never count against it. After crashes nothing can be
+halved, since a process that is killed reports nothing: then changes go one by one (10.6).
+
+A change is named by its key, (LSN, ordinal); what was confirmed or superseded is no longer among
+the keys that are asked about, so a span needs no beginning, only its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Key = tuple[int, int]
+"""LSN and ordinal of a change: its place in the log of its range."""
+
+
+class Isolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A lease in trouble; kept with the lease, so that the next owner goes on where this one was."""
+
+    until: dict[int, int]
+    """The end of the batch that failed, by range: a retry never grows (8.6)."""
+    singles: bool = False
+    """Go one by one, and mark each change before the call."""
+    attempts: int = 0
+    """Failures in a row, before anything was halved."""
+    ends: tuple[Key, ...] = ()
+    """Ends of the spans that are still to be tried, the next one last."""
+    alone: Key | None = None
+    failures: int = 0
+    """How often the change `alone` failed as the only one of a call."""
+    within: dict[int, Key] = {}
+    """The last change of a group that is through only in part, by range."""
+    marked: Key | None = None
+    """The change that is being called with, one by one."""
+    suspect: Key | None = None
+    """The change that was marked when the lease was lost uncleanly."""
+
+    @property
+    def closely(self) -> bool:
+        """Whether parts of the batch are tried, not the whole."""
+        return self.singles or bool(self.ends)
+
+    def part(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return what to try next of the changes that are left; `keys` are in order, not empty."""
+        if self.singles:
+            return keys[:1]
+        ends = self._ahead(keys[0])
+        return [key for key in keys if key <= ends[-1]] if ends else keys
+
+    def failed(self, part: Sequence[Key], limit: int | None) -> Isolation:
+        """A call with `part` failed."""
+        alone, failures = (part[0] if len(part) == 1 else None), 0
+        if alone is not None:
+            failures = 1 + (self.failures if alone == self.alone else 0)
+        ends, attempts = self._ahead(part[0]), self.attempts + 1
+        if len(part) > 1 and (ends or (limit is not None and attempts >= limit)):
+            ends = (*(ends or (part[-1],)), part[(len(part) - 1) // 2])
+        return msgspec.structs.replace(
+            self, attempts=attempts, ends=ends, alone=alone, failures=failures,
+            marked=None, suspect=None,
+        )  # fmt: skip
+
+    def condemned(self, limit: int | None) -> bool:
+        """Whether the change that failed last has failed often enough alone."""
+        return limit is not None and self.failures >= limit
+
+    def passed(
+        self, range_id: int, *, within: Key | None = None, through: bool = False
+    ) -> Isolation | None:
+        """Some of a range is behind us: up to `within` a group, or all of it; None: trouble over."""
+        until = {one: lsn for one, lsn in self.until.items() if not (through and one == range_id)}
+        if not until:
+            return None
+        kept = {one: key for one, key in self.within.items() if one != range_id}
+        return msgspec.structs.replace(
+            self, until=until, attempts=0, alone=None, failures=0, marked=None, suspect=None,
+            ends=() if through else self.ends,
+            within=kept if within is None else {**kept, range_id: within},
+        )  # fmt: skip
+
+    def one_by_one(self, until: Mapping[int, int]) -> Isolation:
+        """Go on one by one, over the ranges in `until` too."""
+        return msgspec.structs.replace(self, singles=True, ends=(), until={**until, **self.until})
+
+    def over(self, lineages: Mapping[int, Sequence[int]]) -> Isolation | None:
+        """The same over the ranges that there are now; a range that was split left it to others."""
+
+        def left(value: Mapping[int, object]) -> dict[int, object]:
+            found = ((one, [i for i in line if i in value]) for one, line in lineages.items())
+            return {one: value[known[0]] for one, known in found if known}
+
+        until, within = left(self.until), left(self.within)
+        if not until:
+            return None
+        return msgspec.structs.replace(self, until=until, within=within)
+
+    def _ahead(self, key: Key) -> tuple[Key, ...]:
+        return tuple(end for end in self.ends if end >= key)
