@@ -16,7 +16,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from bench import Figure
 
-BENCHES = ("grouping", "leases")
+BENCHES = ("grouping", "leases", "feed", "events")
 
 
 def main(names: list[str]) -> int:
@@ -50,19 +50,17 @@ def _table(name: str, figures: list[Figure]) -> Table:
         sign = "≥" if figure.sense == "at_least" else "≤"
         table.add_row(
             figure.name,
-            f"{figure.measured:,.4g} {figure.unit}"
-            if figure.measured < 100
-            else f"{figure.measured:,.0f} {figure.unit}",
-            ""
-            if figure.beside is None
-            else f"{figure.beside:,.4g}"
-            if figure.beside < 100
-            else f"{figure.beside:,.0f}",
+            f"{_number(figure.measured)} {figure.unit}",
+            "" if figure.beside is None else _number(figure.beside),
             "" if figure.ratio is None else f"{figure.ratio:.2f}",
             "" if figure.bound is None else f"{sign} {figure.bound}",
             {True: "holds", False: "MISSED", None: ""}[figure.holds],
         )
     return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
 
 
 if __name__ == "__main__":

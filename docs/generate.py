@@ -265,6 +265,8 @@ def _details(operation: Operation, described: dict[str, Any]) -> str:
 def _schema(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_schema(choice) for choice in schema["anyOf"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
     if "enum" in schema:
         return " or ".join(f"`{choice}`" for choice in schema["enum"])
     if schema.get("type") == "array":

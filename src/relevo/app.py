@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo import settings as settings_module
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
+from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import Feeds
 from relevo.leases.directory import Directory
 from relevo.leases.loops import Housekeeping
@@ -62,6 +63,7 @@ class App:
         self.supervisor = Supervisor(self.metrics)
         self.store = Store()
         self.feeds = Feeds(self.store)
+        self.events = EventFeed(self.feeds)
         self._database: Database | None = None
         self._wakeups: Wakeups | None = None
         self._leases: Leases | None = None
@@ -116,6 +118,7 @@ class App:
         self._wakeups = Wakeups(database)
         self.store.attach(database, self._wakeups)
         self.feeds.attach(database, self._wakeups)
+        self.events.attach(database, self._wakeups)
 
     async def _prepare(self, database: Database) -> None:
         if self.settings.migrate:
@@ -183,7 +186,9 @@ class App:
         try:
             await self._leases.start()
             housekeeping = Housekeeping(self.database)
-            housekeeping.duties += self.store.duties()
+            housekeeping.duties += [
+                *self.store.duties(), *self.feeds.duties(), *self.events.duties(),
+            ]  # fmt: skip
             await housekeeping.join(self._leases)
             await self.feeds.start(self._leases, self.supervisor)
             yield

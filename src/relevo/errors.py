@@ -27,13 +27,15 @@
         │   ├── Overloaded
         │   ├── Closed
         │   ├── DatabaseUnavailable
-        │   └── HostFenced               past the self-fencing deadline
+        │   ├── HostFenced               past the self-fencing deadline
+        │   ├── MonitoredError           the container that a processor follows cannot be read
+        │   └── LeaseStoreError          a processor cannot read or write its leases
         ├── OutcomeUnknown          503  it may or may not have happened
         ├── EmbeddedServerError          the embedded PostgreSQL cannot run here
         ├── SchemaError                  the database's schema and this program do not fit
         └── InternalError           500
 
-    HandlerError (beside both): a handler of the user raised
+    HandlerError (beside both): a handler of the user raised (HandlerTimeout: ran out of time)
 
 `code` is stable and public, `status` is what an HTTP surface answers, `fault` says who can do
 something about it, `retryable` whether the same call may be sent again safely and with hope.
@@ -179,6 +181,12 @@ class HandlerError(RelevoError):
         self.context = context
 
 
+class HandlerTimeout(HandlerError):
+    """A handler of the user did not end within its time limit."""
+
+    code = "handler_timeout"
+
+
 class BadContinuation(InvalidValue):
     """A continuation token is damaged, or belongs to another container, mode or filter."""
 
@@ -259,6 +267,18 @@ class HostFenced(Unavailable):
     """The host is past its self-fencing deadline and may not act until a renewal succeeds."""
 
     code = "host_fenced"
+
+
+class MonitoredError(Unavailable):
+    """A processor cannot read the container that it follows; it goes on trying."""
+
+    code = "monitored_error"
+
+
+class LeaseStoreError(Unavailable):
+    """A processor cannot read or write its leases; it goes on trying from what is stored."""
+
+    code = "lease_store_error"
 
 
 class OutcomeUnknown(SystemFault):

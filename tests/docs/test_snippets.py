@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LANGUAGES: Final = {"ini", "json", "mermaid", "python", "sh", "sql", "text", "toml", "yaml"}
+TOOLS: Final = ("bash", "curl", "openssl")
+"""Programs that pages may use beside Relevo's own; without one, what needs it is skipped."""
 PAGE_SECONDS_MAX: Final = 150
 WAIT_SECONDS_MAX: Final = 60
 
@@ -175,6 +178,12 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def lacking(text: str) -> list[str]:
+    """Return the tools that a script uses, or is run by, and this machine does not have."""
+    used = [tool for tool in TOOLS if tool == "bash" or re.search(rf"\b{tool}\b", text)]
+    return [tool for tool in used if shutil.which(tool) is None]
+
+
 def is_a_story(page: Path) -> bool:
     return any(commands(snippet) for snippet in read(page))
 
@@ -186,6 +195,8 @@ def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_ur
         Snippet(each.line, each.language, each.marks, each.text.replace("8080", port))
         for each in read(page)
     ]
+    if missing := lacking(script(page, snippets)):
+        pytest.skip(f"{name(page)} needs {', '.join(missing)}, which is not installed here")
     for snippet in snippets:
         if snippet.file is not None:
             (folder / snippet.file).write_text(snippet.text, "utf-8")

@@ -25,8 +25,17 @@ def load(file: Path) -> catalog.Queries:
     return catalog.load(package)
 
 
+def modules(file: Path) -> list[Path]:
+    """The modules of a part, without those of a part inside it that has queries of its own."""
+
+    def nearest(path: Path) -> Path:
+        return next(up for up in path.parents if (up / "queries.sql").exists())
+
+    return [path for path in file.parent.rglob("*.py") if nearest(path) == file.parent]
+
+
 def names(file: Path) -> str:
-    return file.parent.name
+    return ".".join(file.parent.relative_to(ROOT).parts)
 
 
 def test_there_are_parts_with_queries() -> None:
@@ -52,7 +61,7 @@ async def test_every_query_parses_on_the_migrated_schema(file: Path, database: D
 def test_every_query_is_used_by_its_part_and_every_used_one_exists(file: Path) -> None:
     used = {
         node.attr
-        for path in file.parent.rglob("*.py")
+        for path in modules(file)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)

@@ -40,11 +40,14 @@ class Version(Struct, frozen=True):
 class World:
     """A store, its database, and as many other processes as a test wants."""
 
-    def __init__(self, url: str, database: Database, store: Store, stack: AsyncExitStack) -> None:
+    def __init__(self, url: str, database: Database, stack: AsyncExitStack) -> None:
         self.url = url
         self._stack = stack
         self.database = database
-        self.store = store
+        self.wakeups = Wakeups(database)
+        self.store = Store(database, self.wakeups)
+        stack.push_async_callback(self.wakeups.close)
+        stack.push_async_callback(self.store.close)
 
     def orders(self, **options: Any) -> Container[dict[str, Any]]:
         options.setdefault("ranges", 4)
@@ -83,8 +86,4 @@ class World:
 @pytest.fixture
 async def world(relevo_url: str, database: Database) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
-        wakeups = Wakeups(database)
-        stack.push_async_callback(wakeups.close)
-        store = Store(database, wakeups)
-        stack.push_async_callback(store.close)
-        yield World(relevo_url, database, store, stack)
+        yield World(relevo_url, database, stack)

@@ -51,6 +51,8 @@ async def test_items_can_be_replaced_and_deleted_in_bulk(world: World) -> None:
     assert {one.body["x"] async for one in orders.query()} == {1}
     deleted = await orders.bulk([item(n) for n in range(5, 11)], "delete")
     assert deleted.written == 5
+    with pytest.raises(InvalidValue, match="kind is one of"):
+        await orders.bulk([], "merge")  # type: ignore[arg-type]
     assert sorted([one.id async for one in orders.query()]) == ["0", "1", "2", "3", "4"]
 
 
@@ -65,7 +67,7 @@ async def test_items_with_one_id_are_written_in_their_order(world: World) -> Non
 async def test_any_source_is_read_in_windows_with_progress(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container, "BULK_WINDOW", 40)
+    monkeypatch.setattr(container, "BULK_ITEMS", 40)
     seen: list[int] = []
 
     async def source() -> AsyncIterator[dict[str, Any]]:
@@ -78,3 +80,7 @@ async def test_any_source_is_read_in_windows_with_progress(
     assert seen == [40, 80, 100]
     assert result.written == 100
     assert (await orders.bulk([])).outcomes == ()
+    monkeypatch.setattr(container, "BULK_BYTES", 1_000)
+    seen.clear()
+    await orders.bulk([item(n, x="x" * 400) for n in range(7)], progress=seen.append)
+    assert seen == [3, 6, 7]

@@ -60,15 +60,14 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
-        return set(one) == set(other) and all(same(one[key], other[key]) for key in one)
-    equal: bool = one == other
-    return equal
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)
 
 
 def matches(body: dict[str, Any], path: str, operator: str, wanted: Any) -> bool:
     found = at(body, path)
     if operator == "exists":
-        return (found is not MISSING) == wanted
+        return bool((found is not MISSING) == wanted)
     if found is MISSING:
         return False
     match operator:

@@ -51,6 +51,8 @@ def deep(levels: int) -> Any:
         ({"id": "1", "city": "Vigo", "x": "\ud800"}, ""),
         ({"id": "1", "city": "Vigo", "x": object()}, ""),
         ({"id": "1", "city": "Vigo", "x": deep(5_000)}, ""),
+        ({"id": "1", "city": "Vigo", "x": deep(items.NESTING_MAX)}, ""),
+        ({"id": "1", "city": "Vigo", "x": 10**5_000}, ""),
         ({"id": "1", "city": ["Vigo"]}, "/city"),
         ({"id": "1", "city": {"name": "Vigo"}}, "/city"),
         ({"id": "1", "city": 10**400}, "/city"),
@@ -132,6 +134,13 @@ def test_an_items_time_to_live_is_checked_where_it_counts(ttl: Any) -> None:
 @pytest.mark.parametrize("ttl", [None, -1, 1, 2**31 - 1])
 def test_an_items_time_to_live_is_taken_from_it(ttl: int | None) -> None:
     assert items.document({"id": "1", "ttl": ttl}, EXPIRING).ttl == ttl
+
+
+def test_an_item_may_be_so_deep_and_no_deeper() -> None:
+    item = {"id": "1", "x": deep(items.NESTING_MAX - 2), "y": [{}] * 200}
+    assert items.document(item, INFO).plain == item
+    with pytest.raises(InvalidValue, match="128 levels"):
+        items.document({**item, "x": [item["x"]]}, INFO)
 
 
 @pytest.mark.parametrize("text", ["\\u0000", "u0000", "null", "\\\\u0000", "\\"])

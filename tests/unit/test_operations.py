@@ -22,7 +22,7 @@ VIEWER = {
 MAY = {
     "admin": set(roles.PERMISSIONS),
     "consumer": {"containers:read", "feeds:read", "items:read"},
-    "operator": VIEWER | {"hosts:drain", "leases:move", "leases:pause"},
+    "operator": VIEWER | {"feeds:manage", "hosts:drain", "leases:move", "leases:pause"},
     "producer": {"items:write"},
     "supervisor": VIEWER,
     "viewer": VIEWER,

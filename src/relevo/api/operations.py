@@ -15,7 +15,18 @@ from relevo.api.contract import PUBLIC, Method, Operation, Outcome, Text
 from relevo.api.keys import KeyCreated, KeyInfo
 from relevo.api.paging import Page
 from relevo.api.surface import Surfaces
-from relevo.api.surfaces import bulk, feed, items, routing, store, system, units, v1
+from relevo.api.surfaces import (
+    bulk,
+    feed,
+    items,
+    letters,
+    routing,
+    store,
+    system,
+    unit_operations,
+    units,
+    v1,
+)
 from relevo.errors import Conflict, NotFound
 from relevo.leases.model import HostInfo, LeaseInfo
 
@@ -216,6 +227,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *bulk.OPERATIONS,
     *feed.OPERATIONS,
     *units.OPERATIONS,
+    *unit_operations.OPERATIONS,
+    *letters.OPERATIONS,
 )
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

@@ -231,8 +231,8 @@ def _error(reply: Reply, url: str) -> RelevoError:
         text = f"{text.rstrip('.')} ({problem.instance}); the log of the host says more"
     elif issubclass(kind, Unauthenticated):
         text = f"{text}; give a valid key by RELEVO_KEY, RELEVO_KEY_FILE or --key"
-    error = kind(text)
-    error.pointer = problem.pointer
+    error = kind.__new__(kind)  # some kinds know more of themselves than a problem tells
+    RelevoError.__init__(error, text, pointer=problem.pointer)
     return error
 
 

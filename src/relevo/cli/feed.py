@@ -78,7 +78,8 @@ async def _screen(
     renderer = Renderer(session.output)
     kind = FeedView if unit[0] is None else LeaseView
     if session.output == "json":
-        yield lambda body: click.echo(msgspec.json.format(body, indent=-1 if every else 2))
+        indent = 2 if every is None else -1
+        yield lambda body: click.echo(msgspec.json.format(body, indent=indent).decode())
     elif every is None or not renderer.console.is_terminal:
         yield lambda body: renderer.table(msgspec.json.decode(body)["items"], kind)
     else:
@@ -129,7 +130,7 @@ async def _tail(session: Session, values: dict[str, Any], *, once: bool, count: 
         while left is None or left > 0:
             page = await _page(calls, values)
             for change in page["items"][:left]:
-                click.echo(msgspec.json.encode(change))
+                click.echo(msgspec.json.encode(change).decode())
             left = None if left is None else left - len(page["items"])
             values["continuation"] = page["continuation"]
             if once and page["caught_up"]:

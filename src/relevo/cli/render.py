@@ -22,6 +22,7 @@ from relevo.api.keys import KeyInfo
 from relevo.api.surfaces.bulk import ItemOutcome
 from relevo.api.surfaces.feed import ChangeView
 from relevo.api.surfaces.items import ItemView
+from relevo.api.surfaces.letters import LetterInfo
 from relevo.api.surfaces.store import ContainerView
 from relevo.api.surfaces.units import FeedView, LeaseView
 from relevo.leases.model import HostInfo, LeaseInfo
@@ -46,6 +47,9 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
     FeedView: ("container", "name", "mode", "leases", "estimated_lag", "exact", "lag_seconds"),
     LeaseView: (
         "lease_token", "owner", "state", "estimated_lag", "exact", "lag_seconds", "attempts",
+    ),
+    LetterInfo: (
+        "id", "item_id", "partition_key", "reason", "error_type", "attempts", "last_failed_at",
     ),
     KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
 }  # fmt: skip

@@ -29,7 +29,7 @@ class EventType(Struct, frozen=True, kw_only=True):
 
     >>> class Completed(Struct, frozen=True):
     ...     attempts: int
-    >>> EventType(name="relevo.job.completed", payload=Completed, sentence="A job succeeded.").version
+    >>> EventType(name="relevo.job.completed", payload=Completed, sentence="A job is done.").version
     1
     """
 
@@ -109,11 +109,15 @@ class Catalogue:
 
 def _section(one: EventType) -> str:
     rows = [
-        f"| `{field.encode_name}` | {_type_name(field.type)} | {'yes' if field.required else 'no'} |"
-        for field in msgspec.structs.fields(one.payload)
+        f"| `{member.encode_name}` | {_type_name(member.type)} | {_yes(member.required)} |"
+        for member in msgspec.structs.fields(one.payload)
     ]
     table = ["| member | type | always |", "|---|---|---|", *rows, ""] if rows else []
     return "\n".join([f"## `{one.name}`", "", f"{one.sentence} Version {one.version}.", "", *table])
+
+
+def _yes(said: bool) -> str:
+    return "yes" if said else "no"
 
 
 def _type_name(annotation: Any) -> str:

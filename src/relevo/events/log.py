@@ -78,8 +78,8 @@ class EventLog:
         """Append events in the caller's transaction: once, as its last statement, then commit.
 
         `by="subject"` promises that a subject's events are read in the order of their appends; two
-        transactions with subjects of one stripe follow each other. `by="pipeline"` lets transactions
-        of different pipelines (a small number per writer, 16 stripes) never wait for each other;
+        transactions with subjects of one stripe follow each other. `by="pipeline"` lets those of
+        different pipelines (a small number per writer, over 16 stripes) never wait for each other;
         readers then order a subject's events by `version`. Do not mix both for one subject.
 
         Refuses by name, before anything is written: an unknown type, data of another struct or
@@ -101,11 +101,13 @@ class EventLog:
 
     def _row(self, event: Event) -> Row:
         kind = self.catalogue.of(event)
-        subject_bytes = len(event.subject.encode(errors="replace"))
-        if not 1 <= subject_bytes <= model.SUBJECT_BYTES_MAX or "\x00" in event.subject:
+        if (
+            not event.subject.isprintable()
+            or not 1 <= len(event.subject.encode()) <= model.SUBJECT_BYTES_MAX
+        ):
             raise InvalidValue(
-                f"the subject of event {event.type!r} is text of 1 to {model.SUBJECT_BYTES_MAX}"
-                f" bytes, not {event.subject[:100]!r}",
+                f"the subject of event {event.type!r} is printable text of 1 to"
+                f" {model.SUBJECT_BYTES_MAX} bytes, not {event.subject[:100]!r}",
                 pointer="subject",
             )
         if not 0 <= event.version <= model.VERSION_MAX:

@@ -6,7 +6,7 @@ One statement reads one stripe for a lease of a processor, or all of them for a 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from relevo.postgres import Database, Transaction
 
 SQL = catalog.load(__package__)
+POLL = SQL.poll_events
+"""What a feed processor asks for its idle leases; rows are as those of the feed's own polls."""
 FUTURE_SECONDS_MAX = 5.0
 
 
@@ -31,11 +33,10 @@ async def look(connection: Database | Transaction) -> LogState:
     """Read what a reader needs to know of the log."""
     rows = await connection.fetch(SQL.log_state)
     first = rows[0]
-    before = first["trimmed_before"]
     return LogState(
         incarnation=str(first["incarnation"]),
         kept=first["kept"],
-        trimmed_before=before if before.year > 1 else None,
+        trimmed_before=first["trimmed_before"],
         last_lsn=first["last_lsn"],
         stripes=tuple(
             Stripe(id=row["id"], kind=row["kind"], trimmed_lsn=row["trimmed_lsn"]) for row in rows
@@ -127,7 +128,7 @@ def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.
     return rows
 
 
-def _recorded(row: Mapping[str, Any], incarnation: str) -> Recorded:
+def _recorded(row: asyncpg.Record, incarnation: str) -> Recorded:
     return Recorded(
         log=incarnation, stripe=row["stripe"], lsn=row["lsn"], at=row["at"], type=row["type"],
         schema=row["schema"], subject=row["subject"], version=row["version"],

@@ -8,8 +8,10 @@ from msgspec import UNSET
 
 from relevo import limits
 from relevo.errors import InvalidValue
+from relevo.feed.dead_letters import DeadLetters
 from relevo.feed.estimator import Estimator
 from relevo.feed.model import FeedRange
+from relevo.feed.operations import UnitHandle
 from relevo.feed.processor import Processor
 from relevo.feed.pull import Reader
 from relevo.store import Container, keys
@@ -88,3 +90,13 @@ class FeedContainer(Container[T]):
     def change_feed_estimator(self, name: str, leases_in: str = "leases") -> Estimator:
         """Return an estimator of what the unit `name` has before it; it takes no lease."""
         return Estimator(self._feeds.database, self.name, name, leases_in)
+
+    def unit(self, name: str, leases_in: str = "leases") -> UnitHandle:
+        """Return the unit of the processor `name` for an operator: pause, rewind, snapshots."""
+        feeds = self._feeds
+        return UnitHandle(feeds.database, feeds.wakeups, self.name, name, leases_in)
+
+    def dead_letters(self, name: str, leases_in: str = "leases") -> DeadLetters:
+        """Return the changes that the processor `name` gave up on: to look at, redrive, discard."""
+        processor = self._feeds.processors.get((self.name, name))
+        return DeadLetters(self._feeds.database, f"{leases_in}/{self.name}/{name}", processor)

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from relevo.errors import Conflict
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from relevo.feed.model import Change
-    from relevo.leases import Fence, Lease
+    from relevo.leases import Fence
     from relevo.postgres import Transaction
     from relevo.store.ranges import Interval
+
+
+class Held(Protocol):
+    """What a context needs to know of the lease that it speaks for."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def epoch(self) -> int:
+        """Its epoch."""
+
+    @property
+    def may_act(self) -> bool:
+        """Whether results count."""
+
+    fence: Fence
+    stopping: asyncio.Event
 
 
 class Context:
@@ -22,24 +42,29 @@ class Context:
 
     def __init__(
         self,
-        lease: Lease,
+        lease: Held,
         interval: Interval,
         attempt: int,
         *,
-        confirm: Callable[[Change[Any] | None], Awaitable[None]],
+        confirm: Callable[[Change[Any] | None], Awaitable[bool]],
         open_transaction: Callable[[], Any],
         confirm_in: Callable[[Transaction], Awaitable[None]],
         committed: Callable[[], None],
+        redrive: bool = False,
     ) -> None:
         self._lease = lease
         self._confirm = confirm
         self._open_transaction = open_transaction
         self._confirm_in = confirm_in
         self._committed = committed
+        self._cancelled = False
         self.feed_range = interval
         self.attempt = attempt
         """1 for the first delivery of this batch, counted over all hosts."""
+        self.redrive = redrive
+        """Whether this is a dead letter that an operator sends again."""
         self.confirmed = False
+        """Whether all of this call's changes are confirmed."""
 
     @property
     def lease_token(self) -> str:
@@ -63,13 +88,16 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the lease was lost or the host may not act: stop, nothing will count."""
-        return not self._lease.may_act
+        """Whether the lease was lost or the time is up: stop, nothing will count."""
+        return self._cancelled or not self._lease.may_act
+
+    def cancel(self) -> None:
+        """Tell a handler that looks at `cancelled` to end."""
+        self._cancelled = True
 
     async def checkpoint(self, change: Change[Any] | None = None) -> None:
         """Confirm the batch, or everything up to the group of one change of it."""
-        await self._confirm(change)
-        self.confirmed = True
+        self.confirmed = await self._confirm(change) or self.confirmed
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -89,8 +117,6 @@ class Context:
 
 def wants_context(handler: Callable[..., Any]) -> bool:
     """Whether a handler takes (ctx, changes) instead of (changes); refuse other signatures."""
-    import inspect
-
     parameters = [
         p
         for p in inspect.signature(handler).parameters.values()
@@ -101,12 +127,3 @@ def wants_context(handler: Callable[..., Any]) -> bool:
             f"a handler takes (changes) or (ctx, changes), not {len(parameters)} values"
         )
     return len(parameters) == 2
-
-
-async def call(handler: Callable[..., Any], context: Context, changes: Any) -> None:
-    """Call a handler: coroutines on the loop, plain functions in a thread."""
-    arguments = (context, changes) if wants_context(handler) else (changes,)
-    if asyncio.iscoroutinefunction(handler):
-        await handler(*arguments)
-    else:
-        await asyncio.to_thread(handler, *arguments)

@@ -25,7 +25,7 @@ Key = tuple[int, int]
 
 
 class Isolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A lease in trouble; kept with the lease, so that the next owner goes on where this one was."""
+    """A lease in trouble; kept with the lease, so that its next owner goes on where it was."""
 
     until: dict[int, int]
     """The end of the batch that failed, by range: a retry never grows (8.6)."""
@@ -77,7 +77,7 @@ class Isolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def passed(
         self, range_id: int, *, within: Key | None = None, through: bool = False
     ) -> Isolation | None:
-        """Some of a range is behind us: up to `within` a group, or all of it; None: trouble over."""
+        """Some of a range is done: up to `within` a group, or all of it; None: no more trouble."""
         until = {one: lsn for one, lsn in self.until.items() if not (through and one == range_id)}
         if not until:
             return None
@@ -87,6 +87,10 @@ class Isolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
             ends=() if through else self.ends,
             within=kept if within is None else {**kept, range_id: within},
         )  # fmt: skip
+
+    def mark(self, key: Key) -> Isolation:
+        """The change `key` is about to be called with."""
+        return msgspec.structs.replace(self, marked=key, suspect=None)
 
     def one_by_one(self, until: Mapping[int, int]) -> Isolation:
         """Go on one by one, over the ranges in `until` too."""

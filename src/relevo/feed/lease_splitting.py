@@ -1,7 +1,7 @@
 """Leases are cut: along the ranges after a split, or finer because an operator asks (3.7, 14.5).
 
-Cutting is one transaction under the lock that a change of epoch needs: leases that tile the interval
-of the old one are put beside it, then the old one goes. So a crash leaves it or all of them, and at
+Cutting is one transaction under the lock that a change of epoch needs: leases that tile the old
+one's interval are put beside it, then the old one goes. So a crash leaves it or all of them, and at
 every committed instant the leases of a unit tile the hash space.
 """
 

@@ -12,7 +12,8 @@ from relevo.store.keys import parse
 from relevo.store.ranges import WHOLE, Interval
 
 T = TypeVar("T")
-Mode = Literal["latest", "all_versions"]
+Mode = Literal["latest", "all_versions", "events"]
+"""`events` is the mode of the event log, and of nothing else."""
 Operation = Literal["create", "replace", "delete"]
 
 

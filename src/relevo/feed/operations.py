@@ -7,7 +7,6 @@ under an owner needs them paused, or `force`, which fences the owner.
 from __future__ import annotations
 
 from datetime import datetime
-from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from relevo.feed.locked_unit import Target
     from relevo.postgres import Database, Transaction, Wakeups
-    from relevo.store.ranges import Interval
 
 __all__ = ["Export", "Snapshot", "UnitHandle", "UnitLease", "UnitState"]
 SQL = catalog.load(__package__)
@@ -220,17 +218,23 @@ class UnitHandle:
         return await self._change(work)
 
     async def split_leases(self, n: int, *, force: bool = False) -> None:
-        """Cut the widest leases until there are `n`, so that more hosts can share the work.
+        """Halve the leases until there are at least `n`, so that more hosts can share the work.
 
-        Those that are cut must be paused, or `force=True` takes them from their owners.
+        They must be paused, or `force=True` takes them from their owners.
         """
         if not 1 <= n <= limits.LEASES_PER_UNIT_MAX:
             raise InvalidValue(f"a unit has 1 to {limits.LEASES_PER_UNIT_MAX} leases, not {n}")
 
         async def work(locked: LockedUnit) -> None:
             ranges = (await locked.source()).ranges
-            for lease, parts in cut(locked.leases, n):
-                check_idle([lease], force=force)
+            pieces = 1
+            while pieces * len(locked.leases) < n:
+                pieces *= 2
+            if pieces == 1:
+                return
+            check_idle(locked.leases, force=force)
+            for lease in locked.leases:
+                parts = lease.interval.split(pieces)
                 places = [unit.places_of(ranges, part, lease.positions) for part in parts]
                 positions = [{place.range_id: place.lsn for place in found} for found in places]
                 children = list(zip(parts, positions, strict=True))
@@ -275,36 +279,17 @@ class UnitHandle:
                 )
             await locked.tx.execute(SQL.delete_unit, locked.id)
 
-        await self._change(work)
+        await self._change(work, idempotent=False)
 
-    async def _change(self, work: Callable[[LockedUnit], Awaitable[T]]) -> T:
+    async def _change(
+        self, work: Callable[[LockedUnit], Awaitable[T]], *, idempotent: bool = True
+    ) -> T:
         """Run `work` in one transaction on the locked unit, then wake whom it concerns."""
 
         async def locked_work(tx: Transaction) -> tuple[T, LockedUnit]:
             locked = await LockedUnit.lock(tx, self._container, self.name)
             return await work(locked), locked
 
-        result, locked = await self._database.run(locked_work)
+        result, locked = await self._database.run(locked_work, idempotent=idempotent)
         self._wakeups.send(f"unit:{locked.id}", *(host_topic(owner) for owner in locked.woken))
         return result
-
-
-def cut(leases: Collection[UnitLease], n: int) -> list[tuple[UnitLease, list[Interval]]]:
-    """Return which leases are cut into which parts so that there are at least `n`.
-
-    >>> cut([], 0)
-    []
-    """
-    whole = {one.interval: one for one in leases}
-    pieces = [(-one.width, one, one) for one in whole]
-    heapify(pieces)
-    while len(pieces) < n:
-        _, widest, origin = pieces[0]
-        low, high = widest.split(2)
-        heapreplace(pieces, (-low.width, low, origin))
-        pieces.append((-high.width, high, origin))
-        heapify(pieces)
-    parts: dict[Interval, list[Interval]] = {}
-    for _, piece, origin in pieces:
-        parts.setdefault(origin, []).append(piece)
-    return [(whole[one], sorted(found)) for one, found in parts.items() if len(found) > 1]

@@ -7,8 +7,9 @@ the question come at once; losing one only delays it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from relevo.events import reading as event_reading
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from relevo.postgres import Database, Wakeups
 
 SQL = catalog.load(__package__)
+POLLS: Final[dict[Mode, str]] = {
+    "latest": SQL.poll_latest,
+    "all_versions": SQL.poll_versions,
+    "events": event_reading.POLL,
+}
 
 
 class Idle:
@@ -38,7 +44,7 @@ class Poller:
         self._database = database
         self._wakeups = wakeups
         self._topic = f"feed:{container_id}"
-        self._sql = SQL.poll_latest if mode == "latest" else SQL.poll_versions
+        self._sql = POLLS[mode]
         self._interval = interval
         self._waiting: set[Idle] = set()
         self._joined = asyncio.Event()

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, Literal
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import structlog
 
 from relevo import limits
 from relevo.core.backoff import Backoff
-from relevo.errors import Conflict, InvalidValue
-from relevo.feed import context, reading, unit
+from relevo.errors import (
+    Conflict,
+    ContainerRecreated,
+    FeedExpired,
+    FeedRegressed,
+    HostFenced,
+    InvalidValue,
+    LeaseLost,
+    LeaseStoreError,
+    MonitoredError,
+    RelevoError,
+)
+from relevo.feed import context, dead_letters, reading, unit
 from relevo.feed import start as starts
+from relevo.feed.calls import CallAbandoned, one_by_one
+from relevo.feed.health import ProcessorHealth, Symptoms
+from relevo.feed.journal import Journal
 from relevo.feed.poller import Poller
 from relevo.feed.unit import Definition, UnitOptions
 from relevo.feed.worker import Worker
@@ -25,12 +41,16 @@ if TYPE_CHECKING:
     from relevo.feed.model import Mode
     from relevo.feed.start import Start
     from relevo.leases import Lease, Leases, Unit
+    from relevo.leases.held import ReleaseReason
     from relevo.postgres import Database, Transaction, Wakeups
     from relevo.supervision import Supervisor
 
 log = structlog.get_logger(__name__)
-Notification = Literal["acquired", "released", "error"]
+STORE_ERRORS = (MonitoredError, LeaseStoreError, FeedExpired, FeedRegressed, ContainerRecreated)
+Notification = Literal["acquired", "released", "error", "stalled", "dead_lettered"]
 NOTIFY_SECONDS_MAX = 30.0
+LOST_SECONDS_MAX = 60.0
+"""How long a worker whose write was refused waits to be told that its lease is lost."""
 
 
 class Processor:
@@ -57,6 +77,11 @@ class Processor:
         leases: int | None = None,
         leases_in: str = "leases",
         backoff: Backoff | None = None,
+        max_attempts: int | None = None,
+        dead_letter: bool = False,
+        on_poison: Literal["skip", "halt"] = "skip",
+        stall_after: float | None = 300.0,
+        delegate_timeout: float | None = None,
         handoff_timeout: float = 30.0,
         weight: float = 1.0,
         min_leases: int = 0,
@@ -69,7 +94,18 @@ class Processor:
             raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
         if not poll_interval > 0:
             raise InvalidValue(f"poll_interval must be above 0, not {poll_interval}")
+        for option, seconds in (
+            ("stall_after", stall_after),
+            ("delegate_timeout", delegate_timeout),
+        ):
+            if seconds is not None and not seconds > 0:
+                raise InvalidValue(f"{option} must be above 0, not {seconds}")
         context.wants_context(handler)
+        self.limit = dead_letters.check(max_attempts, dead_letter, on_poison)
+        self.on_poison = on_poison
+        self.stall_after = stall_after
+        self.delegate_timeout = delegate_timeout
+        self.symptoms = Symptoms()
         self.container = container
         self.name = name
         self.handler = handler
@@ -104,6 +140,20 @@ class Processor:
         """Call back with (token, error) at every failure; the error's type tells its source."""
         return self._listen("error", callback)
 
+    def on_stall(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Call back with (token, `Stall`) when a call takes longer than `stall_after`."""
+        return self._listen("stalled", callback)
+
+    def on_dead_lettered(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Call back with (token, `DeadLetter`) when a change was given up."""
+        return self._listen("dead_lettered", callback)
+
+    def health(self) -> ProcessorHealth:
+        """Return whether this host does its part of the work: ok, degraded or failed, and why."""
+        running = self._running
+        may_act = running is not None and running.leases.may_act
+        return self.symptoms.judge(running=running is not None, may_act=may_act)
+
     @property
     def running(self) -> bool:
         """Whether this host serves the unit."""
@@ -118,6 +168,17 @@ class Processor:
     def database(self) -> Database:
         """The database of the container and of the leases."""
         return self._now.database
+
+    @property
+    def one_by_one(self) -> asyncio.Lock:
+        """Held around a call that may kill the process, so that only one is suspected."""
+        return one_by_one(self._now.leases)
+
+    @property
+    def handler_name(self) -> str:
+        """The handler, as dead letters name it."""
+        name = getattr(self.handler, "__qualname__", repr(self.handler))
+        return f"{getattr(self.handler, '__module__', '')}.{name}"
 
     @property
     def host_incarnation(self) -> UUID:
@@ -203,10 +264,58 @@ class Processor:
 
     async def _hold(self, lease: Lease) -> None:
         await self.tell("acquired", lease.name, lease.epoch)
+        reason: str | None = None
+        self.symptoms.clear(lease.name, "blocked")
         try:
-            await Worker(self, lease).run()
+            await self._serve(lease)
+        except CallAbandoned:
+            reason = "hang"
+            await self._abandon(lease)
+            raise
         finally:
-            await self.tell("released", lease.name, lease.release_reason or "handler_error")
+            self.symptoms.clear(lease.name, "failing", "stalled", "store")
+            await self.tell(
+                "released", lease.name, reason or lease.release_reason or "handler_error"
+            )
+
+    async def _serve(self, lease: Lease) -> None:
+        """Work; when a store fails, tell so and begin again from what is stored."""
+        chance = random.Random()  # noqa: S311 - jitter, not a secret
+        attempt = 0
+        while not lease.stopping.is_set():
+            try:
+                await Worker(self, lease).run()
+                return
+            except LeaseLost:
+                # Not an error: the heartbeat will say so too, and cancel this.
+                if not await _set_within(lease.stopping, LOST_SECONDS_MAX):
+                    raise
+            except HostFenced:
+                log.info("feed.fenced", processor=self.name, lease=lease.name)
+            except STORE_ERRORS as error:
+                log.warning(
+                    "feed.postponed", processor=self.name, lease=lease.name, error=str(error)
+                )
+                self.symptoms.note("store", lease.name, str(error))
+                await self.tell("error", lease.name, error)
+            await _set_within(lease.stopping, self.backoff.delay(attempt, chance))
+            attempt += 1
+
+    async def _abandon(self, lease: Lease) -> None:
+        """Let go of a lease whose call never ends: its epoch fences the call, others go on."""
+        self.symptoms.abandoned += 1
+        log.error("feed.call_abandoned", processor=self.name, lease=lease.name)
+        with suppress(RelevoError):
+            await Journal(self.database, lease, self.host_incarnation).pass_on()
+        lease.ask_to_stop(cast("ReleaseReason", "hang"))
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 class _Running:

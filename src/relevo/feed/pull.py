@@ -8,6 +8,7 @@ import msgspec
 
 from relevo import limits
 from relevo.errors import InvalidValue, Unavailable
+from relevo.events.model import LOG_ID
 from relevo.feed import reading, tokens
 from relevo.feed import start as starts
 from relevo.feed.model import Page
@@ -28,6 +29,10 @@ MODES = ("latest", "all_versions")
 
 def check_mode(mode: str, source: Source) -> None:
     """Refuse a mode that does not exist, or that the container does not keep."""
+    if source.container_id == LOG_ID:
+        if mode != "events":
+            raise InvalidValue(f"the event log is read in mode 'events', not {mode!r}")
+        return
     if mode not in MODES:
         raise InvalidValue(f"mode is 'latest' or 'all_versions', not {mode!r}")
     if mode == "all_versions" and not source.versions:

@@ -218,7 +218,8 @@ where l.id = g.id returning l.owner;
 
 -- name: forget_failures
 -- What failed before a rewind says nothing about what comes after it.
-update relevo.feed_lease set checkpoint_at = null, position_ts = null, attempts = 0, failing = null
+update relevo.feed_lease set checkpoint_at = null, position_ts = null, attempts = 0, failing = null,
+  failing_since = null, isolation = null, crashes = 0, crash_position = null, crash_epoch = null
 where lease_id = any ($1::integer[]);
 
 -- name: raise_generation
@@ -267,7 +268,8 @@ where l.id = $1 and l.epoch = $2 and l.owner = $3;
 with made as (
   insert into relevo.lease (unit_id, name, owner, epoch, position, state, free_since, moved_at, clean)
   select p.unit_id, c.low || '-' || c.high, $2, 1, c.position::jsonb, p.state,
-         case when $2::uuid is null then coalesce(p.free_since, relevo.now()) end, p.moved_at, p.clean
+         case when $2::uuid is null then coalesce(p.free_since, relevo.now()) end, p.moved_at,
+         p.clean or $2::uuid is not null
   from relevo.lease p cross join unnest($3::text[], $4::text[], $5::text[]) as c (low, high, position)
   where p.id = $1
   returning id, name
@@ -396,15 +398,16 @@ returning l.id;
 -- The owner asks another host that serves the unit to have the lease when it is released.
 update relevo.lease l set handoff_to = other.host, handoff_until = relevo.now() + interval '10 seconds'
 from (
-  select m.unit_id, m.host from relevo.member m join relevo.host h on h.incarnation = m.host
-  where m.host <> $3 and not m.draining and not h.draining
+  select m.host from relevo.member m join relevo.host h on h.incarnation = m.host
+  where m.unit_id = (select unit_id from relevo.lease where id = $1)
+    and m.host <> $3 and not m.draining and not h.draining
     and h.ended_at is null and h.lease_until > relevo.now()
     and (m.max_leases is null or m.max_leases > (
       select count(*) from relevo.lease o where o.unit_id = m.unit_id and o.owner = m.host))
   order by (select count(*) from relevo.lease o where o.unit_id = m.unit_id and o.owner = m.host)
+  limit 1
 ) other
-where l.id = $1 and l.epoch = $2 and l.owner = $3 and other.unit_id = l.unit_id
-  and l.state = 'active' and l.handoff_to is null
+where l.id = $1 and l.epoch = $2 and l.owner = $3 and l.state = 'active' and l.handoff_to is null
 returning l.id;
 
 -- name: bury
@@ -433,7 +436,7 @@ from moved join relevo.feed_lease f on f.lease_id = moved.id join relevo.host h 
 on conflict (unit_id, range_id, lsn, ordinal) do update set
   token = excluded.token, reason = excluded.reason, error_type = excluded.error_type,
   message = excluded.message, traceback = excluded.traceback,
-  attempts = d.attempts + excluded.attempts, last_failed_at = excluded.last_failed_at,
+  attempts = excluded.attempts, last_failed_at = excluded.last_failed_at,
   instance = excluded.instance, handler = excluded.handler
 returning d.*;
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import ContainerRecreated, FeedExpired, FeedRegressed, InvalidValue, NotFound
+from relevo.events import reading as event_reading
+from relevo.events.model import LOG_ID, LOG_NAME, Recorded
 from relevo.feed.model import Change, Mode
 from relevo.postgres import catalog
-from relevo.store.ranges import Interval, Range, RangeMap
+from relevo.store import keys
+from relevo.store.ranges import WHOLE, Interval, Range, RangeMap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +42,9 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 async def look(connection: Database | Transaction, name: str) -> Source:
-    """Read what a reader needs to know of a container."""
+    """Read what a reader needs to know of a container, or of the event log."""
+    if name == LOG_NAME:
+        return await _look_at_events(connection)
     row = await connection.fetchrow(SQL.container_state, name)
     if row is None:
         raise NotFound(f"there is no container named {name!r}")
@@ -60,6 +66,25 @@ async def look(connection: Database | Transaction, name: str) -> Source:
     )
 
 
+async def _look_at_events(connection: Database | Transaction) -> Source:
+    """The event log as a container: its stripes are ranges that are never split."""
+    state = await event_reading.look(connection)
+    intervals = WHOLE.split(len(state.stripes))
+    return Source(
+        container_id=LOG_ID,
+        incarnation=state.incarnation,
+        name=LOG_NAME,
+        versions=False,
+        oldest=0,
+        last_lsn=state.last_lsn,
+        ranges=RangeMap(
+            Range(id=stripe.id, interval=interval)
+            for stripe, interval in zip(state.stripes, intervals, strict=True)
+        ),
+        trimmed={stripe.id: stripe.trimmed_lsn for stripe in state.stripes},
+    )
+
+
 def check_position(source: Source, incarnation: str, mode: Mode, range_id: int, lsn: int) -> None:
     """Refuse a position that this container cannot be read from; nothing is skipped silently."""
     if incarnation != source.incarnation:
@@ -71,7 +96,7 @@ def check_position(source: Source, incarnation: str, mode: Mode, range_id: int, 
             f"position {lsn} is ahead of container {source.name!r}, which has given out"
             f" {source.last_lsn}: was the database restored from a backup?"
         )
-    if mode == "all_versions":
+    if mode != "latest":
         lineage = source.ranges.lineage(range_id)
         oldest = max([source.oldest, *(source.trimmed.get(one, 0) for one in lineage)])
         if lsn < oldest:
@@ -109,6 +134,10 @@ async def read(
     """
     if not 1 <= max_items <= limits.FEED_ITEMS_MAX:
         raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
+    if mode == "events":
+        return await _read_events(
+            connection, source, range_id, interval, after, max_items, max_bytes
+        )
     latest = mode == "latest"
     lineage = source.ranges.lineage(range_id)
     rows = await connection.fetch(
@@ -125,7 +154,7 @@ async def read(
     elif full:
         rows.pop()
     kept = _within(rows, max_bytes)
-    changes = tuple(_change(row, source.incarnation, latest, model) for row in kept)
+    changes = _changes(kept, source.incarnation, latest, model)
     return Batch(
         changes=changes,
         position=kept[-1]["lsn"] if kept else after,
@@ -133,11 +162,36 @@ async def read(
     )
 
 
+async def _read_events(
+    connection: Database | Transaction, source: Source, stripe: int, interval: Interval,
+    after: int, max_items: int, max_bytes: int,
+) -> Batch:  # fmt: skip
+    """Read one stripe of the event log; every event is a group of its own."""
+    if interval != source.ranges.by_id[stripe].interval:
+        raise InvalidValue(f"a stripe of {LOG_NAME} is read whole, not {interval}")
+    events = await event_reading.read(
+        connection, source.incarnation, {stripe: after}, max_items=max_items, max_bytes=max_bytes
+    )
+    changes: tuple[Change[Any], ...] = tuple(
+        Change(
+            incarnation=event.log, origin=event.stripe, lsn=event.lsn, ordinal=0, ts=event.at,
+            id=event.id, key=keys.text((event.subject,)),
+            raw=msgspec.json.encode(event).decode(), model=Recorded,
+        )
+        for event in events
+    )  # fmt: skip
+    position = events[-1].lsn if events else after
+    return Batch(changes=changes, position=position, more=len(events) == max_items)
+
+
 def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.Record]:
     """Cut at the end of the last group that fits; the first group always does."""
+    sizes = [len(row["body"] or "") for row in rows]
+    if sum(sizes) <= max_bytes:  # as a rule; then nobody need look for the ends of groups
+        return rows
     size, end = 0, 0
     for index, row in enumerate(rows):
-        size += len(row["body"] or "")
+        size += sizes[index]
         last_of_group = index + 1 == len(rows) or rows[index + 1]["lsn"] != row["lsn"]
         if size > max_bytes and end:
             break
@@ -146,22 +200,29 @@ def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.
     return rows[:end]
 
 
-def _change(row: asyncpg.Record, incarnation: str, latest: bool, model: Any) -> Change[Any]:
+def _changes(
+    rows: Sequence[asyncpg.Record], incarnation: str, latest: bool, model: Any
+) -> tuple[Change[Any], ...]:
+    """Make changes of rows; unpacked in the order of the columns, for there are very many."""
     if latest:
-        return Change(
-            incarnation=incarnation, origin=row["range_id"], lsn=row["lsn"], ordinal=row["ordinal"],
-            ts=row["ts"], id=row["id"], key=row["pk"], raw=row["body"], model=model,
-        )  # fmt: skip
-    return Change(
-        incarnation=incarnation, origin=row["range_id"], lsn=row["lsn"], ordinal=row["ordinal"],
-        ts=row["ts"], id=row["id"], key=row["pk"], raw=row["body"], model=model,
-        raw_previous=row["previous"], operation=row["operation"],
-        previous_lsn=row["previous_lsn"], ttl_expired=row["ttl_expired"],
-    )  # fmt: skip
+        return tuple([
+            Change(incarnation=incarnation, origin=origin, lsn=lsn, ordinal=ordinal, ts=ts,
+                   id=item_id, key=pk, raw=body, model=model)
+            for lsn, ordinal, ts, pk, item_id, origin, body in rows
+        ])  # fmt: skip
+    return tuple([
+        Change(incarnation=incarnation, origin=origin, lsn=lsn, ordinal=ordinal, ts=ts,
+               id=item_id, key=pk, raw=body, model=model, raw_previous=previous,
+               operation=operation, previous_lsn=previous_lsn, ttl_expired=ttl_expired)
+        for lsn, ordinal, ts, pk, item_id, origin, body,
+            previous, operation, previous_lsn, ttl_expired in rows
+    ])  # fmt: skip
 
 
 async def heads(connection: Database | Transaction, source: Source) -> dict[int, int]:
     """Return the highest visible LSN of every open range: "now"."""
+    if source.container_id == LOG_ID:
+        return await event_reading.heads(connection)
     ids = [one.id for one in source.ranges.open]
     lineages = [",".join(map(str, source.ranges.lineage(one))) for one in ids]
     rows = await connection.fetch(SQL.heads, ids, lineages)
@@ -172,6 +233,9 @@ async def positions_at(
     connection: Database | Transaction, source: Source, at: datetime
 ) -> dict[int, int]:
     """Return, for every open range, the position behind which everything is younger than `at`."""
+    if source.container_id == LOG_ID:
+        state = await event_reading.look(connection)
+        return await event_reading.positions_at(connection, state, at)
     found = {}
     for one in source.ranges.open:
         rows = await connection.fetch(SQL.position_at, source.ranges.lineage(one.id), at)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from relevo.errors import Conflict
+from relevo.feed import trimming
 from relevo.feed.container import FeedContainer
+from relevo.leases.loops import Duty
 
 if TYPE_CHECKING:
+    from relevo.feed.event_feed import EventFeed
     from relevo.feed.processor import Processor
     from relevo.leases import Leases
     from relevo.postgres import Database, Wakeups
@@ -26,7 +29,7 @@ class Feeds:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.processors: dict[tuple[str, str], Processor] = {}
-        self._containers: dict[str, FeedContainer[Any]] = {}
+        self._containers: dict[str, FeedContainer[Any] | EventFeed] = {}
         self._attached: tuple[Database, Wakeups] | None = None
         self._serving: tuple[Leases, Supervisor] | None = None
 
@@ -54,7 +57,7 @@ class Feeds:
         """Return a container with its feed."""
         return FeedContainer(self, handle)
 
-    def add(self, processor: Processor, container: FeedContainer[Any]) -> Processor:
+    def add(self, processor: Processor, container: FeedContainer[Any] | EventFeed) -> Processor:
         """Take a processor into the app; one of that name on that container must not be there."""
         key = (processor.container, processor.name)
         if key in self.processors:
@@ -76,3 +79,13 @@ class Feeds:
         """Drain every processor."""
         for processor in self.processors.values():
             await processor.stop(timeout)
+
+    def duties(self) -> list[Duty]:
+        """Return what housekeeping should do for the feeds."""
+        return [
+            Duty("trim versions", 10.0, lambda: trimming.trim(self.database, self.wakeups)),
+            Duty("split large ranges", 60.0, self._split_large),
+        ]
+
+    async def _split_large(self) -> None:
+        await trimming.split_large(self.database, self.store)

@@ -157,9 +157,7 @@ def places_of(
     return tuple(found)
 
 
-def positions_in(
-    ranges: RangeMap, interval: Interval, places: Sequence[Place]
-) -> dict[int, int]:
+def positions_in(ranges: RangeMap, interval: Interval, places: Sequence[Place]) -> dict[int, int]:
     """Return the positions of a lease that goes on from `places` and misses nothing after them.
 
     Places that are finer than the lease count by the one that is furthest back.

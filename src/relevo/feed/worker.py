@@ -1,36 +1,59 @@
-"""The loop over one owned lease: read, deliver, checkpoint; between steps, see whether to stop."""
+"""The loop over one owned lease: read, deliver, checkpoint; between steps, see whether to stop.
+
+A batch that fails puts the lease in trouble (`relevo.feed.isolation`) until its end; then a step
+tries the part of it that is next. Dead-lettering and moving past it are one statement.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import structlog
 
 from relevo import faults
-from relevo.errors import HandlerError, LeaseLost, OutcomeUnknown
-from relevo.feed import context, reading
+from relevo.errors import (
+    ContainerRecreated,
+    DatabaseUnavailable,
+    FeedExpired,
+    FeedRegressed,
+    HandlerError,
+    LeaseLost,
+    LeaseStoreError,
+    MonitoredError,
+    OutcomeUnknown,
+    RelevoError,
+)
+from relevo.feed import dead_letters, lease_splitting, reading
+from relevo.feed.calls import CallAbandoned, Watch, call
 from relevo.feed.context import Context
-from relevo.feed.progress import Delivery, Progress
+from relevo.feed.health import Stall
+from relevo.feed.isolation import Isolation
+from relevo.feed.journal import Cause, Journal
+from relevo.feed.standing import Part, Standing, key_of
 from relevo.leases.hosts import instant
-from relevo.postgres import catalog
-from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from relevo.feed.model import Change
     from relevo.feed.processor import Processor
+    from relevo.feed.progress import Delivery
     from relevo.feed.reading import Batch, Source
     from relevo.leases import Lease
     from relevo.postgres import Transaction
 
-SQL = catalog.load(__package__)
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 QUIET_SECONDS = 10.0
 """How often progress over changes that are not this lease's is stored, at the most."""
+CRASHES_ISOLATE = 2
+"""Unclean losses at one position, after which changes are delivered one by one."""
+CRASHES_BURY = 3
+"""Unclean losses, after which the change that was in flight is dead-lettered."""
+CRASHES_BLOCK = 5
+"""Unclean losses, after which the lease is blocked if there are no dead letters."""
 
 
 class Worker:
@@ -40,167 +63,278 @@ class Worker:
         self._processor = processor
         self._database = processor.database
         self._lease = lease
-        self._interval = Interval()
-        self._attempts = 0
+        self._standing = Standing(Journal(self._database, lease, processor.host_incarnation))
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._source: Source
-        self._progress = Progress({})
         self._turn = 0
+        self._to_cut = False
         self._heads: dict[int, int] = {}
-        self._stored_at = instant()
         self._confirmed = asyncio.Event()
 
     async def run(self) -> None:
         """Work until the lease must be let go."""
-        row = (await self._database.fetch(SQL.feed_lease, self._lease.fence.lease_id))[0]
-        self._interval = Interval(row["epk_min"], row["epk_max"])
-        self._attempts = row["attempts"]
-        positions = msgspec.json.decode(row["position"])
-        await self._look({int(range_id): lsn for range_id, lsn in positions.items()})
+        await self._look(await self._standing.open())
+        self._processor.symptoms.clear(self._lease.name, "store")
         while not self._lease.stopping.is_set():
             self._lease.check()
-            if self._progress.unconfirmed >= self._processor.max_unconfirmed:
+            if self._standing.progress.unconfirmed >= self._processor.max_unconfirmed:
                 await self._wait_for_confirmation()
+            elif await self._troubled():
+                await self._isolate()
+            elif self._to_cut and not self._standing.progress.unconfirmed:
+                await self._cut()
             elif not await self._step():
                 await self._idle()
-        await self._settle()
+        await self._standing.settle()
 
     async def _look(self, positions: Mapping[int, int]) -> None:
         """Read the ranges; one that was split passes its position to its children."""
-        self._source = source = await reading.look(self._database, self._processor.container)
-        found = {}
-        for one in source.ranges.over(self._interval):
-            known = [positions[i] for i in source.ranges.lineage(one.id) if i in positions]
-            found[one.id] = known[0] if known else 0
-            reading.check_position(
-                source, self._processor.incarnation or source.incarnation,
-                self._processor.mode, one.id, found[one.id],
-            )  # fmt: skip
-        self._progress = Progress(found)
+        self._source = source = await self._monitored(
+            reading.look(self._database, self._processor.container)
+        )
+        ranges = source.ranges.over(self._standing.interval)
+        lineages = {one.id: source.ranges.lineage(one.id) for one in ranges}
+        incarnation = self._processor.incarnation or source.incarnation
+        for range_id, lsn in self._standing.begin(positions, lineages).items():
+            reading.check_position(source, incarnation, self._processor.mode, range_id, lsn)
         self._heads.clear()
+        self._to_cut = len(ranges) > 1
+
+    async def _cut(self) -> None:
+        """Cut the lease along its ranges, while nothing of it is under way or in trouble."""
+        standing, self._to_cut = self._standing, False
+        try:
+            await lease_splitting.follow(
+                self._database, self._lease, self._processor.host_incarnation, self._source,
+                standing.interval, standing.progress.positions,
+            )  # fmt: skip
+        except (DatabaseUnavailable, OutcomeUnknown) as error:
+            raise LeaseStoreError(f"the lease cannot be cut along its ranges: {error}") from error
+
+    async def _monitored(self, read: Awaitable[T]) -> T:
+        """Errors of the container are told apart from those of handlers and leases (U5)."""
+        try:
+            return await read
+        except (FeedExpired, FeedRegressed, ContainerRecreated):
+            raise
+        except RelevoError as error:
+            raise MonitoredError(
+                f"container {self._processor.container!r} cannot be read: {error}"
+            ) from error
 
     async def _step(self) -> bool:
         """Deliver one batch; False if no range of this lease has one."""
-        ids = sorted(self._progress.read)
+        ids = sorted(self._standing.progress.read)
         for offset in range(len(ids)):
             range_id = ids[(self._turn + offset) % len(ids)]
             batch = await self._read(range_id)
             await faults.point("after_read")
             if not batch.changes:
                 # Nothing up to the head that was seen before the read, and nothing arrives late.
-                self._progress.skip(range_id, self._heads.pop(range_id, 0))
+                self._standing.progress.skip(range_id, self._heads.pop(range_id, 0))
             else:
                 self._turn = (self._turn + offset + 1) % len(ids)
-                await self._deliver(range_id, batch)
+                await self._deliver(Part.of(range_id, batch, len(batch.changes), batch.position))
                 return True
         return False
 
     async def _read(self, range_id: int, until: int | None = None) -> Batch:
-        part = self._source.ranges.by_id[range_id].interval.intersect(self._interval)
-        batch = await reading.read(
-            self._database, self._source, self._processor.mode, range_id, part,
-            self._progress.read[range_id],
-            max_items=self._processor.max_items,
-            max_bytes=self._processor.max_bytes,
-            model=self._processor.model,
+        standing = self._standing
+        part = self._source.ranges.by_id[range_id].interval.intersect(standing.interval)
+        batch = await self._monitored(
+            reading.read(
+                self._database, self._source, self._processor.mode, range_id, part,
+                standing.progress.read[range_id],
+                max_items=self._processor.max_items,
+                max_bytes=self._processor.max_bytes,
+                model=self._processor.model,
+            )
         )  # fmt: skip
-        if until is None or batch.position <= until:
+        if until is None:
             return batch
-        kept = tuple(change for change in batch.changes if change.lsn <= until)
-        return reading.Batch(changes=kept, position=until, more=True)
+        kept = tuple(
+            c for c in batch.changes if c.lsn <= until and not standing.is_done(range_id, c)
+        )
+        return reading.Batch(changes=kept, position=min(batch.position, until), more=True)
 
-    async def _deliver(self, range_id: int, batch: Batch) -> None:
-        """Call the handler until it returns; a retry never grows beyond the failed batch (8.6)."""
-        until = batch.position
-        while batch.changes:
-            self._lease.check()
-            delivery = self._progress.deliver(range_id, batch.position)
-            ctx = self._context(delivery, batch)
-            await faults.point("before_delegate")
-            try:
-                await context.call(self._processor.handler, ctx, list(batch.changes))
-            except (LeaseLost, OutcomeUnknown, asyncio.CancelledError):
-                raise
-            except Exception as error:
-                self._progress.withdraw(delivery)
-                await self._failed(error, ctx)
-                wait = self._processor.backoff.delay(self._attempts - 1, self._random)
-                if await self._paused(wait):
-                    return
-                batch = await self._read(range_id, until)
-                continue
-            await faults.point("after_delegate")
-            self._attempts = 0
-            if not ctx.confirmed and self._processor.checkpoint == "auto":
-                await self._confirm(delivery, batch, None)
+    async def _troubled(self) -> bool:
+        """Whether a batch is to be delivered in another way than the first time."""
+        standing = self._standing
+        trouble = standing.trouble
+        if standing.crashes >= CRASHES_ISOLATE and not (trouble and trouble.singles):
+            batches = {one: await self._read(one) for one in sorted(standing.progress.read)}
+            until = {one: batch.position for one, batch in batches.items() if batch.changes}
+            if until:
+                standing.trouble = (trouble or Isolation(until={})).one_by_one(until)
+        return standing.trouble is not None
+
+    async def _isolate(self) -> None:
+        """Deliver the next part of a batch in trouble."""
+        standing = self._standing
+        trouble = standing.trouble
+        assert trouble is not None
+        if trouble.closely and standing.progress.unconfirmed:
+            await self._wait_for_confirmation()
             return
-        self._progress.skip(range_id, until)
+        range_id = min(trouble.until)
+        until = trouble.until[range_id]
+        batch = await self._read(range_id, until)
+        await faults.point("after_read")
+        if not batch.changes:
+            await standing.leave(range_id)
+            return
+        size = len(trouble.part([key_of(change) for change in batch.changes]))
+        part = Part.of(range_id, batch, size, until)
+        if not trouble.singles:
+            await self._deliver(part)
+        elif trouble.suspect == key_of(part.changes[0]) and standing.crashes >= CRASHES_BURY:
+            await self._give_up_on(part)
+        else:
+            await self._deliver_marked(part)
 
-    def _context(self, delivery: Delivery, batch: Batch) -> Context:
-        async def confirm(change: Change[Any] | None) -> None:
-            await self._confirm(delivery, batch, change)
+    async def _deliver_marked(self, part: Part) -> None:
+        """Deliver one change so that a crash tells which it was: one at a time in a process."""
+        async with self._processor.one_by_one:
+            await self._standing.mark(part)
+            await self._deliver(part)
+
+    async def _give_up_on(self, part: Part) -> None:
+        """A change has killed its process too often."""
+        crashes = self._standing.crashes
+        if self._processor.limit is not None:
+            text = f"the process ended {crashes} times while this change was delivered"
+            cause = Cause(reason="crash", error_type="Crash", message=text, attempts=crashes)
+            await self._bury(part, cause)
+        elif crashes < CRASHES_BLOCK:
+            await self._deliver_marked(part)
+        else:
+            await self._standing.journal.block()
+            self._end_blocked(f"blocked after {crashes} crashes at one change")
+
+    async def _deliver(self, part: Part) -> None:
+        """Call the handler once."""
+        self._lease.check()
+        delivery = self._standing.progress.deliver(part.range_id, part.end)
+        ctx = self._context(delivery, part)
+        await faults.point("before_delegate")
+        try:
+            await call(self._processor.handler, ctx, list(part.changes), self._watch(part))
+        except (LeaseLost, LeaseStoreError, CallAbandoned):
+            raise
+        except OutcomeUnknown as error:
+            raise LeaseStoreError(f"it is not known what was stored: {error}") from error
+        except Exception as error:
+            await self._failed(part, delivery, ctx, error)
+        else:
+            await faults.point("after_delegate")
+            await self._returned(part, delivery, ctx)
+        finally:
+            self._processor.symptoms.clear(self._lease.name, "stalled")
+
+    async def _returned(self, part: Part, delivery: Delivery, ctx: Context) -> None:
+        """The handler took what it was given; where it confirms itself, that may come later."""
+        standing = self._standing
+        if not ctx.confirmed and self._processor.checkpoint == "auto":
+            await ctx.checkpoint()
+        elif not ctx.confirmed and standing.trouble is not None:
+            if standing.trouble.closely:
+                text = "the handler returned without confirming a part of a batch that failed"
+                await self._failed(part, delivery, ctx, HandlerError(text))
+                return
+            standing.trouble = None
+        standing.attempts = 0
+        self._processor.symptoms.clear(self._lease.name, "failing")
+
+    def _watch(self, part: Part) -> Watch:
+        processor, token = self._processor, self._lease.name
+
+        async def stalled() -> None:
+            details = Stall(
+                seconds=processor.stall_after or 0.0, first=part.changes[0].change_id,
+                changes=len(part.changes),
+            )  # fmt: skip
+            text = f"a call with {details.changes} changes runs for over {details.seconds} s"
+            processor.symptoms.note("stalled", token, text)
+            log.warning("feed.stalled", processor=processor.name, lease=token, first=details.first)
+            await processor.tell("stalled", token, details)
+
+        return Watch(
+            stall_after=processor.stall_after, timeout=processor.delegate_timeout, on_stall=stalled
+        )
+
+    def _context(self, delivery: Delivery, part: Part) -> Context:
+        standing = self._standing
+
+        async def confirm(change: Change[Any] | None) -> bool:
+            await faults.point("before_checkpoint")
+            whole = await standing.confirm(delivery, part, change)
+            self._confirmed.set()
+            await faults.point("after_checkpoint_commit")
+            return whole
 
         async def confirm_in(tx: Transaction) -> None:
-            after = {**self._progress.positions, delivery.range_id: delivery.end}
-            await self._save(tx, after, batch.changes[-1])
+            await standing.confirm_in(tx, delivery, part)
+
+        def committed() -> None:
+            standing.committed(delivery, part)
+            self._confirmed.set()
 
         return Context(
-            self._lease, self._interval, self._attempts + 1, confirm=confirm,
+            self._lease, standing.interval, standing.attempts + 1, confirm=confirm,
             open_transaction=self._database.transaction, confirm_in=confirm_in,
-            committed=lambda: self._progress.confirm(delivery),
+            committed=committed,
         )  # fmt: skip
 
-    async def _confirm(self, delivery: Delivery, batch: Batch, change: Change[Any] | None) -> None:
-        upto = None
-        if change is not None:
-            later = any(c.lsn == change.lsn and c.ordinal > change.ordinal for c in batch.changes)
-            upto = change.lsn - 1 if later else change.lsn
-        self._progress.confirm(delivery, upto)
-        self._confirmed.set()
-        await faults.point("before_checkpoint")
-        await self._settle(change or batch.changes[-1])
-        await faults.point("after_checkpoint_commit")
-
-    async def _save(self, where: Any, positions: dict[int, int], last: Change[Any] | None) -> None:
-        text = msgspec.json.encode({str(k): v for k, v in positions.items()}).decode()
-        arguments = (
-            self._lease.fence.lease_id, self._lease.epoch, self._processor.host_incarnation,
-            text, last.ts if last else None,
-        )  # fmt: skip
-        if where is self._database:
-            rows = await self._database.write(SQL.checkpoint, *arguments, idempotent=True)
-        else:
-            rows = await where.fetch(SQL.checkpoint, *arguments)
-        if not rows:
-            raise LeaseLost(
-                f"lease {self._lease.name!r} was lost; the checkpoint of {self._processor.name!r}"
-                " was refused and nothing was written"
-            )
-        self._progress.stored, self._stored_at = dict(positions), instant()
-
-    async def _failed(self, error: Exception, ctx: Context) -> None:
-        """Count the failure with the lease, so that the next owner goes on counting."""
-        rows = await self._database.write(
-            SQL.note_failure, self._lease.fence.lease_id, self._lease.epoch,
-            f"{type(error).__name__}: {error}"[:2000],
-        )  # fmt: skip
-        self._attempts = rows[0]["attempts"] if rows else self._attempts + 1
-        told = HandlerError(f"handler of {self._processor.name!r} raised {error!r}", context=ctx)
-        told.__cause__ = error
-        log.warning(
-            "feed.handler_failed", processor=self._processor.name, lease=self._lease.name,
-            attempt=self._attempts, error=repr(error),
-        )  # fmt: skip
-        await self._processor.tell("error", self._lease.name, told)
-
-    async def _paused(self, seconds: float) -> bool:
-        """Wait before a retry; True if the lease must be let go meanwhile."""
+    async def _failed(self, part: Part, delivery: Delivery, ctx: Context, error: Exception) -> None:
+        """Count the failure with the lease, so that the next owner goes on counting; then wait."""
+        await self._tell_failure(ctx, error)
+        if ctx.confirmed:
+            return  # what it did counts; there is nothing to repeat
+        limit = self._processor.limit
+        trouble = await self._standing.fail(delivery, part, error, limit)
+        if trouble.condemned(limit):
+            await self._bury(part, Cause.of(error, trouble.failures))
+            return
+        nth = (trouble.failures or 1) if trouble.closely else self._standing.attempts
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._processor.backoff.delay(nth - 1, self._random)):
                 await self._lease.stopping.wait()
         except TimeoutError:
-            return False
-        return True
+            return
+
+    async def _tell_failure(self, ctx: Context, error: Exception) -> None:
+        name, token = self._processor.name, self._lease.name
+        if isinstance(error, HandlerError):
+            told = error
+            told.context = ctx
+        else:
+            told = HandlerError(f"handler of {name!r} raised {error!r}", context=ctx)
+            told.__cause__ = error
+        log.warning(
+            "feed.handler_failed", processor=name, lease=token, attempt=ctx.attempt,
+            error=repr(error),
+        )  # fmt: skip
+        self._processor.symptoms.note("failing", token, f"attempt {ctx.attempt} failed: {error!r}")
+        await self._processor.tell("error", token, told)
+
+    async def _bury(self, part: Part, cause: Cause) -> None:
+        """Dead-letter the only change of a part, and go on behind it, or halt."""
+        processor, token = self._processor, self._lease.name
+        halt = processor.on_poison == "halt"
+        row = await self._standing.bury(part, cause, processor.handler_name, block=halt)
+        letter = dead_letters.read(row)
+        processor.symptoms.clear(token, "failing")
+        log.error(
+            "feed.dead_lettered", processor=processor.name, lease=token, letter=letter.id,
+            change=part.changes[0].change_id, reason=cause.reason, error=cause.message,
+        )  # fmt: skip
+        if halt:
+            self._end_blocked(f"halted at dead letter {letter.id}")
+        await processor.tell("dead_lettered", token, letter)
+
+    def _end_blocked(self, text: str) -> None:
+        self._processor.symptoms.note("blocked", self._lease.name, text)
+        self._lease.ask_to_stop("blocked")
 
     async def _wait_for_confirmation(self) -> None:
         """Read no further while too many batches are open (9.2)."""
@@ -214,15 +348,10 @@ class Worker:
 
     async def _idle(self) -> None:
         """Wait until there is something to read, with all other idle leases of this host."""
-        if instant() - self._stored_at > QUIET_SECONDS:
-            await self._settle()
-        found = await self._processor.poller.wait(self._progress.read, self._lease.stopping)
+        standing = self._standing
+        if instant() - standing.stored_at > QUIET_SECONDS:
+            await standing.settle()
+        found = await self._processor.poller.wait(standing.progress.read, self._lease.stopping)
         self._heads = found.heads
-        if found.split and not self._progress.unconfirmed:
-            await self._look(self._progress.positions)
-
-    async def _settle(self, last: Change[Any] | None = None) -> None:
-        """Store what may be stored, if it moved; so a quiet unit resumes near the head, too."""
-        positions = self._progress.positions
-        if positions != self._progress.stored:
-            await self._save(self._database, positions, last)
+        if found.split and not standing.progress.unconfirmed:
+            await self._look(standing.progress.positions)

@@ -13,16 +13,26 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, cast
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import asyncpg
 
 from relevo import limits
 from relevo.core.backoff import Backoff
-from relevo.errors import Closed, DatabaseUnavailable, EmbeddedServerError, OutcomeUnknown
+from relevo.errors import Closed
+from relevo.postgres.attempts import (
+    CONNECT_ERRORS,
+    Attempt,
+    Ending,
+    NotConnected,
+    ending_of,
+    may_repeat,
+    transaction_of,
+    verdict,
+)
 from relevo.postgres.endpoint import Connection, Endpoint
-from relevo.postgres.failures import is_demoted, is_own, meaning
+from relevo.postgres.failures import is_demoted
 from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -38,17 +48,6 @@ CLOSE_SECONDS_MAX: Final = 10.0
 RESET_SECONDS_MAX: Final = 5.0
 Transaction = asyncpg.Connection
 """A connection inside a transaction: what parts are handed and what they run statements on."""
-Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
-"""How an attempt failed: as `failures.meaning`, and what it means that a connection was lost."""
-
-
-class _Attempt:
-    """How far an attempt got."""
-
-    committing = False
-    """From here on its fate may be unknown."""
-    own = False
-    """The body of its transaction failed by itself."""
 
 
 class Database:
@@ -146,7 +145,7 @@ class Database:
         outside of it. `idempotent=True` also repeats it when the commit's fate is not known.
         """
 
-        async def transaction(attempt: _Attempt) -> T:
+        async def transaction(attempt: Attempt) -> T:
             async with self._lent(attempt) as connection:
                 return await work(connection)
 
@@ -155,28 +154,28 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Give a transaction for a block that cannot be repeated; errors are as of `run`."""
-        attempt = _Attempt()
+        attempt = Attempt()
         try:
             async with self._lent(attempt) as connection:
                 yield connection
         except Exception as error:
-            self._raise(error, _ending(error, attempt), unknown=False)
+            self._raise(error, ending_of(error, attempt), unknown=False)
 
     @asynccontextmanager
-    async def _lent(self, attempt: _Attempt) -> AsyncIterator[Transaction]:
-        async with self._connection() as connection, _transaction(connection, attempt):
+    async def _lent(self, attempt: Attempt) -> AsyncIterator[Transaction]:
+        async with self._connection() as connection, transaction_of(connection, attempt):
             if not self.endpoint.pooled:  # there, session state is not ours to reset
                 connection.lend()
             yield connection
 
     async def _statement(
-        self, sql: str, args: tuple[Any, ...], attempt: _Attempt | None = None
+        self, sql: str, args: tuple[Any, ...], attempt: Attempt | None = None
     ) -> list[asyncpg.Record]:
         async with self._connection() as connection:
             rows: list[asyncpg.Record]
             if self.endpoint.pooled:
                 # Parse and execute are two messages; only a transaction keeps them on one server.
-                async with _transaction(connection, attempt or _Attempt()):
+                async with transaction_of(connection, attempt or Attempt()):
                     await connection.execute(STAY_AWAKE)
                     rows = await connection.fetch(sql, *args)
                 return rows
@@ -192,10 +191,10 @@ class Database:
         try:
             async with asyncio.timeout(limits.CONNECT_SECONDS_MAX):
                 connection = await self._pool.acquire()
-        except _CONNECT_ERRORS as error:
+        except CONNECT_ERRORS as error:
             if self._closed:
                 raise Closed("the database was closed while the call waited") from error
-            raise _NotConnected(error) from error
+            raise NotConnected(error) from error
         try:
             # The pool's stand-in for a connection of ours; it behaves as one.
             yield cast(Connection, connection)
@@ -218,103 +217,32 @@ class Database:
         if not release.cancelled():
             release.exception()  # seen
 
-    async def _timed(self, work: Callable[[_Attempt], Awaitable[T]], *, repeatable: bool) -> T:
+    async def _timed(self, work: Callable[[Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()
         result = await self._attempt(work, repeatable=repeatable)
         self._commit_seconds.observe(time.perf_counter() - started)
         return result
 
-    async def _attempt(self, work: Callable[[_Attempt], Awaitable[T]], *, repeatable: bool) -> T:
+    async def _attempt(self, work: Callable[[Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         backoff = Backoff()
         give_up = time.monotonic() + limits.RETRY_SECONDS_MAX
         unknown = False
         for number in range(limits.ATTEMPTS_MAX):
-            attempt = _Attempt()
+            attempt = Attempt()
             try:
                 return await work(attempt)
             except Exception as error:
-                ending = _ending(error, attempt)
+                ending = ending_of(error, attempt)
                 unknown = unknown or ending == "unknown"
                 last = number + 1 == limits.ATTEMPTS_MAX or time.monotonic() > give_up
-                if last or not _may_repeat(error, ending, repeatable=repeatable):
+                if last or not may_repeat(error, ending, repeatable=repeatable):
                     self._raise(error, ending, unknown=unknown)
             self.metrics.store_retries.inc()
             await asyncio.sleep(backoff.delay(number, self._random))
         raise AssertionError("unreachable")
 
     def _raise(self, error: Exception, ending: Ending, *, unknown: bool) -> NoReturn:
-        """Tell the caller how a call ended; `unknown` if any attempt at it may have happened."""
-        reason = str(error) or type(error).__name__
-        if ending == "fault":
+        told = verdict(error, ending, str(self.endpoint), unknown=unknown)
+        if told is error:
             raise error
-        if unknown or ending == "unknown":
-            raise OutcomeUnknown(
-                f"the connection to the database at {self.endpoint} broke during a commit; it may"
-                f" or may not have happened ({reason}); look, or repeat it if that does no harm"
-            ) from error
-        if ending == "closed":
-            raise error
-        if isinstance(error, _NotConnected):
-            raise DatabaseUnavailable(
-                f"cannot connect to the database at {self.endpoint}: {reason}"
-            ) from error.__cause__
-        raise DatabaseUnavailable(
-            f"the database at {self.endpoint} did not take the call: {reason}"
-        ) from error
-
-
-_CONNECT_ERRORS = (
-    OSError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    EmbeddedServerError,
-)
-
-
-class _NotConnected(Exception):
-    """No connection could be had, so nothing was sent."""
-
-    def __init__(self, reason: BaseException) -> None:
-        super().__init__(str(reason) or type(reason).__name__)
-
-
-def _ending(error: Exception, attempt: _Attempt) -> Ending:
-    if attempt.own:
-        return "fault"
-    if isinstance(error, _NotConnected):
-        return "aborted"
-    if isinstance(error, Closed):
-        return "closed"
-    found = meaning(error)
-    if found == "lost":
-        return "unknown" if attempt.committing else "aborted"
-    return found
-
-
-def _may_repeat(error: Exception, ending: Ending, *, repeatable: bool) -> bool:
-    match ending:
-        case "aborted":
-            return True
-        case "refused":
-            return not isinstance(error, asyncpg.DiskFullError)
-        case "unknown":
-            return repeatable
-        case _:
-            return False
-
-
-@asynccontextmanager
-async def _transaction(connection: Connection, attempt: _Attempt) -> AsyncIterator[None]:
-    """A transaction that notes when its commit is sent, and whose error ends it."""
-    transaction = connection.transaction(isolation="read_committed")
-    await transaction.start()
-    try:
-        yield
-    except BaseException as error:
-        attempt.own = is_own(error)
-        with suppress(Exception):  # the connection may be gone; the server rolls back by itself
-            await asyncio.shield(transaction.rollback())
-        raise
-    attempt.committing = True
-    await transaction.commit()
+        raise told from error

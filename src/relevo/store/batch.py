@@ -6,6 +6,7 @@ that share the LSN; a patch or a read sees what the steps before it left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
@@ -19,7 +20,7 @@ from relevo.store.model import Create, Delete, Patch, Read, Replace, Upsert
 from relevo.store.opened import stored
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from relevo.postgres import Transaction
     from relevo.store.epk import Component
@@ -42,6 +43,8 @@ class Look(Struct, frozen=True):
     key: Key
 
 
+Check = Callable[[str], object]
+"""Raises if an item does not fit the caller's model; asked before the commit, so none is left."""
 Ready = Row | Change | Look
 """A step that was checked; only what is stored can still refuse it."""
 
@@ -92,8 +95,11 @@ def all_ready(
     return found
 
 
-async def run(opened: OpenContainer, steps: Sequence[Ready]) -> list[Stored]:
+async def run(opened: OpenContainer, steps: Sequence[Ready], check: Check) -> list[Stored]:
     """Do all steps or none; return what each left or saw, in order. Raises `Refused`."""
+    for index, step in enumerate(steps):
+        if isinstance(step, Row) and step.text is not None:
+            _pass(index, check, step.text)
     rows = {index: step for index, step in enumerate(steps) if isinstance(step, Row)}
     simple = len(rows) == len(steps) == len({step.key for step in steps})
 
@@ -102,7 +108,7 @@ async def run(opened: OpenContainer, steps: Sequence[Ready]) -> list[Stored]:
         return list(done.values())
 
     async def in_waves(ranges: RangeMap) -> list[Stored]:
-        return await opened.database.run(lambda tx: _Waves(opened, ranges, tx).run(steps))
+        return await opened.database.run(lambda tx: _Waves(opened, ranges, tx, check).run(steps))
 
     results = await opened.with_ranges(at_once if simple else in_waves)
     if not all(isinstance(step, Look) for step in steps):
@@ -113,8 +119,11 @@ async def run(opened: OpenContainer, steps: Sequence[Ready]) -> list[Stored]:
 class _Waves:
     """A batch in a transaction of its own."""
 
-    def __init__(self, opened: OpenContainer, ranges: RangeMap, tx: Transaction) -> None:
+    def __init__(
+        self, opened: OpenContainer, ranges: RangeMap, tx: Transaction, check: Check
+    ) -> None:
         self._opened = opened
+        self._check = check
         self._ranges = ranges
         self._tx = tx
         self._now: dict[Key, Stored | int] = {}
@@ -128,6 +137,7 @@ class _Waves:
         for index, step in enumerate(steps):
             if isinstance(step, Look):
                 looks[index] = self._found(index, step.key)
+                _pass(index, self._check, self._texts[step.key])
                 continue
             rows[index] = self._patched(index, step) if isinstance(step, Change) else step
             self._note(index, rows[index])
@@ -163,15 +173,24 @@ class _Waves:
         if step.condition not in (None, "*", etag):
             raise Refused(index, self._opened.mismatch(step.key, step.condition))
         try:
-            return _patched(self._texts[step.key], step, self._opened.info)
+            row = _patched(self._texts[step.key], step, self._opened.info)
         except RelevoError as error:
             raise Refused(index, error) from error
+        _pass(index, self._check, row.text or "")
+        return row
 
     def _note(self, index: int, row: Row) -> None:
         if row.text is None:
             self._now.pop(row.key, None)
         else:
             self._now[row.key], self._texts[row.key] = index, row.text
+
+
+def _pass(index: int, check: Check, text: str) -> None:
+    try:
+        check(text)
+    except RelevoError as error:
+        raise Refused(index, error) from error
 
 
 async def _write(

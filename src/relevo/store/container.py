@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -12,18 +12,20 @@ from msgspec import UNSET
 from relevo import limits
 from relevo.errors import InvalidValue, RelevoError
 from relevo.store import batch, items, lifecycle, query
+from relevo.store.items import Row
 from relevo.store.model import (
     BulkResult,
     ContainerInfo,
     ContainerOptions,
     Item,
+    Kind,
     Outcome,
     Patch,
 )
 
 if TYPE_CHECKING:
     from relevo.store.items import Document, Stored
-    from relevo.store.model import Kind, Step
+    from relevo.store.model import Step
     from relevo.store.opened import OpenContainer
     from relevo.store.patch import Operation
     from relevo.store.query import Condition, Query
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from relevo.store.service import Store
 
 T = TypeVar("T")
-BULK_WINDOW: Final = 4 * limits.GROUP_CALLS_MAX
+BULK_ITEMS: Final = 4 * limits.GROUP_CALLS_MAX
+BULK_BYTES: Final = 16 * limits.MIB
 """Items of a bulk write that are under way at once."""
 
 
@@ -71,9 +74,7 @@ class Container(Generic[T]):
         """Remove an item; `NotFound` if there is none, `ConditionNotMet` if it has moved on."""
         opened = await self._open()
         key = items.key_of_caller(id, partition_key, opened.info)
-        await opened.write(
-            items.Row(kind="delete", key=key, condition=items.checked_etag(if_match))
-        )
+        await opened.write(Row(kind="delete", key=key, condition=items.checked_etag(if_match)))
 
     async def read(self, id: str, partition_key: Any) -> Item[T]:  # noqa: A002
         """Return an item as it is; `NotFound` if there is none or it has expired."""
@@ -92,7 +93,7 @@ class Container(Generic[T]):
         components = items.components_of_caller(partition_key, opened.info)
         change = batch.ready(Patch(id, operations, if_match), components, opened.info)
         try:
-            return self._item((await batch.run(opened, [change]))[0])
+            return self._item((await batch.run(opened, [change], self._check))[0])
         except batch.Refused as refused:
             raise refused.error from refused.__cause__
 
@@ -112,7 +113,7 @@ class Container(Generic[T]):
         components = items.components_of_caller(partition_key, opened.info)
         try:
             ready = batch.all_ready(steps, components, opened.info)
-            done = await batch.run(opened, ready)
+            done = await batch.run(opened, ready, self._check)
         except batch.Refused as refused:
             raise _located(refused.error, refused.index) from refused.__cause__
         return [None if one.text is None else self._item(one) for one in done]
@@ -129,10 +130,14 @@ class Container(Generic[T]):
         Nothing is raised for an item that is refused: look at `failures`. Items with the same id
         are written in their order. `progress` is called with the number of items done so far.
         """
+        if kind not in get_args(Kind):
+            raise InvalidValue(
+                f"kind is one of {', '.join(get_args(Kind))}, not {kind!r}", pointer="kind"
+            )
         opened = await self._open()
         outcomes: list[Outcome] = []
-        async for window in _windows(given, BULK_WINDOW):
-            outcomes += await asyncio.gather(*(self._bulk_one(opened, kind, one) for one in window))
+        async for window in _windows(given, lambda item: self._bulk_row(opened, kind, item)):
+            outcomes += await asyncio.gather(*(_bulk_write(opened, one) for one in window))
             if progress is not None:
                 progress(len(outcomes))
         return BulkResult(tuple(outcomes))
@@ -207,21 +212,22 @@ class Container(Generic[T]):
         done = await opened.write(document.row(kind, items.checked_etag(if_match)))
         return _item(done, body)
 
-    async def _bulk_one(self, opened: OpenContainer, kind: Kind, item: Any) -> Outcome:
-        item_id = None
+    def _bulk_row(self, opened: OpenContainer, kind: Kind, item: Any) -> Row | Outcome:
         try:
             document = items.document(item, opened.info)
-            item_id = document.key.id
             if kind != "delete":
                 self._body_of(document)
-            done = await opened.write(document.row(kind))
         except RelevoError as error:
-            return Outcome(id=item_id, error=error)
-        return Outcome(id=item_id, etag=done.etag, lsn=done.lsn, created=done.created)
+            return Outcome(id=None, error=error)
+        return document.row(kind)
 
     def _body_of(self, document: Document) -> T:
         """The body to give back; made before the write: what does not fit is not written."""
         return cast(T, document.plain) if self.model is None else self._decoded(document.text)
+
+    def _check(self, text: str) -> None:
+        if self.model is not None:
+            self._decoded(text)
 
     def _item(self, stored: Stored) -> Item[T]:
         assert stored.text is not None
@@ -256,15 +262,28 @@ def _located(error: RelevoError, index: int) -> RelevoError:
     return error
 
 
+async def _bulk_write(opened: OpenContainer, row: Row | Outcome) -> Outcome:
+    if isinstance(row, Outcome):
+        return row
+    try:
+        done = await opened.write(row)
+    except RelevoError as error:
+        return Outcome(id=row.key.id, error=error)
+    return Outcome(id=row.key.id, etag=done.etag, lsn=done.lsn, created=done.created)
+
+
 async def _windows(
-    given: Iterable[Any] | AsyncIterable[Any], size: int
-) -> AsyncIterator[list[Any]]:
-    window: list[Any] = []
+    given: Iterable[Any] | AsyncIterable[Any], row_of: Callable[[Any], Row | Outcome]
+) -> AsyncIterator[list[Row | Outcome]]:
+    """Yield rows, so many at a time that memory stays bounded however many are given."""
+    window: list[Row | Outcome] = []
+    size = 0
     async for one in given if isinstance(given, AsyncIterable) else _each(given):
-        window.append(one)
-        if len(window) == size:
+        window.append(row := row_of(one))
+        size += len(row.text or "") if isinstance(row, Row) else 0
+        if len(window) >= BULK_ITEMS or size >= BULK_BYTES:
             yield window
-            window = []
+            window, size = [], 0
     if window:
         yield window
 

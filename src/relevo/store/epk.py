@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from relevo.errors import InvalidValue
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_compiled: Callable[[bytes], bytes] | None
 try:
-    import mmh3
+    from mmh3 import hash_bytes as _compiled
 except ImportError:  # pragma: no cover - the wheel is there wherever Relevo is supported
-    mmh3 = None  # type: ignore[assignment]
+    _compiled = None
 
 SPACE_MIN: Final = ""
 SPACE_MAX: Final = "FF"
@@ -64,7 +68,7 @@ def encode(component: Component) -> bytes:
 
 @lru_cache(maxsize=65_536)
 def _hash(data: bytes) -> str:
-    digest = bytearray(reversed(mmh3.hash_bytes(data, 0) if mmh3 is not None else murmur3_128(data)))
+    digest = bytearray(reversed((_compiled or murmur3_128)(data)))
     digest[0] &= 0x3F
     return digest.hex().upper()
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from relevo.store.epk import Component
     from relevo.store.model import ContainerInfo
 
+NESTING_MAX: Final = 128
+"""As in the reference; what was written must be readable however deep the reader's stack is."""
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder().decode
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -84,8 +86,7 @@ def document(item: Any, container: ContainerInfo) -> Document:
     whatever types the caller's had. Members that the store owns are dropped.
     """
     dump = getattr(item, "model_dump", None)
-    text = json_text(item if dump is None else dump(mode="json", by_alias=True))
-    plain = _DECODE(text)
+    text, plain = encoded(item if dump is None else dump(mode="json", by_alias=True))
     if not isinstance(plain, dict):
         raise InvalidValue(f"an item is a JSON object, not {type(item).__name__}", pointer="")
     if not SYSTEM.isdisjoint(plain):
@@ -109,21 +110,24 @@ def document(item: Any, container: ContainerInfo) -> Document:
     )
 
 
-def json_text(value: Any) -> bytes:
-    """Return a value as JSON; refuse what JSON or the database cannot hold, saying where it is."""
+def encoded(value: Any) -> tuple[bytes, Any]:
+    """Return a value as JSON and what that reads as; refuse what cannot be kept, with its place."""
     try:
         text = _ENCODE(value)
+        plain = _DECODE(text)
+        if text.count(b"[") + text.count(b"{") > NESTING_MAX and _is_deep(plain):
+            raise InvalidValue(f"JSON is nested {NESTING_MAX} levels deep at most", pointer="")
+        # Both are rare, so the cheap question comes first.
+        if b"u0000" in text and _NUL.search(text):
+            where = _find(plain, lambda one: isinstance(one, str) and "\x00" in one)
+            raise InvalidValue("text cannot contain the NUL character", pointer=where)
+        if b"null" in text:
+            where = _find(msgspec.to_builtins(value), _is_not_finite)
+            if where is not None:
+                raise InvalidValue("JSON has no NaN and no infinity; use null", pointer=where)
     except _NOT_JSON as error:
-        raise InvalidValue(f"this cannot be written as JSON: {error}", pointer="") from error
-    # Both are rare, so the cheap question comes first.
-    if b"u0000" in text and _NUL.search(text):
-        where = _find(_DECODE(text), lambda one: isinstance(one, str) and "\x00" in one)
-        raise InvalidValue("text cannot contain the NUL character", pointer=where)
-    if b"null" in text:
-        where = _find(msgspec.to_builtins(value), _is_not_finite)
-        if where is not None:
-            raise InvalidValue("JSON has no NaN and no infinity; use null or text", pointer=where)
-    return text
+        raise InvalidValue(f"this cannot be kept as JSON: {error}", pointer="") from error
+    return text, plain
 
 
 def key(item_id: str, components: tuple[Component, ...]) -> Key:
@@ -203,6 +207,16 @@ def _ttl(plain: dict[str, Any], container: ContainerInfo) -> int | None:
             pointer="/ttl",
         )
     return own
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(NESTING_MAX):
+        held = [one for one in level if isinstance(one, dict | list)]
+        level = [
+            inner for one in held for inner in (one if isinstance(one, list) else one.values())
+        ]
+    return any(isinstance(one, dict | list) for one in level)
 
 
 def _is_not_finite(value: Any) -> bool:

@@ -105,6 +105,11 @@ def apply(document: Mapping[str, Any], operations: Sequence[Operation]) -> dict[
         except InvalidValue as error:
             error.pointer = f"/operations/{number}"
             raise
+        except RecursionError as error:
+            raise InvalidValue(
+                f"operation {number} of the patch has a value that is nested too deeply",
+                pointer=f"/operations/{number}",
+            ) from error
     return result
 
 

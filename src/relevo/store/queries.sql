@@ -142,11 +142,11 @@ select (select count(*) from gone) as purged,
        array(select distinct container_id from logged) as changed;
 
 -- name: purge_dropped_items
--- Removes some items of dropped containers.
+-- Removes some items of dropped containers; ordered, so that none costs a look at the whole table.
 with gone as (
   delete from relevo.item where ctid = any (array(
     select i.ctid from relevo.dropped_container d
-    cross join lateral (select ctid from relevo.item where container_id = d.id limit $1) i
+    cross join lateral (select ctid from relevo.item where container_id = d.id order by pk, id limit $1) i
     limit $1))
   returning 1
 )
@@ -158,7 +158,8 @@ with gone as (
   delete from relevo.item_version where ctid = any (array(
     select v.ctid from relevo.dropped_container d
     cross join lateral unnest(d.ranges) as r (id)
-    cross join lateral (select ctid from relevo.item_version where range_id = r.id limit $1) v
+    cross join lateral (
+      select ctid from relevo.item_version where range_id = r.id order by lsn, ordinal limit $1) v
     limit $1))
   returning 1
 )
@@ -169,5 +170,6 @@ select count(*) from gone;
 -- before the drop may commit after it.
 delete from relevo.dropped_container d
 where d.dropped_at < relevo.now() - interval '1 day'
-  and not exists (select from relevo.item i where i.container_id = d.id)
-  and not exists (select from unnest(d.ranges) as r (id) join relevo.item_version v on v.range_id = r.id);
+  and (select 1 from relevo.item i where i.container_id = d.id order by i.pk, i.id limit 1) is null
+  and (select max(v.one) from unnest(d.ranges) as r (id) cross join lateral (
+         select 1 as one from relevo.item_version where range_id = r.id order by lsn, ordinal limit 1) v) is null;

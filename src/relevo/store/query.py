@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import BadContinuation, ContainerRecreated, InvalidValue
-from relevo.store.items import Key, Stored, json_text
+from relevo.store.items import Key, Stored, encoded
 from relevo.store.lifecycle import SQL
 from relevo.store.model import Item
 from relevo.store.opened import stored
@@ -122,9 +122,9 @@ def _condition(condition: Any, bound: Callable[[Any, str], str]) -> str:
     if operator == "in":
         if not isinstance(value, list | tuple | set | frozenset) or len(value) > CHOICES_MAX:
             raise InvalidValue(f"in takes a list of at most {CHOICES_MAX} values, not {value!r}")
-        choices = [json_text(one).decode() for one in value]
+        choices = [encoded(one)[0].decode() for one in value]
         return f"({found}) = any ({bound(choices, 'jsonb[]')})"
-    text = json_text(value).decode()
+    text = encoded(value)[0].decode()
     if operator in ORDERED:
         if isinstance(value, str):
             return (

@@ -13,7 +13,7 @@ create table relevo.feed_snapshot (
 
 -- About how many items a range has stamped, as the planner would guess: counting millions to find
 -- out whether there are millions would cost more than the answer is worth.
-create function relevo.estimate_items(range_id integer) returns bigint language plpgsql stable as $$
+create function relevo.estimate_items(range_id integer) returns bigint language plpgsql volatile as $$
 declare plan json;
 begin
   execute format('explain (format json) select from relevo.item where range_id = %s', range_id) into plan;

@@ -5,7 +5,7 @@ create table relevo.event_log (
   one            boolean primary key default true check (one),
   incarnation    uuid not null default gen_random_uuid(),
   kept           interval not null default '7 days' check (kept > '0'),
-  trimmed_before timestamptz not null default '-infinity'
+  trimmed_before timestamptz
 );
 insert into relevo.event_log default values;
 
@@ -81,6 +81,7 @@ returns void language plpgsql volatile as $$
 declare
   stripes integer[];
   number integer;
+  made_from timestamptz;
   made_until timestamptz;
   stamp timestamptz;
   below bigint;
@@ -91,10 +92,10 @@ begin
     set constraints relevo.stamp immediate;
     set constraints relevo.stamp deferred;
   end if;
-  select max(p.high) into made_until from relevo.event_partition p;
+  select min(p.low), max(p.high) into made_from, made_until from relevo.event_partition p;
   if made_until is null or made_until <= relevo.now() then
     perform relevo.make_event_partition(relevo.now());
-    select max(p.high) into made_until from relevo.event_partition p;
+    select min(p.low), max(p.high) into made_from, made_until from relevo.event_partition p;
   end if;
   perform relevo.stay_awake();
   if pipeline is null then
@@ -107,8 +108,9 @@ begin
     perform pg_advisory_xact_lock(1380273158, number);
     stripes := array_fill(number, array[cardinality(types)]);
   end if;
-  -- Whoever waited past the end of the last partition writes into it all the same.
-  stamp := least(relevo.now_after_waiting(), made_until - interval '1 microsecond');
+  -- Whoever waited past the end of the last partition, or whose server's clock fell behind the first,
+  -- writes into that one all the same.
+  stamp := greatest(least(relevo.now_after_waiting(), made_until - interval '1 microsecond'), made_from);
   below := nextval('relevo.lsn');
   insert into relevo.event (lsn, version, at, stripe, schema, type, subject, data)
   select nextval('relevo.lsn'), g.version, stamp, g.stripe, g.schema, g.type, g.subject, g.body::json
@@ -143,7 +145,7 @@ end $$;
 -- Drops partitions that were trimmed longer ago than any statement lasts, so that no reader that
 -- passed the check finds them gone. Excludes everybody for an instant; it gives up rather than wait.
 create function relevo.drop_trimmed_events() returns integer language plpgsql volatile
-set lock_timeout = '500ms' as $$
+set lock_timeout = '100ms' as $$
 declare
   gone record;
   dropped integer := 0;

@@ -1,0 +1,208 @@
+"""What operators do with a processor: pause, resume, rewind, snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from relevo import limits
+from relevo.api.contract import Operation
+from relevo.api.surfaces.items import container_of
+from relevo.api.surfaces.store import SCOPE
+from relevo.api.surfaces.units import ByFeed
+from relevo.errors import Conflict, ContainerRecreated, FeedExpired, FeedRegressed, NotFound
+from relevo.feed.model import Mode
+from relevo.feed.operations import Snapshot
+
+if TYPE_CHECKING:
+    from relevo.api.auth import Principal
+    from relevo.api.services import Services
+    from relevo.feed.operations import UnitHandle
+
+PAUSE_SECONDS_MAX: Final = limits.REQUEST_SECONDS_MAX / 2
+"""How long `pause` waits for handlers; then it answers that they still run."""
+
+Tokens = Annotated[
+    tuple[str, ...],
+    Meta(
+        max_length=limits.RANGES_PER_CONTAINER_MAX,
+        description="Only these leases, by their tokens. Default: all.",
+    ),
+]
+
+
+class ByLeases(ByFeed, frozen=True, kw_only=True):
+    """Which leases of which unit."""
+
+    lease_tokens: Tokens = ()
+
+
+class UnitView(Struct, frozen=True, kw_only=True):
+    """A unit as it is."""
+
+    container: str
+    name: str
+    state: Literal["running", "pausing", "paused"]
+    """`pausing` until nothing runs any more."""
+    mode: Mode
+    generation: int
+    """Grows with every rewind."""
+
+
+def _unit(services: Services, command: ByFeed) -> UnitHandle:
+    return container_of(services, command).unit(command.name, command.leases_in)
+
+
+async def _shown(unit: UnitHandle, command: ByFeed) -> UnitView:
+    found = await unit.state()
+    return UnitView(
+        container=command.container,
+        name=command.name,
+        state=found.state,
+        mode=found.mode,
+        generation=found.generation,
+    )
+
+
+async def pause_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
+    """Have owners finish, checkpoint and let go; nobody takes over until it is resumed."""
+    unit = _unit(services, command)
+    with suppress(TimeoutError):  # the pause stands, and the answer says that handlers still run
+        async with asyncio.timeout(PAUSE_SECONDS_MAX):
+            await unit.pause(command.lease_tokens or None)
+    return await _shown(unit, command)
+
+
+async def resume_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
+    """Let the work go on; a blocked lease goes on only if it is named."""
+    unit = _unit(services, command)
+    await unit.resume(command.lease_tokens or None)
+    return await _shown(unit, command)
+
+
+class RewindFeed(ByLeases, frozen=True, kw_only=True):
+    """Where a unit is to go on."""
+
+    to: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="`beginning`, `now`, a time such as `2031-05-30T18:00:00Z`, the name of a"
+            " snapshot, or a continuation.",
+        ),
+    ]
+    force: Annotated[
+        bool, Meta(description="Take leases that are not paused from their owners.")
+    ] = False
+
+
+async def rewind_feed(services: Services, _: Principal, command: RewindFeed) -> UnitView:
+    """Set the positions of a unit, backwards or forwards."""
+    unit = _unit(services, command)
+    tokens = command.lease_tokens or None
+    await unit.rewind(_target(command.to), tokens, force=command.force)
+    return await _shown(unit, command)
+
+
+def _target(text: str) -> datetime | str:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
+    """What to call where a unit stands."""
+
+    snapshot: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=limits.NAME_LENGTH_MAX,
+            description="Its name; one of that name is replaced.",
+        ),
+    ]
+
+
+async def take_snapshot(services: Services, _: Principal, command: TakeSnapshot) -> Snapshot:
+    """Keep where a unit stands, so that it can be rewound to it."""
+    return await _unit(services, command).snapshot(command.snapshot)
+
+
+class Snapshots(Struct, frozen=True):
+    """All snapshots of a unit, oldest first."""
+
+    items: list[Snapshot]
+
+
+async def list_snapshots(services: Services, _: Principal, command: ByFeed) -> Snapshots:
+    """Return the snapshots of a unit."""
+    return Snapshots(await _unit(services, command).snapshots())
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="feeds.pause",
+        method="POST",
+        path="/v1/feeds/{container}/{name}:pause",
+        summary="Have a processor finish what it does and rest.",
+        request=ByLeases,
+        response=UnitView,
+        permission="feeds:manage",
+        handler=pause_feed,
+        errors=(NotFound,),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="feeds.resume",
+        method="POST",
+        path="/v1/feeds/{container}/{name}:resume",
+        summary="Let a processor go on; a blocked lease goes on only if it is named.",
+        request=ByLeases,
+        response=UnitView,
+        permission="feeds:manage",
+        handler=resume_feed,
+        errors=(NotFound,),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="feeds.rewind",
+        method="POST",
+        path="/v1/feeds/{container}/{name}:rewind",
+        summary="Let a paused processor go on from somewhere else.",
+        request=RewindFeed,
+        response=UnitView,
+        permission="feeds:manage",
+        handler=rewind_feed,
+        errors=(NotFound, Conflict, ContainerRecreated, FeedExpired, FeedRegressed),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="feeds.snapshots",
+        method="GET",
+        path="/v1/feeds/{container}/{name}/snapshots",
+        summary="List the snapshots of a processor's position.",
+        request=ByFeed,
+        response=Snapshots,
+        permission="feeds:read",
+        handler=list_snapshots,
+        errors=(NotFound,),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="feeds.snapshot",
+        method="PUT",
+        path="/v1/feeds/{container}/{name}/snapshots/{snapshot}",
+        summary="Keep where a processor stands, under a name.",
+        request=TakeSnapshot,
+        response=Snapshot,
+        permission="feeds:manage",
+        handler=take_snapshot,
+        errors=(NotFound, ContainerRecreated),
+        scope=SCOPE,
+    ),
+)

@@ -1,0 +1,128 @@
+"""Calls a handler and watches over the call: says when it stalls, ends it when its time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+
+from relevo.errors import HandlerTimeout
+from relevo.feed.context import wants_context
+
+if TYPE_CHECKING:
+    from relevo.feed.context import Context
+    from relevo.leases import Leases
+
+ABANDON_SECONDS = 10.0
+"""How long a call whose time is up may take to end before it is left to itself."""
+CANCEL_SECONDS = 5.0
+"""How long a call whose lease is lost may take to end."""
+
+
+class CallAbandoned(Exception):
+    """A call did not end when its time was up; it may still run, and nothing it does counts."""
+
+
+class Watch(Struct, frozen=True, kw_only=True):
+    """How long a call may take, in seconds."""
+
+    stall_after: float | None = None
+    timeout: float | None = None
+    on_stall: Callable[[], Awaitable[None]] | None = None
+
+
+async def call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: Watch) -> None:
+    """Call a handler: coroutines on the loop, plain functions in a thread of their own.
+
+    A thread of its own, so that one that hangs takes no place in a pool that others need. Raises
+    what the handler raised, `HandlerTimeout`, or `CallAbandoned`.
+    """
+    arguments = (ctx, changes) if wants_context(handler) else (changes,)
+    running: asyncio.Future[None]
+    if asyncio.iscoroutinefunction(handler):
+        running = asyncio.ensure_future(handler(*arguments))
+        end: Callable[[], object] = running.cancel
+    else:
+        running = _in_thread(lambda: handler(*arguments))
+        end = _nothing
+    try:
+        await _watched(running, ctx, watch, end)
+    except asyncio.CancelledError:
+        ctx.cancel()
+        end()
+        await asyncio.wait([running], timeout=CANCEL_SECONDS)
+        raise
+    if running.cancelled():
+        raise RuntimeError("the handler cancelled itself")
+    running.result()
+
+
+async def _watched(
+    running: asyncio.Future[None], ctx: Context, watch: Watch, end: Callable[[], object]
+) -> None:
+    limits = ((watch.stall_after, False), (watch.timeout, True))
+    begun = asyncio.get_running_loop().time()
+    for seconds, final in sorted((s, f) for s, f in limits if s is not None):
+        left = begun + seconds - asyncio.get_running_loop().time()
+        await asyncio.wait([running], timeout=max(0.0, left))
+        if running.done():
+            return
+        if final:
+            ctx.cancel()
+            end()
+            await asyncio.wait([running], timeout=ABANDON_SECONDS)
+            if not running.done():
+                raise CallAbandoned(f"a handler still runs {ABANDON_SECONDS} s after its time")
+            raise HandlerTimeout(f"the handler did not end within {seconds} s", context=ctx)
+        if watch.on_stall is not None:
+            await watch.on_stall()
+    await asyncio.wait([running])
+
+
+def _in_thread(work: Callable[[], Any]) -> asyncio.Future[None]:
+    loop = asyncio.get_running_loop()
+    running: asyncio.Future[None] = loop.create_future()
+    running.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def finish(error: BaseException | None) -> None:
+        if running.done():
+            return
+        if error is None:
+            running.set_result(None)
+        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+            running.set_exception(error)
+        else:
+            running.set_exception(RuntimeError(f"the handler raised {error!r}"))
+
+    def run() -> None:
+        outcome: BaseException | None = None
+        try:
+            work()
+        except BaseException as error:
+            outcome = error
+        with suppress(RuntimeError):  # the loop is closed; nobody waits any more
+            loop.call_soon_threadsafe(finish, outcome)
+
+    # Daemons, since a thread that hangs must not keep the process from ending.
+    threading.Thread(
+        target=contextvars.copy_context().run, args=(run,), daemon=True, name="relevo handler"
+    ).start()
+    return running
+
+
+def _nothing() -> None:
+    """A thread cannot be ended; it sees `ctx.cancelled`."""
+
+
+_TURNS: WeakKeyDictionary[Leases, asyncio.Lock] = WeakKeyDictionary()
+
+
+def one_by_one(host: Leases) -> asyncio.Lock:
+    """Return the one lock of a host process: who holds it is who may have killed the process."""
+    return _TURNS.setdefault(host, asyncio.Lock())

@@ -1,0 +1,64 @@
+"""The event log with its feed: what `app.events` is."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from relevo.errors import InvalidValue
+from relevo.events import EventLog, Recorded
+from relevo.events.model import LOG_NAME
+from relevo.feed import context
+from relevo.feed.processor import Processor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from relevo.events import Catalogue, LogState
+    from relevo.feed.model import Change
+    from relevo.feed.service import Feeds
+
+
+class EventFeed(EventLog):
+    """The event log, and processors that hosts share."""
+
+    def __init__(self, feeds: Feeds, catalogue: Catalogue | None = None) -> None:
+        super().__init__(catalogue)
+        self._feeds = feeds
+
+    def on_events(self, name: str, **options: Any) -> Callable[[Callable[..., Any]], Processor]:
+        """Decorate `handler(events)` or `handler(ctx, events)`; hosts that serve `name` share it.
+
+        Options are those of `Processor`, except for mode and leases: there is one per stripe.
+        """
+        if unfit := {"mode", "leases", "model"} & options.keys():
+            raise InvalidValue(f"the event log decides {', '.join(sorted(unfit))} by itself")
+
+        def decorate(handler: Callable[..., Any]) -> Processor:
+            processor = Processor(
+                LOG_NAME, name, _of_changes(handler), mode="events", model=Recorded, **options
+            )
+            return self._feeds.add(processor, self)
+
+        return decorate
+
+    async def describe(self) -> LogState:
+        """Return the log as it is; it need not be made."""
+        return await self.state()
+
+
+def _of_changes(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a handler of events take what the processor delivers."""
+    wants_context = context.wants_context(handler)
+
+    def arguments(ctx: Any, changes: Sequence[Change[Recorded]]) -> tuple[Any, ...]:
+        events = [change.item for change in changes]
+        return (ctx, events) if wants_context else (events,)
+
+    if not inspect.iscoroutinefunction(handler):
+        return lambda ctx, changes: handler(*arguments(ctx, changes))
+
+    async def deliver(ctx: Any, changes: Sequence[Change[Recorded]]) -> None:
+        await handler(*arguments(ctx, changes))
+
+    return deliver

@@ -1,0 +1,106 @@
+"""How an attempt at a call ended, what may be repeated, and what its caller is told in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final, Literal
+
+import asyncpg
+
+from relevo.errors import Closed, DatabaseUnavailable, EmbeddedServerError, OutcomeUnknown
+from relevo.postgres.failures import is_own, meaning
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
+"""How an attempt failed: as `failures.meaning`, and what it means that a connection was lost."""
+
+CONNECT_ERRORS: Final = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    EmbeddedServerError,
+)
+"""What may be raised instead of a connection."""
+
+
+class NotConnected(Exception):
+    """No connection could be had, so nothing was sent."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(_text(reason))
+
+
+class Attempt:
+    """How far an attempt got."""
+
+    committing = False
+    """From here on its fate may be unknown."""
+    own = False
+    """The body of its transaction failed by itself."""
+
+
+@asynccontextmanager
+async def transaction_of(connection: asyncpg.Connection, attempt: Attempt) -> AsyncIterator[None]:
+    """Open a transaction; notes when its commit is sent, and whose error ends it."""
+    transaction = connection.transaction(isolation="read_committed")
+    await transaction.start()
+    try:
+        yield
+    except BaseException as error:
+        attempt.own = is_own(error)
+        with suppress(Exception):  # the connection may be gone; the server rolls back by itself
+            await asyncio.shield(transaction.rollback())
+        raise
+    attempt.committing = True
+    await transaction.commit()
+
+
+def ending_of(error: Exception, attempt: Attempt) -> Ending:
+    """Classify the error of an attempt."""
+    if attempt.own:
+        return "fault"
+    if isinstance(error, NotConnected):
+        return "aborted"
+    if isinstance(error, Closed):
+        return "closed"
+    found = meaning(error)
+    if found == "lost":
+        return "unknown" if attempt.committing else "aborted"
+    return found
+
+
+def may_repeat(error: Exception, ending: Ending, *, repeatable: bool) -> bool:
+    """Whether another attempt does no harm, and may help; `repeatable` calls may happen twice."""
+    match ending:
+        case "aborted":
+            return True
+        case "refused":
+            return not isinstance(error, asyncpg.DiskFullError)
+        case "unknown":
+            return repeatable
+        case _:
+            return False
+
+
+def verdict(error: Exception, ending: Ending, where: str, *, unknown: bool) -> Exception:
+    """What the caller is told; `unknown` if any of the attempts may have happened."""
+    if ending == "fault":
+        return error
+    if unknown or ending == "unknown":
+        return OutcomeUnknown(
+            f"the connection to the database at {where} broke during a commit; it may or may not"
+            f" have happened ({_text(error)}); look, or repeat it if that does no harm"
+        )
+    if ending == "closed":
+        return error
+    if isinstance(error, NotConnected):
+        return DatabaseUnavailable(f"cannot connect to the database at {where}: {error}")
+    return DatabaseUnavailable(f"the database at {where} did not take the call: {_text(error)}")
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

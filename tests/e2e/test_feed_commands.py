@@ -1,0 +1,190 @@
+"""Containers, items and feeds from the command line, in process and over HTTP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from relevo.cli.calls import Reply, _error
+from relevo.errors import FeedExpired
+from tests.e2e.conftest import PRESET
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.conftest import Result, Site
+
+WAYS = ("database", "http")
+
+
+class Orders:
+    """A container of its own for each test, on the one host of the module."""
+
+    def __init__(self, site: Site, way: str) -> None:
+        self.name = f"orders-{uuid.uuid4().hex[:8]}"
+        self._site = site
+        self._way = way
+        made = self.run("container", "create", "--name", self.name, "--partition-key", "/city")
+        assert made.code == 0, made
+
+    def run(self, *arguments: str) -> Result:
+        return self._site.run(*arguments, way=self._way)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "-o", "json")
+        assert done.code == 0, done
+        return done.json
+
+    def put(self, number: str, **members: Any) -> None:
+        item = json.dumps({"id": number, "city": "Vigo", **members})
+        assert self.run("item", "upsert", self.name, item).code == 0
+
+
+@pytest.fixture(params=WAYS)
+def orders(site: Site, request: pytest.FixtureRequest) -> Orders:
+    return Orders(site, str(request.param))
+
+
+def test_an_item_is_given_as_json_or_in_a_file(orders: Orders, tmp_path: Path) -> None:
+    file = tmp_path / "order.json"
+    file.write_text('{"id": "1", "city": "Vigo", "dish": "pizza"}')
+    assert orders.run("item", "create", orders.name, f"@{file}").code == 0
+    read = orders.json("item", "read", orders.name, "1", "--partition-key", "Vigo")
+    assert read["body"]["dish"] == "pizza"
+    change = '[{"op": "set", "path": "/dish", "value": "soup"}]'
+    done = orders.run("item", "patch", orders.name, "1", change, "--partition-key", "Vigo")
+    assert done.code == 0, done
+    shown = orders.run("item", "query", orders.name, "--where", "dish = soup")
+    assert '"dish":"soup"' in shown.out.replace(" ", "")
+    gone = orders.run("item", "delete", orders.name, "1", "--partition-key", "Vigo")
+    assert gone.code == 0, gone
+
+
+def test_an_item_comes_from_standard_input(site: Site) -> None:
+    orders = Orders(site, "database")
+    lines = '{"id": "1", "city": "Vigo"}\n{"id": "2", "city": "Vigo"}\n'
+    done = site.cli("item", "bulk", orders.name, "-", "-o", "json", stdin=lines)
+    assert done.json["written"] == 2
+
+
+def test_what_is_not_json_is_said_to_be_so(orders: Orders) -> None:
+    for given in ("{", "@missing.json"):
+        refused = orders.run("item", "create", orders.name, given)
+        assert refused.code == 2, refused
+        assert "ITEM" in refused.err
+
+
+def test_a_partition_key_is_text_or_json(orders: Orders) -> None:
+    for item, key in (
+        ('{"id": "1", "city": "5"}', '"5"'),
+        ('{"id": "1", "city": 5}', "5"),
+        ('{"id": "1", "city": null}', "null"),
+        ('{"id": "1"}', "{}"),
+    ):
+        assert orders.run("item", "create", orders.name, item).code == 0
+        read = orders.json("item", "read", orders.name, "1", "--partition-key", key)
+        assert read["body"] == json.loads(item)
+        found = orders.json("item", "query", orders.name, "--partition-key", key)
+        assert [one["body"] for one in found["items"]] == [json.loads(item)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("n > 1", ["2"]),
+        ("n<=1", ["1"]),
+        ("name = Ada", ["2"]),
+        ("n in [1, 5]", ["1"]),
+        ("name exists", ["2"]),
+        ("name exists false", ["1"]),
+        ('{"path": "n", "op": "!=", "value": 2}', ["1"]),
+    ],
+)
+def test_conditions_are_written_as_people_do(
+    orders: Orders, condition: str, found: list[str]
+) -> None:
+    orders.put("1", n=1)
+    orders.put("2", n=2, name="Ada")
+    page = orders.json("item", "query", orders.name, "--where", condition)
+    assert [one["id"] for one in page["items"]] == found
+
+
+def test_a_batch_and_its_pages_are_shown(orders: Orders) -> None:
+    steps = '[{"kind": "create", "item": {"id": "1", "city": "Vigo"}}, {"kind": "read", "id": "1"}]'
+    done = orders.json("item", "batch", orders.name, steps, "--partition-key", "Vigo")
+    assert [("body" in one) for one in done["results"]] == [False, True]
+    orders.put("2")
+    every = orders.json("item", "query", orders.name, "--limit", "1", "--all")
+    assert [one["id"] for one in every["items"]] == ["1", "2"]
+
+
+def test_tail_writes_one_line_for_each_change(orders: Orders) -> None:
+    orders.put("1")
+    orders.put("2")
+    done = orders.run("feed", "tail", orders.name, "--from", "beginning", "--once")
+    assert [json.loads(line)["id"] for line in done.out.splitlines()] == ["1", "2"]
+    one = orders.run("feed", "tail", orders.name, "--from", "beginning", "--count", "1")
+    assert [json.loads(line)["id"] for line in one.out.splitlines()] == ["1"]
+
+
+def test_tail_follows_until_it_is_interrupted(site: Site) -> None:
+    orders = Orders(site, "database")
+    orders.put("1")
+    following = site.cli.spawn(
+        "feed", "tail", orders.name, "--from", "beginning", url=site.host.url, key=PRESET
+    )
+    out = following.process.stdout
+    assert out is not None
+    assert json.loads(out.readline())["id"] == "1"
+    orders.put("2")
+    assert json.loads(out.readline())["id"] == "2"
+    following.process.terminate()
+    following.end()
+
+
+def test_tail_says_what_is_wrong(orders: Orders) -> None:
+    assert orders.run("feed", "tail", "nobody").code == 3
+    kept = orders.run("feed", "tail", orders.name, "--mode", "all_versions", "--once")
+    assert (kept.code, "keeps no versions" in kept.err) == (2, True)
+
+
+def test_lag_without_processors_has_nothing_to_show(orders: Orders) -> None:
+    assert orders.json("feed", "lag")["items"] == []
+    assert orders.run("feed", "lag", orders.name).code == 2
+    assert orders.run("feed", "lag", orders.name, "nobody").code == 3
+
+
+def test_lag_is_watched_line_by_line(site: Site) -> None:
+    watching = site.cli.spawn("feed", "lag", "--watch", "--every", "0.1", "-o", "json")
+    out = watching.process.stdout
+    assert out is not None
+    assert [json.loads(out.readline())["items"] for _ in range(2)] == [[], []]
+    watching.process.terminate()
+    watching.end()
+
+
+def test_lag_is_drawn_in_place_on_a_terminal(site: Site) -> None:
+    terminal = site.cli.on_terminal("feed", "lag", "--watch", "--every", "0.1")
+    terminal.read_until("nothing to show")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+
+
+def test_ranges_and_feed_ranges_are_listed(orders: Orders) -> None:
+    assert len(orders.json("container", "ranges", orders.name)["items"]) == 16
+    parts = orders.run("feed", "ranges", orders.name, "--at-least", "20")
+    assert len(parts.out.splitlines()) == 33
+
+
+def test_an_expired_position_is_told_as_it_is() -> None:
+    told = {
+        "type": "x", "title": "x", "status": 409, "code": "feed_expired", "detail": "too old",
+        "instance": "x", "retryable": False,
+    }  # fmt: skip
+    error = _error(Reply(409, msgspec.json.encode(told)), "http://x")
+    assert (type(error), error.message) == (FeedExpired, "too old")
