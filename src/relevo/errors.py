@@ -135,7 +135,7 @@ class FeedExpired(Conflict):
 
     code = "feed_expired"
 
-    def __init__(self, message: str, *, oldest: int) -> None:
+    def __init__(self, message: str, *, oldest: int = 0) -> None:
         super().__init__(message)
         self.oldest = oldest
         """The oldest position that can still be read from."""

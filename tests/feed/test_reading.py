@@ -369,3 +369,14 @@ async def test_a_delete_in_a_batch_leaves_the_latest_feed(feed: Feed) -> None:  
     await orders.create({"id": "a", "city": "x"})
     await orders.batch("x", [Upsert({"id": "b", "city": "x"}), Delete("a")])
     assert [c.id for c in await feed.all()] == ["b"]
+
+
+async def test_a_reader_that_trimming_overtakes_is_told(feed: Feed) -> None:  # F7
+    orders = feed.orders(ranges=1, versions=timedelta(days=1))
+    await orders.bulk([item(n) for n in range(10)])
+    reader = await feed.reader(mode="all_versions")
+    await reader.page(2)
+    await feed.database.write("update relevo.feed_range set trimmed_lsn = 6")
+    await feed.database.write("delete from relevo.item_version where lsn <= 6")
+    with pytest.raises(FeedExpired):
+        await reader.page(2)

@@ -7,7 +7,15 @@ import inspect
 
 import pytest
 
-PACKAGES = ["relevo", "relevo.leases", "relevo.postgres", "relevo.testing"]
+PACKAGES = [
+    "relevo",
+    "relevo.events",
+    "relevo.feed",
+    "relevo.leases",
+    "relevo.postgres",
+    "relevo.store",
+    "relevo.testing",
+]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

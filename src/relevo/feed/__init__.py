@@ -11,8 +11,11 @@ effects in the same database happen exactly once.
 
 from relevo.feed.container import FeedContainer
 from relevo.feed.context import Context
+from relevo.feed.dead_letters import DeadLetter, DeadLetters
 from relevo.feed.estimator import Estimator, LeaseLag, TotalLag
+from relevo.feed.health import ProcessorHealth, Stall
 from relevo.feed.model import Change, FeedRange, Metadata, Mode, Page
+from relevo.feed.operations import Snapshot, UnitHandle, UnitState
 from relevo.feed.processor import Processor
 from relevo.feed.pull import Reader
 from relevo.feed.service import Feeds
@@ -20,6 +23,8 @@ from relevo.feed.service import Feeds
 __all__ = [
     "Change",
     "Context",
+    "DeadLetter",
+    "DeadLetters",
     "Estimator",
     "FeedContainer",
     "FeedRange",
@@ -29,6 +34,11 @@ __all__ = [
     "Mode",
     "Page",
     "Processor",
+    "ProcessorHealth",
     "Reader",
+    "Snapshot",
+    "Stall",
     "TotalLag",
+    "UnitHandle",
+    "UnitState",
 ]

@@ -7,7 +7,7 @@ every committed instant the leases of a unit tile the hash space.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from relevo.feed.reading import Source
     from relevo.leases import Lease
-    from relevo.leases.held import ReleaseReason
     from relevo.postgres import Database, Transaction
     from relevo.store.ranges import Interval
 
@@ -64,7 +63,7 @@ async def follow(
 
     gone = await database.run(work, idempotent=True)
     if gone:
-        lease.ask_to_stop(cast("ReleaseReason", "split"))
+        lease.ask_to_stop("split")
     return gone
 
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from relevo.feed.model import Mode
     from relevo.feed.start import Start
     from relevo.leases import Lease, Leases, Unit
-    from relevo.leases.held import ReleaseReason
     from relevo.postgres import Database, Transaction, Wakeups
     from relevo.supervision import Supervisor
 
@@ -75,6 +74,7 @@ class Processor:
         checkpoint: Literal["auto", "manual"] = "auto",
         max_unconfirmed: int = 10,
         leases: int | None = None,
+        follow_splits: bool = True,
         leases_in: str = "leases",
         backoff: Backoff | None = None,
         max_attempts: int | None = None,
@@ -122,7 +122,7 @@ class Processor:
         self._membership = Membership(weight=weight, min_leases=min_leases, max_leases=max_leases)
         self._definition = Definition(
             container=container, mode=mode, start=starts.check(start),
-            options=UnitOptions(leases=leases),
+            options=UnitOptions(leases=leases, follow_splits=follow_splits),
         )  # fmt: skip
         self._callbacks: dict[str, list[Callable[..., Any]]] = {}
         self._running: _Running | None = None
@@ -307,7 +307,7 @@ class Processor:
         log.error("feed.call_abandoned", processor=self.name, lease=lease.name)
         with suppress(RelevoError):
             await Journal(self.database, lease, self.host_incarnation).pass_on()
-        lease.ask_to_stop(cast("ReleaseReason", "hang"))
+        lease.ask_to_stop("hang")
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -477,3 +477,7 @@ select i.range_id, i.lsn, i.ordinal, i.ts, i.body from relevo.item i
 join relevo.container c on c.id = i.container_id
 where c.incarnation = $1 and i.pk = $2 and i.id = $3
   and (i.expires_at is null or i.expires_at > relevo.now());
+
+-- name: trimmed
+-- Up to where the versions of a log are gone.
+select coalesce(max(trimmed_lsn), 0) from relevo.feed_range where id = any ($1::integer[]);

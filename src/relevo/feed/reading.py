@@ -153,6 +153,8 @@ async def read(
         )  # fmt: skip
     elif full:
         rows.pop()
+    if not latest:
+        await _check_not_trimmed(connection, source, lineage, after)
     kept = _within(rows, max_bytes)
     changes = _changes(kept, source.incarnation, latest, model)
     return Batch(
@@ -160,6 +162,22 @@ async def read(
         position=kept[-1]["lsn"] if kept else after,
         more=full or len(kept) < len(rows),
     )
+
+
+async def _check_not_trimmed(
+    connection: Database | Transaction, source: Source, lineage: list[int], after: int
+) -> None:
+    """Refuse a position that trimming has passed, also while a reader is under way (F7).
+
+    Asked after the read: what was trimmed before it shows here, and what is trimmed later was read.
+    """
+    oldest = await connection.fetchval(SQL.trimmed, lineage)
+    if after < oldest:
+        raise FeedExpired(
+            f"container {source.name!r} was trimmed past position {after} meanwhile; the oldest"
+            f" that can be read from is {oldest}",
+            oldest=oldest,
+        )
 
 
 async def _read_events(

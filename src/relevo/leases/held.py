@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from relevo.leases.hosts import Deadline
     from relevo.leases.model import Fence, Position
 
-ReleaseReason = Literal["handoff", "paused", "blocked", "shutdown", "left", "lost", "expired"]
+ReleaseReason = Literal[
+    "handoff", "paused", "blocked", "shutdown", "left", "split", "hang", "lost", "expired"
+]
 
 
 class Lease:

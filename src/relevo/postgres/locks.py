@@ -2,7 +2,7 @@
 
 Transaction-level only, so that they work through PgBouncer. Order, on every path that takes more
 than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; nobody who holds a LEASE
-lock asks for a UNIT lock. Writes of items: item rows (by key), ITEM (rising), STAMP (rising), last.
+lock asks for a UNIT lock. Writes of items: ITEM (rising), item rows (by key), STAMP (rising), last.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -21,7 +21,7 @@ from relevo.errors import (
     InvalidValue,
     NotFound,
 )
-from relevo.feed.model import FeedRange, Mode
+from relevo.feed.model import FeedRange
 from relevo.feed.model import Operation as Happened
 from relevo.feed.start import check as checked_start
 from relevo.store.epk import SPACE_MAX
@@ -54,7 +54,7 @@ class ReadChanges(ByContainer, frozen=True, kw_only=True):
         ),
     ] = "beginning"
     mode: Annotated[
-        Mode,
+        Literal["latest", "all_versions"],
         Meta(
             description="`latest` has each item once, as it is; `all_versions` every version and"
             " delete that is kept."

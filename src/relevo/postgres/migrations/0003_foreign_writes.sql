@@ -131,7 +131,7 @@ begin
   end loop;
   foreach one in array wanted loop
     lsn_drawn := nextval('relevo.lsn');
-    stamped_at := greatest(relevo.now(), (select max(at) from relevo.feed_time where range_id = one));
+    stamped_at := greatest(relevo.now_after_waiting(), (select max(at) from relevo.feed_time where range_id = one));
     update relevo.item set lsn = lsn_drawn, ts = stamped_at where range_id = one and lsn = 0;
     update relevo.item_version set lsn = lsn_drawn, ts = stamped_at where range_id = one and lsn = 0;
     insert into relevo.feed_time (range_id, at, lsn)
@@ -155,6 +155,7 @@ declare
   hash text;
   range_number integer;
   old relevo.item;
+  stored boolean;
   here boolean;
   place integer;
   lifetime integer;
@@ -181,10 +182,15 @@ begin
         from unnest(home.partition_key) with ordinality as p (path, n)) as parts;
   select id into strict range_number from relevo.feed_range f
   where f.container_id = home.id and f.sealed_lsn is null and hash >= f.epk_min and hash < f.epk_max;
-  perform relevo.lock_new_keys(home.id, array[key], array[item_id], array[range_number]);
   select * into old from relevo.item i
   where i.container_id = home.id and i.pk = key and i.id = item_id for update;
-  here := found and (old.expires_at is null or old.expires_at > relevo.now());
+  if not found then  -- a new key has no row to lock, and may have got one while we waited
+    perform relevo.lock_new_keys(home.id, array[key], array[item_id], array[range_number]);
+    select * into old from relevo.item i
+    where i.container_id = home.id and i.pk = key and i.id = item_id for update;
+  end if;
+  stored := found;
+  here := stored and (old.expires_at is null or old.expires_at > relevo.now());
   if kind = 'create' and here then
     raise exception 'item % exists in container %', item_id, container using errcode = 'unique_violation';
   elsif kind in ('replace', 'delete') and not here then
@@ -194,8 +200,20 @@ begin
   end if;
   place := coalesce(nullif(current_setting('relevo.ordinal', true), '')::integer, 0) + 2;
   perform set_config('relevo.ordinal', place::text, true);
-  lifetime := coalesce((item ->> 'ttl')::integer, home.default_ttl);
+  -- As for all writers: an item's own ttl counts only where its container has one.
+  if home.default_ttl is not null then
+    if item ? 'ttl' and (jsonb_typeof(item -> 'ttl') <> 'number' or item ->> 'ttl' !~ '^-?[0-9]{1,9}$') then
+      raise exception 'ttl is a whole number of seconds, not %', item -> 'ttl' using errcode = 'invalid_parameter_value';
+    end if;
+    lifetime := coalesce((item ->> 'ttl')::integer, home.default_ttl);
+  end if;
   insert into relevo.stamp_request (range_id) values (range_number) on conflict do nothing;
+  if home.retention is not null and stored and not here then
+    -- An expired item that was not purged yet is deleted first; its place is the odd ordinal.
+    insert into relevo.item_version (container_id, range_id, ordinal, lsn, previous_lsn, ts, operation, ttl_expired, pk, id, epk, body, previous)
+    values (home.id, range_number, place - 1, 0, nullif(old.lsn, 0), relevo.now(), 'delete', true, key, item_id, hash, null,
+            case when home.previous_images then old.body end);
+  end if;
   if home.retention is not null then
     insert into relevo.item_version (container_id, range_id, ordinal, lsn, previous_lsn, ts, operation, pk, id, epk, body, previous)
     values (home.id, range_number, place, 0, case when here then nullif(old.lsn, 0) end, relevo.now(),
