@@ -14,7 +14,6 @@ from relevo.postgres.database import Database
 from tests.postgres.conftest import Ledger, retries
 
 if TYPE_CHECKING:
-
     from relevo.postgres.database import Transaction
 
 pytestmark = pytest.mark.anyio

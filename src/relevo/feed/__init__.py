@@ -14,7 +14,7 @@ from relevo.feed.context import Context
 from relevo.feed.dead_letters import DeadLetter, DeadLetters
 from relevo.feed.estimator import Estimator, LeaseLag, TotalLag
 from relevo.feed.health import ProcessorHealth, Stall
-from relevo.feed.model import Change, FeedRange, Metadata, Mode, Page
+from relevo.feed.model import Change, FeedRange, Metadata, Page
 from relevo.feed.operations import Snapshot, UnitHandle, UnitState
 from relevo.feed.processor import Processor
 from relevo.feed.pull import Reader
@@ -31,7 +31,6 @@ __all__ = [
     "Feeds",
     "LeaseLag",
     "Metadata",
-    "Mode",
     "Page",
     "Processor",
     "ProcessorHealth",
