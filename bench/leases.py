@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 HOW = """
 448 leases of a non-strict unit, hosts as real processes with product defaults (renew 3 s, ttl 10 s,
 acquire 5 s), embedded PostgreSQL with fsync on. Joined: from the start of the fifth process, its
-interpreter's start included, until counts differ by at most one. Killed: from SIGKILL of one of five
-until four own everything. `beside` is the time that is promised.
+interpreter's start included, until counts differ by at most one. Killed: from SIGKILL of one of
+five until four own everything. `beside` is the time that is promised.
 """
 LEASES = 448
 

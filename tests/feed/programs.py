@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relevo import App
-    from relevo.feed import Change, Context, Mode
+    from relevo.feed import Change, Context
+    from relevo.feed.model import Mode
     from relevo.testing.recorder import Recorder
 
 MODE_VARIABLE = "PROGRAM_MODE"

@@ -27,7 +27,8 @@ from tests.feed.ledger import Writers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from relevo.feed import FeedContainer, Mode
+    from relevo.feed import FeedContainer
+    from relevo.feed.model import Mode
     from relevo.feed.reading import Source
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(600)]

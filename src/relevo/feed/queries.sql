@@ -481,3 +481,7 @@ where c.incarnation = $1 and i.pk = $2 and i.id = $3
 -- name: trimmed
 -- Up to where the versions of a log are gone.
 select coalesce(max(trimmed_lsn), 0) from relevo.feed_range where id = any ($1::integer[]);
+
+-- name: stay_awake
+-- Before a checkpoint in the user's transaction: a client that sleeps on the lease's row is ended.
+select relevo.stay_awake();

@@ -33,6 +33,7 @@ from relevo.feed.isolation import Isolation
 from relevo.feed.journal import Cause, Journal
 from relevo.feed.standing import Part, Standing, key_of
 from relevo.leases.hosts import instant
+from relevo.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from relevo.postgres import Transaction
 
 T = TypeVar("T")
+SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 QUIET_SECONDS = 10.0
 """How often progress over changes that are not this lease's is stored, at the most."""
@@ -273,6 +275,7 @@ class Worker:
             return whole
 
         async def confirm_in(tx: Transaction) -> None:
+            await tx.execute(SQL.stay_awake)
             await standing.confirm_in(tx, delivery, part)
 
         def committed() -> None:

@@ -31,6 +31,7 @@ from relevo.postgres.attempts import (
     transaction_of,
     verdict,
 )
+from relevo.postgres.connections import Connections
 from relevo.postgres.endpoint import Connection, Endpoint
 from relevo.postgres.failures import is_demoted
 from relevo.telemetry.metrics import Metrics
@@ -45,7 +46,6 @@ STAY_AWAKE: Final = "set local idle_in_transaction_session_timeout = '5s'"
 """A single call that needs a transaction, because a pooler stands between, must not sleep in it."""
 CLOSE_SECONDS_MAX: Final = 10.0
 """How long calls under way may take when the database is closed."""
-RESET_SECONDS_MAX: Final = 5.0
 Transaction = asyncpg.Connection
 """A connection inside a transaction: what parts are handed and what they run statements on."""
 
@@ -61,9 +61,8 @@ class Database:
         self.endpoint = endpoint
         self.metrics = metrics
         self._commit_seconds = metrics.store_commit_seconds.labels(engine="postgresql")
-        self._pool = pool
+        self._connections = Connections(pool)
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
-        self._releases: set[asyncio.Future[None]] = set()
         self._closed = False
 
     @classmethod
@@ -96,10 +95,7 @@ class Database:
             return
         self._closed = True
         try:
-            async with asyncio.timeout(CLOSE_SECONDS_MAX):
-                await self._pool.close()
-        except TimeoutError:
-            self._pool.terminate()
+            await self._connections.close(CLOSE_SECONDS_MAX)
         finally:
             await self.endpoint.close()
 
@@ -171,7 +167,7 @@ class Database:
     async def _statement(
         self, sql: str, args: tuple[Any, ...], attempt: Attempt | None = None
     ) -> list[asyncpg.Record]:
-        async with self._connection() as connection:
+        async with self._connection(keep=True) as connection:
             rows: list[asyncpg.Record]
             if self.endpoint.pooled:
                 # Parse and execute are two messages; only a transaction keeps them on one server.
@@ -185,12 +181,12 @@ class Database:
             return rows
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
+    async def _connection(self, *, keep: bool = False) -> AsyncIterator[Connection]:
         if self._closed:
             raise Closed("the database is closed; no further statement is possible")
         try:
             async with asyncio.timeout(limits.CONNECT_SECONDS_MAX):
-                connection = await self._pool.acquire()
+                connection = await self._connections.take()
         except CONNECT_ERRORS as error:
             if self._closed:
                 raise Closed("the database was closed while the call waited") from error
@@ -201,21 +197,12 @@ class Database:
         except BaseException as error:
             if is_demoted(error):
                 connection.terminate()
+            self._connections.release(connection)
             raise
-        finally:
-            # Not now: the answer goes to the caller first, who neither waits for the release nor
-            # fails with it. A connection that cannot be reset is closed by the pool.
-            asyncio.get_running_loop().call_later(0, self._release, connection)
-
-    def _release(self, connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record]) -> None:
-        release = asyncio.ensure_future(self._pool.release(connection, timeout=RESET_SECONDS_MAX))
-        self._releases.add(release)
-        release.add_done_callback(self._released)
-
-    def _released(self, release: asyncio.Future[None]) -> None:
-        self._releases.discard(release)
-        if not release.cancelled():
-            release.exception()  # seen
+        if keep:
+            self._connections.keep(connection)
+        else:
+            self._connections.release(connection)
 
     async def _timed(self, work: Callable[[Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()
