@@ -10,6 +10,8 @@ import pytest
 
 from relevo import settings
 from relevo.errors import Closed
+from relevo.postgres import connections
+from relevo.postgres import database as databases
 from relevo.postgres.database import Database
 from tests.postgres.conftest import Ledger
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relevo.postgres.database import Transaction
+    from relevo.testing.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -105,3 +108,75 @@ async def test_close_lets_calls_finish_and_refuses_new_ones(
     await closing
     await database.close()  # again is fine
     assert await ledger.notes() == ["a"]
+
+
+async def test_calls_one_after_the_other_use_one_connection(
+    proxy: Proxy, proxied: Database
+) -> None:
+    for _ in range(5):
+        await proxied.fetchval("select 1")
+        await proxied.write("select 1")
+    assert proxy.connections == 1
+
+
+async def test_a_connection_at_hand_serves_a_transaction_too(small: Callable[[], Any]) -> None:
+    async with await small() as database:
+        pid = await database.fetchval("select pg_backend_pid()")
+        async with asyncio.timeout(30), database.transaction() as tx:
+            assert await tx.fetchval("select pg_backend_pid()") == pid
+
+
+async def test_many_callers_of_a_small_pool_all_have_their_turn(small: Callable[[], Any]) -> None:
+    async with await small() as database, asyncio.timeout(60):
+        calls = [database.fetchval("select $1::int", number) for number in range(100)]
+        blocks = [database.run(lambda tx: tx.fetchval("select 7")) for _ in range(20)]
+        assert await asyncio.gather(*calls, *blocks) == [*range(100), *[7] * 20]
+
+
+async def test_a_connection_that_broke_at_hand_is_left_for_a_new_one(
+    proxy: Proxy, proxied: Database
+) -> None:
+    await proxied.fetchval("select 1")
+    proxy.reset()
+    await proxy.until(lambda: proxy.connections == 0)
+    assert await proxied.fetchval("select 1") == 1
+    assert proxy.connections == 1
+
+
+async def test_a_connection_is_left_to_the_pool_when_nobody_calls(
+    small: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool closes what nobody needs; what is at hand for ever would go stale unseen."""
+    monkeypatch.setattr(connections, "AT_HAND_SECONDS", 0.01)
+    async with await small() as database:
+        await database.fetchval("select 1")
+        pool = database._connections._pool
+        async with asyncio.timeout(30):
+            while pool.get_idle_size() == 0:
+                await asyncio.sleep(0.005)
+
+
+async def test_close_does_not_wait_for_connections_at_hand(small: Callable[[], Any]) -> None:
+    database = await small()
+    await database.fetchval("select 1")
+    async with asyncio.timeout(5):
+        await database.close()
+
+
+async def test_close_cuts_off_calls_that_take_too_long(
+    small: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "CLOSE_SECONDS_MAX", 0.05)
+    database = await small()
+    entered = asyncio.Event()
+
+    async def work(tx: Transaction) -> None:
+        entered.set()
+        await tx.execute("select pg_sleep(60)")
+
+    call = asyncio.ensure_future(database.run(work))
+    await entered.wait()
+    async with asyncio.timeout(30):
+        await database.close()
+    with pytest.raises(Closed):
+        await call

@@ -140,7 +140,8 @@ class Cluster:
             if self.rules.max_moves is not None:
                 assert count + self.giving(row.owner) <= self.rules.max_moves
             rested = row.moved_at is None or self.now - row.moved_at >= self.rules.rest
-            assert rested or surplus > 1 or row.owner not in quota
+            needs_more = quota.get(me, 0) - n[me] - len(made.take) > 1
+            assert rested or surplus > 1 or needs_more or row.owner not in quota
         taken = [self.view(self.rows[name]) for name in made.take]
         if all(x.free_for <= 2 * INTERVAL for x in taken):
             assert len(taken) + len(asked) <= max(0, quota.get(me, 0) - n[me])
@@ -458,6 +459,12 @@ def test_a_lease_rests_after_a_move(leases: int, donor: Member, asked: int) -> N
     assert len(cluster.plan_of(host(2)).ask) == asked
     cluster.now = FEED.rest
     assert len(cluster.plan_of(host(2)).ask) == (asked or 1)
+
+
+def test_a_newcomer_does_not_wait_for_what_others_were_given_just_before() -> None:  # B1
+    rows = [Row(name=f"{i}{j}", owner=host(i), moved_at=0.0) for i in range(1, 4) for j in range(4)]
+    cluster = Cluster([member(i) for i in range(1, 5)], rows, FEED)
+    assert len(cluster.plan_of(host(4)).ask) == 3
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -160,8 +160,10 @@ def _ask(
             count = min(count, settings.max_moves - reading.giving[donor])
         if count <= 0:
             continue
-        # Rest keeps a single odd lease from going back and forth; who leaves gets nothing back.
-        rest = settings.rest if surplus[donor] == 1 and donor in quota else 0.0
+        # Rest keeps a single odd lease from going back and forth. Who leaves gets nothing back, and
+        # who needs more than one has just come: it would wait for what its fellows got before it.
+        odd = surplus[donor] == 1 and need == 1 and donor in quota
+        rest = settings.rest if odd else 0.0
         ready = [x for x in reading.movable[donor] if x.moved_ago is None or x.moved_ago >= rest]
         ready.sort(key=lambda x: (x.load, x.name))
         asked += [x.name for x in ready[:count]]
