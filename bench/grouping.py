@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import os
-import statistics
 import tempfile
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from bench import Figure
+from bench.quiet import Turns, take_turns
 from relevo import settings
 from relevo.postgres.database import Database
 from relevo.postgres.grouping import Group
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     import asyncpg
 
@@ -29,21 +29,22 @@ A row is a uuid (primary key) and 100 bytes. Grouped: so many callers each await
 after the other. Beside them one asyncpg connection inserts the same rows with `insert … select
 from unnest` in batches of 500, or of as many as there are callers if those are fewer. Idle: one
 call at a time, beside `execute` of one row. Embedded PostgreSQL, fsync on, all in one process on
-asyncio's own event loop; the sides take turns, and the figures are medians. Callers use a second
-core while the server works, so that other load weighs more on them than on the bare loop.
+asyncio's own event loop. The sides take turns; figures are medians of the measurements during
+which others used at most a tenth of the machine. With fewer than three quiet rounds all count, and
+a missed figure says little: callers use a second core while the server works, the bare loop not.
 """
 
 TABLE: Final = "create table bench_row (id uuid primary key, body bytea not null)"
 INSERT: Final = "insert into bench_row (id, body) select * from unnest($1::uuid[], $2::bytea[])"
 INSERT_ONE: Final = "insert into bench_row (id, body) values ($1, $2)"
 
-ROUNDS: Final = 9
 ROWS: Final = 100_000
 STATEMENTS: Final = 500
 """So many are enough where they carry few rows each."""
 BATCH: Final = 500
-IDLE_CALLS: Final = 1_000
+IDLE_CALLS: Final = 300
 CALLERS: Final = (10, 100, 1_000, 2_000, 10_000)
+BATCHES: Final = (10, 100, BATCH)
 
 Row = tuple[UUID, bytes]
 
@@ -57,42 +58,54 @@ async def run() -> list[Figure]:
             await database.write(TABLE)
             bare = await database.endpoint.connect()
             try:
-                rates = await _rates(database, bare)
-                idle = await _idle_figure(database, bare)
+                return await _measure(database, bare)
             finally:
                 await bare.close()
-    return [*rates, idle]
 
 
-async def _rates(database: Database, bare: asyncpg.Connection) -> list[Figure]:
-    batches = sorted({min(callers, BATCH) for callers in CALLERS})
-    beside: dict[int, list[float]] = {batch: [] for batch in batches}
-    grouped: dict[int, list[float]] = {callers: [] for callers in CALLERS}
-    for _ in range(ROUNDS):
-        rows = _rows(ROWS)
-        for batch, rates in beside.items():
-            await _prepare(bare)
-            rates.append(await _bare_rate(bare, rows[: STATEMENTS * batch], batch))
-        for callers, rates in grouped.items():
-            await _prepare(bare)
-            some = rows[: STATEMENTS * callers]
-            rates.append(await _grouped_rate(database, some, callers))
-            assert await bare.fetchval("select count(*) from bench_row") == len(some)
-    return [
+async def _measure(database: Database, bare: asyncpg.Connection) -> list[Figure]:
+    rows = _rows(ROWS)
+
+    async def side(measure: Callable[[], Awaitable[float]]) -> float:
+        await bare.execute("truncate bench_row")
+        gc.collect()
+        return await measure()
+
+    sides: dict[str, Callable[[], Awaitable[float]]] = {
+        **{f"bare {n}": partial(_bare_rate, bare, rows, n) for n in BATCHES},
+        **{f"grouped {n}": partial(_grouped_rate, database, rows, n) for n in CALLERS},
+        "bare idle": partial(_bare_milliseconds, bare, rows),
+        "grouped idle": partial(_grouped_milliseconds, database, rows),
+    }
+    server = database.endpoint.embedded
+    turns = await take_turns(
+        {name: partial(side, measure) for name, measure in sides.items()},
+        server.pid if server else None,
+    )
+    return _figures(turns)
+
+
+def _figures(turns: Turns) -> list[Figure]:
+    rates = [
         Figure(
             name=f"{callers:,} callers",
-            measured=statistics.median(rates),
+            measured=turns.medians[f"grouped {callers}"],
             unit="rows/s",
-            beside=statistics.median(beside[min(callers, BATCH)]),
+            beside=turns.medians[f"bare {min(callers, BATCH)}"],
             bound=0.8 if callers == 2_000 else None,
         )
-        for callers, rates in grouped.items()
+        for callers in CALLERS
     ]
-
-
-async def _prepare(bare: asyncpg.Connection) -> None:
-    await bare.execute("truncate bench_row")
-    gc.collect()
+    idle = Figure(
+        name="one call, idle",
+        measured=turns.medians["grouped idle"],
+        unit="ms",
+        beside=turns.medians["bare idle"],
+        bound=1.5,
+        sense="at_most",
+    )
+    quiet = Figure(name="quiet rounds", measured=turns.quiet, unit=f"of {turns.rounds}")
+    return [*rates, idle, quiet]
 
 
 def _rows(count: int) -> list[Row]:
@@ -101,6 +114,7 @@ def _rows(count: int) -> list[Row]:
 
 
 async def _bare_rate(connection: asyncpg.Connection, rows: Sequence[Row], batch: int) -> float:
+    rows = rows[: STATEMENTS * batch]
     started = time.perf_counter()
     for at in range(0, len(rows), batch):
         some = rows[at : at + batch]
@@ -109,6 +123,7 @@ async def _bare_rate(connection: asyncpg.Connection, rows: Sequence[Row], batch:
 
 
 async def _grouped_rate(database: Database, rows: Sequence[Row], callers: int) -> float:
+    rows = rows[: STATEMENTS * callers]
     async with _group(database) as group:
         left = iter(rows)
 
@@ -118,31 +133,24 @@ async def _grouped_rate(database: Database, rows: Sequence[Row], callers: int) -
 
         started = time.perf_counter()
         await asyncio.gather(*(caller() for _ in range(callers)))
-        return len(rows) / (time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+    assert await database.fetchval("select count(*) from bench_row") == len(rows)
+    return len(rows) / seconds
 
 
-async def _idle_figure(database: Database, bare: asyncpg.Connection) -> Figure:
-    await _prepare(bare)
-    one: list[float] = []
-    grouped: list[float] = []
+async def _bare_milliseconds(connection: asyncpg.Connection, rows: Sequence[Row]) -> float:
+    started = time.perf_counter()
+    for row in rows[:IDLE_CALLS]:
+        await connection.execute(INSERT_ONE, *row)
+    return (time.perf_counter() - started) / IDLE_CALLS * 1000
+
+
+async def _grouped_milliseconds(database: Database, rows: Sequence[Row]) -> float:
     async with _group(database) as group:
-        for row, is_bare in zip(
-            _rows(2 * IDLE_CALLS), itertools.cycle((True, False)), strict=False
-        ):
-            started = time.perf_counter()
-            if is_bare:
-                await bare.execute(INSERT_ONE, *row)
-            else:
-                await group.call(row)
-            (one if is_bare else grouped).append(time.perf_counter() - started)
-    return Figure(
-        name="one call, idle",
-        measured=statistics.median(grouped) * 1000,
-        unit="ms",
-        beside=statistics.median(one) * 1000,
-        bound=1.5,
-        sense="at_most",
-    )
+        started = time.perf_counter()
+        for row in rows[:IDLE_CALLS]:
+            await group.call(row)
+        return (time.perf_counter() - started) / IDLE_CALLS * 1000
 
 
 @asynccontextmanager

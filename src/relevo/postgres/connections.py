@@ -37,6 +37,7 @@ class Connections:
             connection = self._at_hand.pop()
             if not _is_closed(connection):
                 return connection
+            self._release(connection)
         self._asking += 1
         try:
             return await self._pool.acquire()
