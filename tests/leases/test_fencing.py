@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from relevo.errors import LeaseLost, RelevoError
+from relevo.errors import LeaseLost
 from relevo.leases import Fence, fence, require
 from relevo.leases.keeper import SQL
 
@@ -211,7 +211,9 @@ async def test_a_client_that_sleeps_on_a_fence_is_ended(
         await store.end(a)
         taken = await store.take(lease, b)  # returns when the server has ended the sleeper
         assert taken is not None
-        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, RelevoError, OSError)):
+        with pytest.raises(
+            (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+        ):
             await sleeper.execute("commit")
     finally:
         sleeper.terminate()
