@@ -16,7 +16,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from bench import Figure
 
-BENCHES = ("grouping", "leases", "feed", "events")
+BENCHES = ("grouping", "leases", "feed", "events", "router")
 
 
 def main(names: list[str]) -> int:

@@ -21,12 +21,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from relevo import errors, limits
 from relevo.api import openapi, problem, roles
-from relevo.api.operations import OPERATIONS
+from relevo.api.operations import OPERATIONS, SURFACES
+from relevo.feed.states import UNIT
 from relevo.leases.model import LeaseConfig
+from relevo.leases.states import HOST, LEASE
+from relevo.router.envelopes import NAMES
+from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
+from relevo.router.states import JOB
 from relevo.settings import PREFIX, Settings
 from relevo.telemetry.metrics import Metrics
 
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from relevo.api.contract import Operation
+    from relevo.core.machine import Machine
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = re.compile(r"(<!-- made: ([a-z ]+) -->\n).*?(<!-- /made -->)", re.DOTALL)
@@ -60,6 +67,8 @@ SECONDS: Final = {
     "lease_acquire",
 }
 """Settings that are times."""
+
+EVENT_HEADINGS: Final = ("field", "type", "always there")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -140,7 +149,7 @@ def operation_table() -> str:
 
 def operation_details() -> str:
     """What every operation takes and answers."""
-    paths = openapi.document(OPERATIONS)["paths"]
+    paths = openapi.document(OPERATIONS, SURFACES)["paths"]
     return "\n".join(_details(o, paths[o.path][o.method.lower()]) for o in OPERATIONS)
 
 
@@ -185,10 +194,47 @@ def metric_table() -> str:
             continue
         family = next(iter(figure.describe()))
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        used = re.search(rf"metrics\.{attribute}\b", _code()) or f"self.{attribute}.l" in own
+        within = (f"self.{attribute}.l", f"(self.{attribute}, ")  # set by what else is there
+        used = re.search(rf"metrics\.{attribute}\b", _code()) or any(one in own for one in within)
         text = family.documentation if used else f"{family.documentation} Not measured yet."
         rows.append([f"`{name}`", family.type, _listed(figure._labelnames), text])
     return table(["name", "type", "labels", "meaning"], rows)
+
+
+def event_table() -> str:
+    """Every event that is delivered, in one line."""
+    rows = [
+        [f"`{NAMES[one.name].rpartition('.')[2]}`", f"`{one.name}`", one.sentence]
+        for one in TYPES
+        if one.name in NAMES
+    ]
+    return table(["event", "in the log", "sent when"], rows)
+
+
+def event_details() -> str:
+    """What the data of every event has."""
+    parts = []
+    for one in TYPES:
+        if one.name in NAMES:
+            fields = inspect_fields(one.payload)
+            shown = NAMES[one.name].rpartition(".")[2]
+            parts.append(f"### {shown}\n\n{one.sentence}\n\n{table(EVENT_HEADINGS, fields)}")
+    for kind in (SelectorData, QueueData, ChannelData, ErrorData):
+        said = inspect.cleandoc(kind.__doc__ or "")
+        fields = inspect_fields(kind)
+        parts.append(f"### {kind.__name__}\n\n{said}\n\n{table(EVENT_HEADINGS, fields)}")
+    return "\n".join(parts)
+
+
+def inspect_fields(kind: type) -> list[list[str]]:
+    """Return the fields of a struct under their names on the wire, with their types."""
+    (schema,), components = msgspec.json.schema_components([kind], ref_template="{name}")
+    properties = components[schema["$ref"]]
+    needed = properties.get("required", ())
+    return [
+        [f"`{name}`", _schema(each).removesuffix(" or null"), _yes(name in needed)]
+        for name, each in properties["properties"].items()
+    ]
 
 
 def layers() -> str:
@@ -197,6 +243,11 @@ def layers() -> str:
     levels = next(c["layers"] for c in told["contracts"] if c["type"] == "layers")
     names = [level.replace(" | ", " · ") for level in levels]
     return f"```text\n{' ──► '.join(names)}\n```\n"
+
+
+def diagram(machine: Machine) -> str:
+    """The states of something, drawn from the table that the code goes by."""
+    return f"```mermaid\n{machine.mermaid()}```\n"
 
 
 PLACES: Final[dict[str, Callable[[], str]]] = {
@@ -212,6 +263,12 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
     "limits": limit_tables,
     "metrics": metric_table,
     "layers": layers,
+    "host states": lambda: diagram(HOST),
+    "lease states": lambda: diagram(LEASE),
+    "unit states": lambda: diagram(UNIT),
+    "router job states": lambda: diagram(JOB),
+    "router events": event_table,
+    "router event details": event_details,
 }
 
 
@@ -250,14 +307,18 @@ def _details(operation: Operation, described: dict[str, Any]) -> str:
         needed = body.get("required", ())
         fields += [
             [f"`{name}`", "body", _schema(schema), _yes(name in needed), _described(schema)]
-            for name, schema in body["properties"].items()
+            for name, schema in body.get("properties", {}).items()
         ]
+        if operation.body is not None:
+            fields.append(["(the body)", "body", _schema(body), "no", _described(body)])
     takes = table(["field", "in", "type", "required", "meaning"], fields) if fields else ""
-    statuses = [code for code in described["responses"] if int(code) < 400]
+    special = {str(one.status) for one in operation.outcomes}
+    statuses = [code for code in described["responses"] if int(code) < 400 and code not in special]
     statuses += [f"{one.status} ({one.sentence.rstrip('.').lower()})" for one in operation.outcomes]
     answers = f"Answers {', '.join(statuses)}."
     if operation.errors:
-        answers += f" May refuse with {_listed(kind.code for kind in operation.errors)}."
+        code = SURFACES.at(operation.path).code
+        answers += f" May refuse with {_listed(code(kind) for kind in operation.errors)}."
     heading = f"### {operation.name}\n\n`{operation.method} {operation.path}`: {operation.summary}"
     return "\n\n".join(part.rstrip("\n") for part in (heading, takes, answers) if part) + "\n"
 

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import Struct
 
+from relevo import limits, serving
 from relevo import settings as settings_module
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
@@ -21,15 +22,21 @@ from relevo.leases.service import Leases
 from relevo.postgres import clock, migrate
 from relevo.postgres.database import Database
 from relevo.postgres.wakeups import Wakeups
+from relevo.router.service import Router
+from relevo.sealing import Vault
 from relevo.store import Store
 from relevo.supervision import Supervisor
 from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import timedelta
 
     from relevo.feed.container import FeedContainer
     from relevo.settings import Settings
+    from relevo.store import Container
+
+T = TypeVar("T")
 
 
 class Health(Struct, frozen=True):
@@ -62,8 +69,10 @@ class App:
         self.metrics = Metrics()
         self.supervisor = Supervisor(self.metrics)
         self.store = Store()
-        self.feeds = Feeds(self.store)
+        self.feeds = Feeds(self.store, target_lag=settings.feed_target_lag)
         self.events = EventFeed(self.feeds)
+        self.vault = Vault(settings.secret_key, settings.home)
+        self.router = Router(settings, self.events, self.vault)
         self._database: Database | None = None
         self._wakeups: Wakeups | None = None
         self._leases: Leases | None = None
@@ -94,13 +103,53 @@ class App:
             raise Conflict("this app is a client; leases are held inside `async with app.host()`")
         return self._leases
 
-    def container(self, name: str, partition_key: Any = None, **options: Any) -> FeedContainer[Any]:
+    @overload
+    def container(
+        self,
+        name: str,
+        partition_key: str | Sequence[str] | None = None,
+        *,
+        model: None = None,
+        ttl: float | timedelta | None = None,
+        versions: timedelta | None = None,
+        previous_images: bool = False,
+        ranges: int = limits.RANGES_PER_CONTAINER,
+    ) -> FeedContainer[dict[str, Any]]: ...
+
+    @overload
+    def container(
+        self,
+        name: str,
+        partition_key: str | Sequence[str] | None = None,
+        *,
+        model: type[T],
+        ttl: float | timedelta | None = None,
+        versions: timedelta | None = None,
+        previous_images: bool = False,
+        ranges: int = limits.RANGES_PER_CONTAINER,
+    ) -> FeedContainer[T]: ...
+
+    def container(
+        self,
+        name: str,
+        partition_key: str | Sequence[str] | None = None,
+        *,
+        model: Any = None,
+        ttl: float | timedelta | None = None,
+        versions: timedelta | None = None,
+        previous_images: bool = False,
+        ranges: int = limits.RANGES_PER_CONTAINER,
+    ) -> FeedContainer[Any]:
         """Return a container of items with its feed; no I/O, so modules may define what they use.
 
         `partition_key` is a path such as `/city`, or up to three; without it the container must
-        exist. Options are those of `relevo.store.Store.container`.
+        exist. The options are explained at `relevo.store.Store.container`.
         """
-        return self.feeds.container(self.store.container(name, partition_key, **options))
+        handle: Container[Any] = self.store.container(
+            name, partition_key, model=model, ttl=ttl, versions=versions,
+            previous_images=previous_images, ranges=ranges,
+        )  # fmt: skip
+        return self.feeds.container(handle)
 
     async def now(self) -> Any:
         """Return the time by which Relevo decides: `relevo.now()` of the database."""
@@ -119,6 +168,7 @@ class App:
         self.store.attach(database, self._wakeups)
         self.feeds.attach(database, self._wakeups)
         self.events.attach(database, self._wakeups)
+        await self.router.attach(database, self._wakeups)
 
     async def _prepare(self, database: Database) -> None:
         if self.settings.migrate:
@@ -133,6 +183,7 @@ class App:
         """Disconnect; the embedded server stops if nobody else uses it."""
         await self.supervisor.stop()
         if self._database is not None:
+            await self.router.close()
             await self.store.close()
         if self._wakeups is not None:
             await self._wakeups.close()
@@ -188,9 +239,11 @@ class App:
             housekeeping = Housekeeping(self.database)
             housekeeping.duties += [
                 *self.store.duties(), *self.feeds.duties(), *self.events.duties(),
+                *self.router.duties(),
             ]  # fmt: skip
             await housekeeping.join(self._leases)
             await self.feeds.start(self._leases, self.supervisor)
+            await self.router.start(self._leases)
             yield
         finally:
             with contextlib.suppress(RelevoError):
@@ -227,7 +280,7 @@ class App:
             async with self.host():
                 await self.until_signal()
 
-        asyncio.run(serve())
+        serving.run(serve())
 
     async def health(self) -> Health:
         """Return whether this host can do its work, with every reason why it cannot."""
@@ -259,4 +312,5 @@ class App:
             self.metrics.leases.labels(state="held").set(len(held) - moving)
             self.metrics.leases.labels(state="releasing").set(moving)
             self.metrics.clock_skew_seconds.set(-self._leases.skew)
+        self.feeds.figures.forget_old(self.metrics)
         return self.metrics.render()

@@ -3,7 +3,14 @@
     RelevoError
     ├── CallerError                 the request is wrong; sending it again changes nothing
     │   ├── InvalidValue            400  a value is missing, malformed or out of bounds
-    │   │   └── BadContinuation          a token is damaged or foreign
+    │   │   ├── BadContinuation          a token is damaged or foreign
+    │   │   ├── InvalidJson              the body is not JSON
+    │   │   ├── InvalidExpression        a rule or filter that cannot be read
+    │   │   ├── MissingField             a field that has to be there is not
+    │   │   ├── ReferenceNotFound        a policy or queue that is named does not exist
+    │   │   ├── MissingApiVersion        the query does not say which version of the API is meant
+    │   │   └── UnsupportedApiVersion    a version of the API that is not spoken here
+    │   ├── ExpressionFailed        400  a rule or filter that has no result for these values
     │   ├── Unauthenticated         401  no credentials, or none that are valid
     │   ├── Forbidden               403  known, but not allowed
     │   ├── NotFound                404
@@ -16,11 +23,16 @@
     │   │   ├── FeedRegressed            the position is ahead of the container
     │   │   ├── ContainerRecreated       dropped and made anew since
     │   │   ├── SettingsMismatch         a unit exists with other settings (ModeMismatch: mode)
-    │   │   └── LeaseCoverage            leases do not tile the hash space
+    │   │   ├── LeaseCoverage            leases do not tile the hash space
+    │   │   ├── InUse                    others refer to it, so it cannot go
+    │   │   ├── InvalidState             a router job or worker is not in the state this needs
+    │   │   ├── OfferGone                another worker was faster, or it was taken back or expired
+    │   │   └── UnassignLimitReached     a job was taken back as often as it may be
     │   ├── ConditionNotMet         412
     │   ├── TooLarge                413
     │   ├── UnsupportedMediaType    415
     │   ├── RateLimited             429  (retryable)
+    │   ├── RuleFailed                   a rule of a policy gave no value that can be used
     │   └── SettingsError                a setting is unknown or wrong
     └── SystemFault                 the request may be fine; the world is not
         ├── Unavailable             503  known not to have happened; try again
@@ -31,6 +43,8 @@
         │   ├── MonitoredError           the container that a processor follows cannot be read
         │   └── LeaseStoreError          a processor cannot read or write its leases
         ├── OutcomeUnknown          503  it may or may not have happened
+        ├── OutboundFailed          502  a call to the outside got no usable answer
+        │   └── OutboundRefused          it would have gone where it may not go
         ├── EmbeddedServerError          the embedded PostgreSQL cannot run here
         ├── SchemaError                  the database's schema and this program do not fit
         └── InternalError           500
@@ -171,6 +185,30 @@ class LeaseCoverage(Conflict):
     code = "lease_coverage"
 
 
+class InUse(Conflict):
+    """Others refer to it, or it has work to do: it cannot be deleted now."""
+
+    code = "in_use"
+
+
+class InvalidState(Conflict):
+    """A router job, assignment or worker is not in the state that this needs."""
+
+    code = "invalid_state"
+
+
+class OfferGone(Conflict):
+    """The offer was accepted by another worker, taken back, or has expired."""
+
+    code = "offer_gone"
+
+
+class UnassignLimitReached(Conflict):
+    """The job was taken back from workers as often as it may be."""
+
+    code = "unassign_limit_reached"
+
+
 class HandlerError(RelevoError):
     """A handler of the user raised; its exception is the cause."""
 
@@ -187,10 +225,71 @@ class HandlerTimeout(HandlerError):
     code = "handler_timeout"
 
 
+class InvalidRecurrence(InvalidValue):
+    """A recurrence pattern cannot be read, or has no instant."""
+
+    code = "invalid_recurrence"
+
+    def __init__(self, message: str, *, kind: str = "pattern") -> None:
+        super().__init__(message)
+        self.kind = kind
+        """`interval` if the interval is out of bounds, else `pattern`."""
+
+
 class BadContinuation(InvalidValue):
     """A continuation token is damaged, or belongs to another container, mode or filter."""
 
     code = "bad_continuation"
+
+
+class InvalidJson(InvalidValue):
+    """The body is not JSON."""
+
+    code = "invalid_json"
+
+
+class MissingField(InvalidValue):
+    """A field that has to be there is missing."""
+
+    code = "missing_field"
+
+
+class ReferenceNotFound(InvalidValue):
+    """The request names a policy or queue that does not exist."""
+
+    code = "reference_not_found"
+
+
+class MissingApiVersion(InvalidValue):
+    """The query does not say which version of the API is meant."""
+
+    code = "missing_api_version"
+
+
+class UnsupportedApiVersion(InvalidValue):
+    """The query asks for a version of the API that is not spoken here."""
+
+    code = "unsupported_api_version"
+
+
+class InvalidExpression(InvalidValue):
+    """The text of a rule or filter cannot be read, or is larger than expressions may be."""
+
+    code = "invalid_expression"
+
+    def __init__(
+        self, message: str, *, pointer: str | None = None, line: int = 1, column: int = 1
+    ) -> None:
+        super().__init__(message, pointer=pointer)
+        self.line = line
+        self.column = column
+        """Where in the text the fault lies; both count from 1."""
+
+
+class ExpressionFailed(CallerError):
+    """A rule or filter is well formed, and has no result for the values it was given."""
+
+    code = "expression_failed"
 
 
 class ConditionNotMet(CallerError):
@@ -224,6 +323,12 @@ class RateLimited(CallerError):
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class RuleFailed(CallerError):
+    """A rule of a policy gave no value that can be used where it stands."""
+
+    code = "rule_failed"
 
 
 class SettingsError(CallerError):
@@ -289,6 +394,19 @@ class OutcomeUnknown(SystemFault):
 
     code = "outcome_unknown"
     status = 503
+
+
+class OutboundFailed(SystemFault):
+    """A call to the outside got no answer that can be used; it may have had its effect there."""
+
+    code = "outbound_failed"
+    status = 502
+
+
+class OutboundRefused(OutboundFailed):
+    """A call to the outside was not made: its address is malformed, or not one that is allowed."""
+
+    code = "outbound_refused"
 
 
 class EmbeddedServerError(SystemFault):

@@ -19,12 +19,15 @@ from msgspec import Struct, field
 
 from relevo import limits
 from relevo.errors import SettingsError
+from relevo.outbound.addresses import Allowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "RELEVO_"
 SECRETS = frozenset({"database_url", "access_key", "secret_key"})
+_LISTS = frozenset({"public_hosts", "outbound_allow"})
+"""Settings with several values, separated by commas in the environment."""
 _TYPO = 0.8
 """How alike an unknown variable and a known one must be to be taken for the same word."""
 _NOT_SETTINGS = re.compile(
@@ -58,10 +61,25 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
     drain_seconds: float = 30.0
     """How long a stopping host lets running work end."""
+    outbound_allow: tuple[str, ...] = ()
+    """Hosts and networks that rules may call although their addresses are private or special."""
+
+    router_deregister_on_expiry: bool = True
+    """Whether a worker that lets an offer expire is taken for absent and deregistered."""
+    router_unassign_max: int = 3
+    """How often a router job may be taken back from workers; 0 for as often as one likes."""
+    router_worker_idle_days: float = 7.0
+    """After how many days without a sign a worker is deregistered; 0 for never."""
+    router_job_retention_days: float = 0.0
+    """How many days ended router jobs are kept; 0 for ever."""
+    router_strict_channels: bool = False
+    """Whether router jobs and workers may only use channels that were defined."""
 
     lease_expiration: float = 10.0
     lease_renew: float = 3.0
     lease_acquire: float = 5.0
+    feed_target_lag: int = 1_000
+    """How many pending changes one host is for, in the figure that autoscalers follow."""
 
     access_key: str | None = None
     """Presets the first access key (base64)."""
@@ -76,9 +94,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise SettingsError(f"pool_size must be 1 to 1000, not {self.pool_size}")
         if not 0 <= self.port <= 65_535:
             raise SettingsError(f"port must be 0 to 65535, not {self.port}")
-        for name in ("requests_per_second", "signature_skew", "drain_seconds"):
+        for name in ("requests_per_second", "signature_skew", "drain_seconds", "feed_target_lag"):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
+        Allowed.parse(self.outbound_allow)
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._shown())})"
@@ -136,7 +155,7 @@ def _add_environment(source: _Source, env: Mapping[str, str]) -> None:
             value: Any = env[variable]
             if name == "port" and value.startswith("tcp://"):
                 continue  # Kubernetes sets RELEVO_PORT like this for a service named relevo
-            if name == "public_hosts":
+            if name in _LISTS:
                 value = tuple(part.strip() for part in value.split(",") if part.strip())
             _add(source, {name: value}, variable)
         elif name in SECRETS and env.get(f"{variable}_FILE"):

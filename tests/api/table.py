@@ -67,8 +67,8 @@ TABLE = (
     op("test.write", "POST", "/v1/echo/{id}", echo),
     op("test.broken", "GET", "/v1/broken", broken),
     op("test.unreachable", "GET", "/v1/unreachable", unreachable),
-    op("routing.echo", "GET", "/routing/jobs/{id}", echo),
-    op("routing.write", "POST", "/routing/jobs/{id}:cancel", echo),
+    op("routing.echo", "GET", "/routing/echoes/{id}", echo),
+    op("routing.write", "POST", "/routing/echoes/{id}:cancel", echo),
     op("routing.broken", "GET", "/routing/broken", broken),
 )
 

@@ -31,7 +31,9 @@ async def chunks(size: int) -> AsyncIterator[bytes]:
         yield b"x" * 65_536
 
 
-@pytest.mark.parametrize("target", ["/v1/echo/1", "/routing/jobs/1:cancel"])
+@pytest.mark.parametrize(
+    "target", ["/v1/echo/1", "/routing/echoes/1:cancel?api-version=2023-11-01"]
+)
 @pytest.mark.parametrize("how", ["declared", "chunked"])
 async def test_a_body_that_is_too_large_is_refused(site: Site, target: str, how: str) -> None:
     size = limits.BODY_BYTES_MAX + 1
@@ -97,7 +99,7 @@ async def test_overload_is_refused_early_while_probes_are_answered(open_site: Op
             await gate.entered.wait()
             for target, expected in (
                 ("/v1/echo/1", "overloaded"),
-                ("/routing/jobs/1", "ServiceUnavailable"),
+                ("/routing/echoes/1", "ServiceUnavailable"),
             ):
                 reply = await site.ask("GET", target, key="viewer")
                 assert (reply.status, code(reply)) == (503, expected)
@@ -118,7 +120,7 @@ async def test_a_key_that_sends_too_fast_is_held_back_and_no_other(open_site: Op
         assert (reply.status, code(reply)) == (429, "rate_limited")
         assert reply.json["retryable"] is True
         assert 900 <= int(reply.headers["Retry-After"]) <= 1_000
-        reply = await site.ask("GET", "/routing/jobs/1", key="viewer")
+        reply = await site.ask("GET", "/routing/echoes/1", key="viewer")
         assert (reply.status, code(reply)) == (429, "ThrottleLimitExceeded")
         assert (await site.ask("GET", "/v1/echo/1", key="operator")).status == 200
         assert (await site.ask("GET", "/livez")).status == 200

@@ -33,10 +33,10 @@ async def site(open_site: Opens) -> AsyncIterator[Site]:
         ("GET", "/routing/nothing", 404, "NotFound"),
         ("GET", "/routing", 404, "NotFound"),
         ("PUT", "/v1/echo/1", 405, "method_not_allowed"),
-        ("PUT", "/routing/jobs/1", 405, "MethodNotAllowed"),
-        ("POST", "/routing/jobs/1:unknown", 405, "MethodNotAllowed"),
+        ("PUT", "/routing/echoes/1", 405, "MethodNotAllowed"),
+        ("POST", "/routing/echoes/1:unknown", 405, "MethodNotAllowed"),
         ("GET", "/v1/echo/1", 401, "unauthenticated"),
-        ("GET", "/routing/jobs/1", 401, "Denied"),
+        ("GET", "/routing/echoes/1", 401, "Denied"),
         ("GET", "/v1/echo/%ff", 401, "unauthenticated"),
     ],
 )
@@ -57,7 +57,7 @@ async def test_errors_before_a_handler_are_rendered_by_the_surface(
 
 @pytest.mark.parametrize(
     ("method", "target"),
-    [("GET", "/livez"), ("GET", "/v1/none"), ("GET", "/routing/jobs/1"), ("OPTIONS", "/v1/keys")],
+    [("GET", "/livez"), ("GET", "/v1/none"), ("GET", "/routing/echoes/1"), ("OPTIONS", "/v1/keys")],
 )
 async def test_every_answer_carries_the_security_headers_and_a_fresh_id(
     site: Site, method: str, target: str
@@ -79,7 +79,7 @@ async def test_every_answer_carries_the_security_headers_and_a_fresh_id(
         ("/v1/echo/8%3Aacs%3A1", "8:acs:1"),
         ("/v1/echo/8:acs:1", "8:acs:1"),
         ("/v1/echo/%C3%A9%20%2B+", "é ++"),
-        ("/routing/jobs/x:cancel", "x:cancel"),
+        ("/routing/echoes/x:cancel?api-version=2023-11-01", "x:cancel"),
         ("/v1/echo/%252F", "%2F"),
         ("/v1/echo/..", ".."),
     ],
@@ -111,13 +111,17 @@ async def test_an_unknown_field_is_refused_with_a_suggestion_or_ignored(site: Si
     reply = await site.ask("POST", "/v1/echo/1", key="viewer", json={"nte": "x"})
     assert (reply.status, reply.json["pointer"]) == (400, "/nte")
     assert "did you mean 'note'?" in reply.json["detail"]
-    reply = await site.ask("POST", "/routing/jobs/1:cancel?x=1", key="viewer", json={"nte": "x"})
+    target = "/routing/echoes/1:cancel?api-version=2023-11-01&x=1"
+    reply = await site.ask("POST", target, key="viewer", json={"nte": "x"})
     assert reply.json == {"id": "1", "note": ""}
 
 
 @pytest.mark.parametrize(
     ("target", "expected"),
-    [("/v1/echo/1", "invalid_json"), ("/routing/jobs/1:cancel", "InvalidJson")],
+    [
+        ("/v1/echo/1", "invalid_json"),
+        ("/routing/echoes/1:cancel?api-version=2023-11-01", "InvalidJson"),
+    ],
 )
 async def test_bad_json_is_refused(site: Site, target: str, expected: str) -> None:
     headers = {"Content-Type": "application/json"}
@@ -169,7 +173,7 @@ async def test_options_tells_the_methods_and_opens_nothing_to_other_origins(
     ("target", "status", "expected"),
     [
         ("/v1/broken", 500, "internal"),
-        ("/routing/broken", 500, "InternalError"),
+        ("/routing/broken?api-version=2023-11-01", 500, "InternalError"),
         ("/v1/unreachable", 503, "database_unavailable"),
     ],
 )

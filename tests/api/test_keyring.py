@@ -11,7 +11,7 @@ import pytest
 from relevo import limits
 from relevo.api.keyring import LAST_USE_SECONDS, KeyRing
 from relevo.api.keys import Keys, NewKey
-from relevo.api.sealing import MasterKey
+from relevo.sealing import MasterKey
 from relevo.testing.clock import Clock
 from tests.api.signer import SIGNING, Signer
 

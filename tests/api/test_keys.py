@@ -13,8 +13,8 @@ import structlog.testing
 
 from relevo import limits
 from relevo.api.keys import Keys, NewKey
-from relevo.api.sealing import MasterKey
 from relevo.errors import Conflict, InvalidValue, NotFound, SettingsError
+from relevo.sealing import MasterKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -44,6 +44,9 @@ class Application:
     def refuse(self, _: bytes, error: RelevoError) -> Answer:
         return Answer(error.status, (), b"")
 
+    def stop(self) -> None:
+        """There are no streams to end."""
+
 
 def application() -> tuple[Application, HttpApi]:
     made: Any = Application()

@@ -10,6 +10,7 @@ import pytest
 
 from relevo.api.contract import Text
 from relevo.api.operations import OPERATIONS, operation
+from relevo.cli import fields
 from relevo.cli.root import build
 from relevo.leases.model import HostInfo, LeaseInfo
 from tests.e2e.conftest import PRESET, invoke
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 WAYS = ("database", "http")
 LEADER = ("housekeeping", "main", "leader")
-CONTENT = {"item", "items", "operations", "steps"}
+CONTENT = {"item", "items", "operations", "patch", "steps"}
 """What commands are about: JSON that is given as an argument."""
 
 
@@ -42,12 +43,16 @@ def _command(name: str) -> click.Command:
 @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
 def test_every_operation_has_a_command_with_a_parameter_for_each_field(row: Operation) -> None:
     noun, _, verb = row.name.rpartition(".")
-    names = [part[:-1] if part.endswith("s") else part for part in noun.split(".")]
+    names = [fields.singular(part).replace("_", "-") for part in noun.split(".")]
     command = _command(" ".join([*names, verb.replace("_", "-")]))
     by_name = {parameter.name: parameter for parameter in command.params}
     for field in msgspec.structs.fields(row.request):
+        if field.encode_name in row.fixed:
+            assert field.name not in by_name
+            continue
         parameter = by_name[field.name]
-        given_bare = field.encode_name in row.parameters or field.name in CONTENT
+        content = field.name in CONTENT and field.required
+        given_bare = field.encode_name in row.parameters or content
         assert isinstance(parameter, click.Argument if given_bare else click.Option)
         assert parameter.required == field.required
     assert row.summary in (command.help or "")
@@ -77,7 +82,8 @@ def test_leases_are_listed(site: Site, way: str) -> None:
     shown = site.run("lease", "list", "--kind", "housekeeping", way=way)
     assert shown.code == 0, shown
     assert shown.out.splitlines()[1].split()[:3] == [*LEADER]
-    (lease,) = site.run("-o", "json", "lease", "list", way=way).json["items"]
+    listed = site.run("-o", "json", "lease", "list", "--kind", "housekeeping", way=way)
+    (lease,) = listed.json["items"]
     assert lease.keys() == {field.name for field in msgspec.structs.fields(LeaseInfo)}
     assert site.run("lease", "list", "--unit", "none", way=way).out == "nothing to show\n"
 

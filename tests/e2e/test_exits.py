@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import errors
-from relevo.api.problem import InvalidJson, RequestTimeout, UrlTooLong
+from relevo.api.problem import RequestTimeout, UrlTooLong
 from relevo.cli import exits
 from tests.e2e.conftest import invoke
 
@@ -59,7 +59,7 @@ def _is_one_line(result: Result) -> bool:
         (errors.SettingsError, 2),
         (errors.TooLarge, 2),
         (errors.MethodNotAllowed, 2),
-        (InvalidJson, 2),
+        (errors.InvalidJson, 2),
         (UrlTooLong, 2),
         (RequestTimeout, 2),
         (errors.NotFound, 3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -188,3 +189,50 @@ def test_an_expired_position_is_told_as_it_is() -> None:
     }  # fmt: skip
     error = _error(Reply(409, msgspec.json.encode(told)), "http://x")
     assert (type(error), error.message) == (FeedExpired, "too old")
+
+
+PROGRAM = """
+import relevo
+
+app = relevo.App()
+orders = app.container("{name}", partition_key="/city")
+
+
+@orders.on_changes("kitchen", start="beginning")
+async def cook(changes):
+    for change in changes:
+        print("cooked", change.id)
+
+
+@orders.on_changes("other", start="beginning")
+async def other(changes):
+    print("never")
+"""
+
+
+def test_what_is_wanted_is_followed(orders: Orders) -> None:
+    for n in range(4):
+        orders.put(str(n), total=n)
+    done = orders.run(
+        "feed", "tail", orders.name, "--from", "beginning", "--where", "total >= 2", "--once"
+    )
+    assert sorted(json.loads(line)["id"] for line in done.out.splitlines()) == ["2", "3"]
+
+
+def test_a_short_run_processes_what_is_there_and_ends(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 18, 12.4
+    orders = Orders(site, "database")
+    for n in range(3):
+        orders.put(str(n))
+    module = f"program_{uuid.uuid4().hex[:8]}"
+    (tmp_path / f"{module}.py").write_text(PROGRAM.format(name=orders.name))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    done = orders.run("feed", "run", f"{module}:cook", "--until", "now")
+    assert done.code == 0, done
+    assert sorted(done.out.split()) == ["0", "1", "2", "cooked", "cooked", "cooked"]
+    again = orders.run("feed", "run", f"{module}:cook", "--until", "now")
+    assert (again.code, again.out) == (0, "")  # the state is in the leases
+    for wrong in (f"{module}:nothing", f"{module}:orders", "no_such_module:x", module):
+        assert orders.run("feed", "run", wrong).code == 2

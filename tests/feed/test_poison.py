@@ -171,10 +171,10 @@ async def test_options_that_do_not_fit_are_refused_by_name() -> None:
     async def handler(changes: Any) -> None: ...
 
     for options, word in [
-        ({"dead_letter": True, "on_poison": "block_key"}, "block_key"),
         ({"dead_letter": True, "on_poison": "explode"}, "explode"),
         ({"max_attempts": 3}, "dead_letter"),
         ({"on_poison": "halt"}, "dead_letter"),
+        ({"on_poison": "block_key"}, "dead_letter"),
         ({"dead_letter": True, "max_attempts": 0}, "max_attempts"),
         ({"stall_after": 0.0}, "stall_after"),
         ({"delegate_timeout": -1.0}, "delegate_timeout"),

@@ -22,7 +22,7 @@ from relevo.postgres.account import server_account, usable_binaries
 from relevo.postgres.embedded import EmbeddedServer
 from relevo.postgres.server_settings import ROLE
 from relevo.store.ranges import WHOLE
-from tests.feed.ledger import Writers
+from tests.feed.writers import Writers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

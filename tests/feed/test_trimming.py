@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import FeedExpired
-from relevo.feed import trimming
+from relevo.feed import splitting, trimming
 from relevo.feed.operations import UnitHandle
 from relevo.feed.pull import Reader
 from tests.feed.test_processor import Kitchen, kitchen
@@ -155,12 +155,69 @@ async def test_ranges_that_hold_too_much_are_split_by_estimate(
     items = [{"id": str(n), "city": "always the same"} for n in range(400)]
     assert not (await kitchen.orders.bulk(items)).failures
     await kitchen.write(*range(1000, 1010))
-    assert await trimming.split_large(kitchen.database, store) == []
+    assert await splitting.split_large(kitchen.database, store) == []
     await kitchen.database.fetch("analyze relevo.item")
     full = await kitchen.database.fetchval(
         "select range_id from relevo.item group by 1 order by count(*) desc limit 1"
     )
-    assert await trimming.split_large(kitchen.database, store, items_max=200) == [full]
+    assert await splitting.split_large(kitchen.database, store, items_max=200) == [full]
     assert not (await kitchen.orders.ranges()).by_id[full].open
-    assert await trimming.split_large(kitchen.database, store, items_max=200) == []
+    assert await splitting.split_large(kitchen.database, store, items_max=200) == []
     await kitchen.until_delivered(*range(400), *range(1000, 1010))
+
+
+async def test_ranges_that_are_written_fast_all_the_time_are_split(
+    kitchen: Kitchen, store: Store
+) -> None:  # F9, 3.3
+    await kitchen.serve(start="beginning")
+    for _ in range(10):
+        await kitchen.orders.upsert({"id": "hot", "city": "over and over"})
+    await kitchen.orders.bulk([{"id": str(n), "city": "always the same"} for n in range(200)])
+    busy = await kitchen.database.fetchval("select range_id from relevo.item where id = '7'")
+    assert busy != await kitchen.database.fetchval(
+        "select range_id from relevo.item where id = 'hot'"
+    )
+    rate = {"per_second": 0.3, "seconds": 600.0}
+    assert await splitting.split_busy(kitchen.database, store, **rate) == []  # not all the time
+    await kitchen.database.write(
+        "insert into relevo.feed_time (range_id, at, lsn) select i.range_id,"
+        " date_trunc('second', relevo.now()) - make_interval(secs => n), min(i.lsn)"
+        " from relevo.item i, generate_series(0, 650) n group by 1, 2 on conflict do nothing"
+    )
+    assert await splitting.split_busy(kitchen.database, store) == []  # not that fast
+    assert await splitting.split_busy(kitchen.database, store, **rate) == [busy]
+    assert await splitting.split_busy(kitchen.database, store, **rate) == []
+    assert not (await kitchen.orders.ranges()).by_id[busy].open
+    await kitchen.until_delivered(*range(200))
+
+
+async def test_times_are_thinned_and_starts_at_an_instant_stay_the_same(
+    log: Log, clock: Clock
+) -> None:  # 12.3, F7
+    instants = []
+    for n in range(12):
+        await log.write(n)
+        instants.append(await log.database.fetchval("select relevo.now()"))
+        await clock.advance(timedelta(seconds=1 if n % 4 else 61))
+
+    async def starts() -> list[set[str]]:
+        found = []
+        for at in instants:
+            reader = await Reader.open(log.database, log.wakeups, "kept", start=at)
+            found.append({c.id async for page in reader.follow() for c in page.changes})
+        return found
+
+    before = await starts()
+    assert [len(one) for one in before] == list(range(11, -1, -1))
+    count = "select count(*) from relevo.feed_time"
+    rows = await log.database.fetchval(count)
+    assert await trimming.thin_times(log.database) == 0
+    await clock.advance(timedelta(hours=25))
+    gone = await trimming.thin_times(log.database)
+    assert gone > 0
+    assert await log.database.fetchval(count) == rows - gone
+    assert await trimming.thin_times(log.database) == 0
+    assert await starts() == before
+    await clock.advance(timedelta(days=31))
+    assert await trimming.thin_times(log.database) > 0
+    assert await starts() == before

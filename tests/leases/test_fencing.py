@@ -9,7 +9,7 @@ import pytest
 
 from relevo.errors import LeaseLost
 from relevo.leases import Fence, fence, require
-from relevo.leases.keeper import SQL
+from relevo.leases.service import SQL
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -32,7 +32,7 @@ class Store:
         return incarnation
 
     async def lease(self, *, strict: bool = False) -> int:
-        await self.database.write(SQL.insert_unit, "feed", "u", strict, 30.0, None, 30.0)
+        await self.database.write(SQL.insert_unit, "feed", "u", strict, 30.0, None, 30.0, "equal")
         unit = await self.database.fetchrow(SQL.find_unit, "feed", "u")
         assert unit is not None
         await self.database.write(SQL.insert_leases, unit["id"], ["a"])

@@ -10,7 +10,7 @@ import pytest
 from relevo.errors import LeaseLost, OutcomeUnknown
 from relevo.leases import UnitSettings, balancer, keeper, life
 from relevo.leases.hosts import Heart
-from relevo.leases.keeper import SQL
+from relevo.leases.service import SQL
 
 if TYPE_CHECKING:
     from relevo.leases import Lease
@@ -225,9 +225,11 @@ async def test_a_withdrawn_request_does_not_cut_off_the_next_one(fleet: Fleet) -
     await fleet.a_lease_of(app)
     (held,) = [one for one in app.leases.life.keeper._held.values() if one.unit.name == "u"]
     held.lease.ask_to_stop("handoff")
-    held.cut_later(0.05)
+    held.cut_later(0.01)
     held.recall()
     held.lease.ask_to_stop("handoff")
     held.cut_later(60.0)
-    await asyncio.sleep(0.1)  # longer than the first request's time
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.02, passed.set)  # the loop calls in the order of time
+    await passed.wait()
     assert cut == []

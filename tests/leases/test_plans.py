@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.leases.keeper import SQL
+from relevo.leases.service import SQL
 
 if TYPE_CHECKING:
     import uuid

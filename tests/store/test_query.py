@@ -131,6 +131,26 @@ async def test_a_query_gives_a_token_behind_each_item(world: World) -> None:
         assert rest == [f"{n:03}" for n in range(int(item.id) + 1, 5)]
 
 
+async def test_a_page_is_bounded_in_bytes_and_holds_one_item_at_least(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PAGE_BYTES_MAX", 2_500)
+    orders = world.orders()
+    for n in range(10):
+        await orders.create({"id": str(n), "city": "x", "text": "a" * 1_000})
+    await orders.create({"id": "huge", "city": "x", "text": "a" * 10_000})
+    found = orders.query()
+    sizes = []
+    while True:
+        page = await found.page(100)
+        sizes.append(len(page.items))
+        if page.token is None:
+            break
+    assert sizes[:4] == [3, 3, 3, 2]  # the one that is too large comes as the last of its page
+    assert sum(sizes) == 11
+    assert len([one async for one in orders.query(order_by="ts")]) == 11
+
+
 async def test_a_limit_holds_over_pages(world: World) -> None:
     orders = await filled(world, 230)
     for limit in (1, 99, 100, 101, 250):

@@ -223,6 +223,23 @@ def test_healing_with_drop_resets_and_delivers_nothing_that_was_held(bench: Benc
     assert bench.echoes(bench.connect())
 
 
+def test_a_connection_that_is_reset_before_it_began_leaves_no_socket_open(bench: Bench) -> None:
+    ends: list[socket.socket] = []
+
+    def accept_and_reset() -> None:  # in one go, so that what carries the bytes never runs
+        bench.connect()
+        listener = bench.proxy._listener
+        assert listener
+        select.select([listener], [], [], 30)
+        bench.proxy._accept(listener)
+        ends.extend(end for one in bench.proxy._open.values() for end in one._sockets)
+        bench.proxy._end(reset=True)
+
+    bench.proxy._apply(accept_and_reset)
+    bench.proxy.wait(lambda: bench.proxy.connections == 0)
+    assert [end.fileno() for end in ends] == [-1]
+
+
 def test_reset_breaks_present_connections_only(bench: Bench) -> None:
     clients = [bench.connect(), bench.connect()]
     for client in clients:

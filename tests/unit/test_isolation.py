@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.feed.isolation import Isolation
+from relevo.feed.isolation import Isolation, Troubles
 
 if TYPE_CHECKING:
     from relevo.feed.isolation import Key
@@ -135,9 +135,29 @@ def test_after_crashes_changes_go_one_by_one_through_every_range() -> None:  # P
 
 
 def test_a_range_that_was_split_leaves_its_trouble_to_its_children() -> None:
-    state = Isolation(until={1: 10}, within={1: (9, 2)}, ends=((9, 4),))
+    state = Isolation(until={1: 10}, ends=((9, 4),))
     after = state.over({5: [5, 1], 6: [6, 1]})
     assert after is not None
     assert after.until == {5: 10, 6: 10}
-    assert after.within == {5: (9, 2), 6: (9, 2)}
+    assert after.ends == ((9, 4),)
     assert state.over({3: [3]}) is None
+
+
+def test_the_trouble_of_each_lane_is_stored_and_found_again() -> None:  # P3, P8
+    lanes = {1: Isolation(until={1: 10}, attempts=2), 3: Isolation(until={1: 12}, ends=((9, 4),))}
+    noted = Troubles.note(lanes, 4, {1: 30})
+    assert noted is not None
+    stored = msgspec.json.decode(msgspec.json.encode(noted), type=Troubles)
+    assert stored == noted
+    assert (stored.split(4), stored.split(8)) == (lanes, {})
+    assert stored.watch == {1: 30}
+
+
+def test_trouble_of_the_whole_is_worked_off_by_one_lane() -> None:  # P10
+    whole = Isolation(until={1: 10}, singles=True, marked=(3, 0))
+    noted = Troubles.note({0: whole}, 1, {})
+    assert noted is not None
+    stored = msgspec.json.decode(msgspec.json.encode(noted), type=Troubles)
+    assert stored.marked == (3, 0)  # where the count of crashes looks for it
+    assert stored.split(8) == {0: whole}
+    assert Troubles.note({}, 4, {}) is None

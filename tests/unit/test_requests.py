@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from relevo.api.contract import PUBLIC, Method, Operation
-from relevo.api.problem import InvalidJson
-from relevo.api.request import command_of, explain, head_of, request_of
+from relevo.api.request import command_of, head_of, request_of
 from relevo.api.routes import Routes
-from relevo.errors import InvalidValue, UnsupportedMediaType
+from relevo.core.decoding import explain
+from relevo.errors import InvalidJson, InvalidValue, UnsupportedMediaType
 
 
 class Inner(Struct, frozen=True, forbid_unknown_fields=True):

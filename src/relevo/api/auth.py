@@ -51,16 +51,24 @@ def authorise(principal: Principal, operation: Operation, command: Any = None) -
         )
     if not principal.scopes:
         return
+    if operation.scope is None and operation.checks_scopes:
+        return
     if operation.scope is None:
         raise Forbidden(
             f"{operation.name} is not bound to one resource, and this key is limited to"
             f" {', '.join(principal.scopes)}; use a key without scopes"
         )
     resource = None if command is None else operation.resource(command)
-    if resource and not any(fnmatchcase(resource, pattern) for pattern in principal.scopes):
+    if resource and not reaches(principal, resource):
         raise Forbidden(
             f"{resource!r} is outside of this key's scopes ({', '.join(principal.scopes)})"
         )
+
+
+def reaches(principal: Principal, resource: str) -> bool:
+    """Whether a resource, such as `worker:ana`, lies within a principal's scopes."""
+    scopes = principal.scopes
+    return not scopes or any(fnmatchcase(resource, pattern) for pattern in scopes)
 
 
 class Caller(Struct, frozen=True):

@@ -7,7 +7,8 @@ error of `relevo.errors`. It knows nothing of HTTP, so the CLI calls it in its o
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import msgspec
@@ -32,6 +33,33 @@ class Text(Struct, frozen=True):
     body: bytes
 
 
+class Versioned(Struct, frozen=True, kw_only=True):
+    """An answer that is a version of a resource: its tag and time go into the headers."""
+
+    body: Any
+    etag: str
+    """With its quotes."""
+    modified_at: datetime
+    created: bool = False
+    """Whether this very call has made the resource."""
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """One event of a stream."""
+
+    event: str
+    data: Any
+    """Sent as JSON."""
+    id: str | None = None
+    """What the client comes back with as `Last-Event-ID`."""
+
+
+class Stream(Struct, frozen=True):
+    """An answer that goes on: server-sent events; None is a sign of life."""
+
+    events: AsyncIterator[Sent | None]
+
+
 class Outcome(Struct, frozen=True):
     """A status other than the usual one, for responses that fulfil `when`."""
 
@@ -43,8 +71,10 @@ class Outcome(Struct, frozen=True):
 class Operation(Struct, frozen=True, kw_only=True):
     """One thing that can be asked of Relevo, over HTTP, from the CLI or in process.
 
-    Fields of `request` that the path names come from the path. The others come from the query for
-    GET and DELETE, from the JSON body otherwise.
+    Fields of `request` that the path names come from the path, those in `headers` from a header.
+    The others come from the query for GET and DELETE, from the members of the JSON body otherwise,
+    but for those in `query`.
+    With `body`, that field is the body as a whole, and the others come from the query.
     """
 
     name: str
@@ -64,6 +94,18 @@ class Operation(Struct, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...] = ()
     scope: str | None = None
     """The resource a key's scopes are held against, such as `queue:{name}`."""
+    headers: Mapping[str, str] = {}
+    """Fields that come from headers, and from which."""
+    body: str | None = None
+    """The field that is the whole body: as it came if its type is `bytes`, decoded otherwise."""
+    query: frozenset[str] = frozenset()
+    """Fields that come from the query though the others are members of the body."""
+    stream: Handler | None = None
+    """Answers in the place of `handler`, with a `Stream`, whoever accepts `text/event-stream`."""
+    checks_scopes: bool = False
+    """Whether the handler itself holds a key's scopes against what it finds."""
+    fixed: Mapping[str, Any] = {}
+    """Fields whose values our own clients fill in without asking."""
     in_overload: bool = False
     """Answered even when the host refuses work: probes, which would otherwise kill a busy host."""
 
@@ -76,6 +118,13 @@ class Operation(Struct, frozen=True, kw_only=True):
     def takes_body(self) -> bool:
         """Whether the command travels in the body."""
         return self.method not in ("GET", "DELETE")
+
+    @property
+    def elsewhere(self) -> frozenset[str]:
+        """The fields that come neither from the query nor from members of the body."""
+        return frozenset(
+            {*self.parameters, *self.headers, *self.query, *([self.body] if self.body else ())}
+        )
 
     def status_of(self, response: Any) -> int:
         """Return the HTTP status for a response."""
@@ -94,10 +143,23 @@ class Operation(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         fields = msgspec.structs.fields(self.request)
         on_the_wire = {field.encode_name for field in fields}
-        for name in self.parameters:
+        for name in self.elsewhere | self.fixed.keys():
             assert name in on_the_wire, f"{self.name}: {name!r} is no field of {self.request}"
         for name in _PARAMETER.findall(self.scope or ""):
             assert name in {field.name for field in fields}, f"{self.name}: scope names {name!r}"
         assert self.path.startswith("/"), self.name
         assert self.summary.endswith("."), self.name
         assert self.permission, f"{self.name}: say PUBLIC, or which permission it needs"
+
+
+def encoded(response: Any) -> bytes:
+    """Return the body of an answer; an operation without an answer has an empty one."""
+    match response:
+        case None:
+            return b""
+        case Text():
+            return response.body
+        case Versioned():
+            return msgspec.json.encode(response.body)
+        case _:
+            return msgspec.json.encode(response)

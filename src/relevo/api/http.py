@@ -12,6 +12,8 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from datetime import UTC
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,10 +21,11 @@ import structlog
 from msgspec import Struct
 
 from relevo import limits
-from relevo.api import problem
+from relevo.api import problem, streaming
 from relevo.api.auth import ANONYMOUS, Authenticator, Caller, authorise
-from relevo.api.contract import PUBLIC, Operation, Text
+from relevo.api.contract import PUBLIC, Operation, Stream, Text, Versioned, encoded
 from relevo.api.operations import OPERATIONS, SURFACES, call
+from relevo.api.paging import Page
 from relevo.api.problem import Answer, RequestTimeout, UrlTooLong
 from relevo.api.request import Head, command_of, head_of
 from relevo.api.routes import Routes
@@ -58,6 +61,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     url_bytes: int = limits.URL_BYTES_MAX
     body_bytes: int = limits.BODY_BYTES_MAX
     in_flight: int = limits.REQUESTS_IN_FLIGHT_MAX
+    streams: int = limits.STREAMS_MAX
     request_seconds: float = limits.REQUEST_SECONDS_MAX
     requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
     burst: float = limits.REQUEST_BURST_PER_KEY
@@ -119,6 +123,7 @@ class HttpApi:
         )
         self._seconds = services.app.metrics.http_request_seconds
         self._in_flight = 0
+        self._streams = streaming.Streams(self._bounds.streams)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
@@ -134,7 +139,14 @@ class HttpApi:
             raise
         seconds = time.perf_counter() - started
         self._seconds.labels(exchange.operation, str(answer.status)).observe(seconds)
-        await _send(send, head, answer)
+        if answer.chunks is None:
+            await _send(send, head, answer)
+        else:
+            await self._streams.send(send, receive, answer)
+
+    def stop(self) -> None:
+        """End the streams, which would go on otherwise; for whoever stops serving."""
+        self._streams.stopping.set()
 
     def refuse(self, target: bytes, error: RelevoError) -> Answer:
         """Return the answer to a request whose head could not even be read whole."""
@@ -166,14 +178,20 @@ class HttpApi:
         exchange.operation = operation.name
         with self._slot(operation):
             caller = await self._admit(operation, head)
+            exchange.surface.check(head)
             body = await self._body(head, exchange.receive)
             if caller.check_body is not None:
                 caller.check_body(body)
             strict = exchange.surface.strict
             command = command_of(operation, match.parameters, head, body, strict=strict)
             exchange.begun = True
-            response = await call(operation, self._services, caller.principal, command)
-            return _encode(operation, response)
+            streams = streaming.wanted(operation, head)
+            if streams:
+                self._streams.check()
+            response = await call(
+                operation, self._services, caller.principal, command, stream=streams
+            )
+            return _encode(operation, exchange, response)
 
     def _check_size(self, head: Head) -> None:
         if len(head.target) > self._bounds.url_bytes:
@@ -269,21 +287,28 @@ def _report(exchange: _Exchange, shown: RelevoError, error: Exception) -> None:
     )
 
 
-def _encode(operation: Operation, response: Any) -> Answer:
+def _encode(operation: Operation, exchange: _Exchange, response: Any) -> Answer:
     if response is None:
         return Answer(204 if operation.status == 200 else operation.status, (), b"")
-    if isinstance(response, Text):
-        return Answer(
-            operation.status_of(response),
-            ((b"content-type", response.content_type.encode()),),
-            response.body,
-        )
-    body = msgspec.json.encode(response)
-    return Answer(operation.status_of(response), ((b"content-type", problem.JSON),), body)
+    headers: problem.Headers = ((b"content-type", problem.JSON),)
+    status = operation.status_of(response)
+    match response:
+        case Stream():
+            return Answer(200, streaming.HEADERS, b"", streaming.chunks(response))
+        case Text():
+            headers = ((b"content-type", response.content_type.encode()),)
+        case Versioned():
+            changed = format_datetime(response.modified_at.astimezone(UTC), usegmt=True)
+            headers += ((b"etag", response.etag.encode()), (b"last-modified", changed.encode()))
+        case Page():
+            response = exchange.surface.page(exchange.head, response)
+        case _:
+            pass
+    return Answer(status, headers, encoded(response))
 
 
 def _with(answer: Answer, headers: problem.Headers) -> Answer:
-    return Answer(answer.status, (*answer.headers, *headers), answer.body)
+    return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
 
 
 async def _send(send: Send, head: Head, answer: Answer) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.api.auth import Principal
-from relevo.api.roles import permissions_of
+from relevo.api.roles import permissions_of, scopes_of
 from relevo.errors import RelevoError
 from relevo.postgres import catalog
 from relevo.postgres.grouping import Group
@@ -26,8 +26,8 @@ from relevo.postgres.grouping import Group
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from relevo.api.sealing import MasterKey
     from relevo.postgres.database import Database
+    from relevo.sealing import MasterKey
 
 SQL = catalog.load(__package__)
 LAST_USE_SECONDS: Final = 60.0
@@ -153,7 +153,7 @@ class KeyRing:
             id=row["id"],
             name=row["name"],
             permissions=permissions_of(tuple(row["roles"])),
-            scopes=tuple(row["scopes"]),
+            scopes=(*row["scopes"], *scopes_of(tuple(row["roles"]))),
         )
         return Key(
             id=row["id"],

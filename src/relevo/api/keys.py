@@ -20,8 +20,8 @@ from relevo.postgres import locks
 if TYPE_CHECKING:
     import asyncpg
 
-    from relevo.api.sealing import MasterKey
     from relevo.postgres.database import Database, Transaction
+    from relevo.sealing import MasterKey
 
 KeyKind = Literal["bearer", "signing"]
 KeyState = Literal["active", "expired", "revoked"]

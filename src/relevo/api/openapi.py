@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from relevo.api.contract import PUBLIC, Operation, Text
-from relevo.api.problem import Problem, RequestTimeout, UrlTooLong, sentence
+from relevo.api.problem import HeadersTooLarge, RequestTimeout, UrlTooLong, sentence
 from relevo.errors import (
     Forbidden,
     InternalError,
@@ -24,6 +24,8 @@ from relevo.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from relevo.api.surface import Surface, Surfaces
 
 Schema = dict[str, Any]
 
@@ -50,14 +52,15 @@ _SECURITY: Final = {
 }
 
 
-def document(operations: Iterable[Operation]) -> Schema:
+def document(operations: Iterable[Operation], surfaces: Surfaces) -> Schema:
     """Return the document that describes the operations."""
     table = tuple(operations)
-    schemas = _Schemas(table)
+    schemas = _Schemas(table, surfaces)
     paths: dict[str, Schema] = {}
     for operation in table:
         item = paths.setdefault(operation.path, {})
-        item[operation.method.lower()] = _operation(operation, schemas)
+        surface = surfaces.at(operation.path)
+        item[operation.method.lower()] = _operation(operation, surface, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -74,8 +77,8 @@ def document(operations: Iterable[Operation]) -> Schema:
 class _Schemas:
     """The schemas of all types in the table, under one roof."""
 
-    def __init__(self, table: tuple[Operation, ...]) -> None:
-        kinds: list[Any] = [Problem]
+    def __init__(self, table: tuple[Operation, ...], surfaces: Surfaces) -> None:
+        kinds: list[Any] = [surface.problem for surface in surfaces]
         for operation in table:
             kinds.append(operation.request)
             if operation.response not in (None, Text):
@@ -104,14 +107,14 @@ class _Schemas:
         return schema.get("properties", {}), frozenset(schema.get("required", ()))
 
 
-def _operation(operation: Operation, schemas: _Schemas) -> Schema:
+def _operation(operation: Operation, surface: Surface, schemas: _Schemas) -> Schema:
     public = operation.permission == PUBLIC
     described: Schema = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "tags": [operation.name.partition(".")[0]],
+        "tags": [operation.name.rpartition(".")[0]],
         "parameters": _parameters(operation, schemas),
-        "responses": _responses(operation, schemas),
+        "responses": _responses(operation, surface, schemas),
         "security": [] if public else [{"bearer": []}, {"signature": []}],
         "x-relevo-permission": operation.permission,
     }
@@ -124,19 +127,31 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Schema]:
     fields, required = schemas.fields(operation)
     found = []
     for name, schema in fields.items():
-        in_path = name in operation.parameters
-        if in_path or not operation.takes_body:
-            shown = _absent(schema) if not in_path else schema
+        place = _place(operation, name)
+        if place != "body":
             found.append(
                 {
-                    "name": name,
-                    "in": "path" if in_path else "query",
-                    "required": in_path or name in required,
+                    "name": operation.headers.get(name, name),
+                    "in": place,
+                    "required": place == "path" or name in required,
                     "description": _description(schema),
-                    "schema": shown,
+                    "schema": schema if place == "path" else _absent(schema),
                 }
             )
     return found
+
+
+def _place(operation: Operation, name: str) -> str:
+    """Return where a field of a command travels."""
+    if name in operation.parameters:
+        return "path"
+    if name in operation.headers:
+        return "header"
+    if name in operation.query:
+        return "query"
+    if name == operation.body or (operation.takes_body and operation.body is None):
+        return "body"
+    return "query"
 
 
 def _absent(schema: Schema) -> Schema:
@@ -152,7 +167,14 @@ def _description(schema: Schema) -> str:
 
 def _body(operation: Operation, schemas: _Schemas) -> Schema:
     fields, required = schemas.fields(operation)
-    inside = {name: schema for name, schema in fields.items() if name not in operation.parameters}
+    if operation.body is not None:
+        whole = fields[operation.body]
+        if "contentEncoding" in whole:  # bytes, which are JSON all the same
+            whole = {"type": "object", "description": _description(whole)}
+        types = ("application/merge-patch+json", "application/json")
+        taken = types if operation.method == "PATCH" else types[1:]
+        return {"required": False, "content": {each: {"schema": whole} for each in taken}}
+    inside = {n: schema for n, schema in fields.items() if _place(operation, n) == "body"}
     needed = sorted(required & inside.keys())
     schema: Schema = {"type": "object", "properties": inside, "additionalProperties": False}
     if needed:
@@ -160,19 +182,21 @@ def _body(operation: Operation, schemas: _Schemas) -> Schema:
     return {"required": bool(needed), "content": {"application/json": {"schema": schema}}}
 
 
-def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Schema]:
+def _responses(operation: Operation, surface: Surface, schemas: _Schemas) -> dict[str, Schema]:
     content: Schema = {}
     if operation.response is Text:
         content = {"content": {"*/*": {}}}
     elif operation.response is not None:
         content = {"content": {"application/json": {"schema": schemas.ref(operation.response)}}}
+    if operation.stream is not None:
+        content["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     status = 204 if operation.response is None and operation.status == 200 else operation.status
     responses = {str(status): {"description": operation.summary, **content}}
     for outcome in operation.outcomes:
         responses[str(outcome.status)] = {"description": outcome.sentence, **content}
     for status, kinds in sorted(_errors(operation).items()):
-        described = "; ".join(f"`{kind.code}`: {sentence(kind)}" for kind in kinds)
-        answer = {"application/problem+json": {"schema": schemas.ref(Problem)}}
+        described = "; ".join(f"`{surface.code(kind)}`: {sentence(kind)}" for kind in kinds)
+        answer = {surface.problem_type: {"schema": schemas.ref(surface.problem)}}
         if str(status) in responses:
             answer |= responses[str(status)].get("content", {})
             described = f"{responses[str(status)]['description']} {described}"
@@ -186,6 +210,8 @@ def _errors(operation: Operation) -> dict[int, list[type[RelevoError]]]:
         kinds += _WITH_KEY
     if operation.takes_body:
         kinds += _WITH_BODY
+    if operation.headers:
+        kinds.append(HeadersTooLarge)
     if operation.parameters and NotFound not in kinds:
         kinds.append(NotFound)
     found: dict[int, list[type[RelevoError]]] = {}

@@ -21,6 +21,12 @@ from relevo.api.surfaces import (
     items,
     letters,
     routing,
+    routing_insight,
+    routing_jobs,
+    routing_offers,
+    routing_policies,
+    routing_standing,
+    routing_workers,
     store,
     system,
     unit_operations,
@@ -45,7 +51,7 @@ async def _openapi(_: Services, __: auth.Principal, ___: system.Nothing) -> Text
 
 @functools.cache
 def _document() -> bytes:
-    return msgspec.json.encode(openapi.document(OPERATIONS))
+    return msgspec.json.encode(openapi.document(OPERATIONS, SURFACES))
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -229,6 +235,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *units.OPERATIONS,
     *unit_operations.OPERATIONS,
     *letters.OPERATIONS,
+    *routing_policies.OPERATIONS,
+    *routing_jobs.OPERATIONS,
+    *routing_workers.OPERATIONS,
+    *routing_offers.OPERATIONS,
+    *routing_insight.OPERATIONS,
+    *routing_standing.OPERATIONS,
 )
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}
@@ -241,8 +253,14 @@ def operation(name: str) -> Operation:
 
 
 async def call(
-    operation: Operation, services: Services, principal: auth.Principal, command: Any
+    operation: Operation,
+    services: Services,
+    principal: auth.Principal,
+    command: Any,
+    *,
+    stream: bool = False,
 ) -> Any:
     """Authorise and run an operation: the one way in, for HTTP and for the CLI in process."""
     auth.authorise(principal, operation, command)
-    return await operation.handler(services, principal, command)
+    handler = operation.stream if stream and operation.stream else operation.handler
+    return await handler(services, principal, command)

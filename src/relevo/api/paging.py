@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo import limits
-from relevo.api.request import refuse_unstorable
+from relevo.core.decoding import refuse_unstorable
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:

@@ -7,23 +7,18 @@ addresses, tables or values of others: they go to the log, and the caller gets w
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import CallerError, InternalError, InvalidValue, RelevoError, TooLarge
+from relevo.errors import CallerError, InternalError, RelevoError, TooLarge
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 PROBLEM: Final = b"application/problem+json"
 JSON: Final = b"application/json; charset=utf-8"
-
-
-class InvalidJson(InvalidValue):
-    """The body is not JSON."""
-
-    code = "invalid_json"
 
 
 class UrlTooLong(TooLarge):
@@ -54,6 +49,8 @@ class Answer(Struct, frozen=True):
     status: int
     headers: Headers
     body: bytes
+    chunks: AsyncIterator[bytes] | None = None
+    """What follows, as long as it comes and somebody listens."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
 from msgspec import Struct
 
-from relevo.api.problem import InvalidJson
+from relevo.core.decoding import SHOWN_MAX, converted, escape, json_object, refuse_unstorable
 from relevo.errors import InvalidValue, UnsupportedMediaType
 
 if TYPE_CHECKING:
@@ -25,12 +23,6 @@ if TYPE_CHECKING:
     from relevo.api.contract import Operation
 
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
-
-_SHOWN_MAX = 100
-"""How much of what a caller sent is repeated to it."""
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?$", re.DOTALL)
-_UNKNOWN = re.compile(r"Object (?:contains unknown|missing required) field `(?P<name>[^`]*)`")
-_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>[^\]]*)\]")
 
 
 class Head(Struct, frozen=True):
@@ -87,6 +79,8 @@ class _Plan(Struct, frozen=True):
     """Fields that hold several values, which a query repeats."""
     instants: dict[str, str]
     """Fields that hold a time, with their names in Python."""
+    raw: frozenset[str]
+    """Fields that hold bytes as they came."""
 
 
 @functools.cache
@@ -95,10 +89,12 @@ def _plan(request: type[Struct]) -> _Plan:
     assert isinstance(info, msgspec.inspect.StructType)
     lists = (msgspec.inspect.CollectionType, msgspec.inspect.VarTupleType)
     times = (msgspec.inspect.DateTimeType,)
+    raw = (msgspec.inspect.BytesType,)
     return _Plan(
         types={field.encode_name: field.type for field in msgspec.structs.fields(request)},
         many=frozenset(field.encode_name for field in info.fields if _holds(field.type, lists)),
         instants={f.encode_name: f.name for f in info.fields if _holds(f.type, times)},
+        raw=frozenset(f.encode_name for f in info.fields if _holds(f.type, raw)),
     )
 
 
@@ -110,6 +106,11 @@ def _holds(kind: msgspec.inspect.Type, wanted: tuple[type, ...]) -> bool:
     return isinstance(kind, wanted)
 
 
+def takes_raw(operation: Operation) -> bool:
+    """Whether an operation takes its body as it came, undecoded."""
+    return operation.body in _plan(operation.request).raw
+
+
 def command_of(
     operation: Operation, parameters: Mapping[str, str], head: Head, body: bytes, *, strict: bool
 ) -> Any:
@@ -119,38 +120,72 @@ def command_of(
     what the operation does not know; otherwise it is ignored.
     """
     plan = _plan(operation.request)
-    query = _query(head.query, plan, strict=strict)
-    values, spare = (_body(head, body), query) if operation.takes_body else (query, {})
+    values: dict[str, Any] = _query(head.query, plan, strict=strict)
+    spare: dict[str, Any] = {}
+    in_members = operation.takes_body and operation.body is None
+    if in_members:
+        if body:
+            _check_media_type(head)
+        values, spare = json_object(body), values
     if strict:
-        _refuse_unknown(values, [name for name in plan.types if name not in parameters])
-        _refuse_unknown(spare, [])
+        _refuse_unknown(values, [name for name in plan.types if name not in operation.elsewhere])
+        _refuse_unknown(spare, list(operation.query))
         if body and not operation.takes_body:
             raise InvalidValue(f"{operation.method} takes no body here; send none")
+    values = {name: each for name, each in values.items() if name not in operation.elsewhere}
+    values |= {name: spare[name] for name in operation.query if name in spare}
     for name, text in parameters.items():
         refuse_unstorable(text, f"/{name}")
-        values[name] = _convert(text, plan.types[name], f"/{name}", strict=False)
-    command = _convert(values, operation.request, "", strict=operation.takes_body)
+        values[name] = converted(text, plan.types[name], f"/{name}", strict=False)
+    values |= _from_headers(operation, head)
+    if operation.body is not None:
+        if body:
+            _check_media_type(head)
+        kind = plan.types[operation.body]
+        raw = takes_raw(operation)
+        values[operation.body] = body if raw else converted(json_object(body), kind)
+    command = converted(values, operation.request, strict=in_members)
     for name, attribute in plan.instants.items():
         refuse_unstorable(getattr(command, attribute), f"/{name}")
     return command
 
 
+def _from_headers(operation: Operation, head: Head) -> dict[str, str]:
+    """Return the fields that headers bring; one that is there several times is a list."""
+    found = {}
+    for name, header in operation.headers.items():
+        values = [value.decode("latin-1") for value in head.values(header.lower().encode())]
+        if values:
+            found[name] = ", ".join(values)
+            refuse_unstorable(found[name], header)
+    return found
+
+
 def request_of(operation: Operation, command: Struct) -> tuple[str, bytes]:
     """Return the target and the body that `command_of` makes this command from: a client's part.
 
-    Raises `InvalidValue` for an empty value in the path, which no path can carry.
+    What headers bring is not in it. Raises `InvalidValue` for an empty value in the path, which no
+    path can carry.
     """
-    values = {k: v for k, v in msgspec.to_builtins(command).items() if v is not None}
+    plain_command = msgspec.to_builtins(command, builtin_types=(bytes,))
+    values = {
+        k: v for k, v in plain_command.items() if v is not None and k not in operation.headers
+    }
     target = operation.path
     for name in operation.parameters:
         text = str(values.pop(name))
         if not text:
             raise InvalidValue(f"{name} may not be empty", pointer=f"/{name}")
         target = target.replace(f"{{{name}}}", quote(text, safe=""))
-    if operation.takes_body:
-        return target, msgspec.json.encode(values)
+    body = b""
+    if operation.body is not None:
+        whole = values.pop(operation.body, b"")
+        body = whole if isinstance(whole, bytes) else msgspec.json.encode(whole)
+    elif operation.takes_body:
+        body = msgspec.json.encode({k: v for k, v in values.items() if k not in operation.query})
+        values = {k: v for k, v in values.items() if k in operation.query}
     plain = {k: str(v).lower() if isinstance(v, bool) else v for k, v in values.items()}
-    return target + (f"?{urlencode(plain, doseq=True)}" if plain else ""), b""
+    return target + (f"?{urlencode(plain, doseq=True)}" if plain else ""), body
 
 
 def _query(raw: bytes, plan: _Plan, *, strict: bool) -> dict[str, Any]:
@@ -170,96 +205,21 @@ def _query(raw: bytes, plan: _Plan, *, strict: bool) -> dict[str, Any]:
     return values
 
 
-def _body(head: Head, body: bytes) -> dict[str, Any]:
-    if not body:
-        return {}
+def _check_media_type(head: Head) -> None:
     content_type = (head.value(b"content-type") or b"application/json").decode("latin-1")
     if content_type.partition(";")[0].strip().lower() not in JSON_TYPES:
         raise UnsupportedMediaType(
             f"the body is {content_type!r}; send it with Content-Type: application/json"
         )
-    try:
-        decoded = msgspec.json.decode(body)
-    except RecursionError:
-        raise InvalidJson("the body is nested too deeply") from None
-    except ValueError as error:
-        raise InvalidJson(f"the body is not JSON: {error}") from None
-    if not isinstance(decoded, dict):
-        raise InvalidValue(f"the body must be a JSON object, not {_json_name(decoded)}")
-    if b"\\u0000" in body:
-        refuse_unstorable(decoded, "")
-    return decoded
-
-
-def _json_name(value: Any) -> str:
-    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
-
-
-def refuse_unstorable(value: Any, pointer: str) -> None:
-    """Raise `InvalidValue` for what PostgreSQL cannot hold, anywhere inside a value.
-
-    Text with U+0000 or lone surrogates; a time that has no counterpart in UTC.
-    """
-    match value:
-        case str():
-            if "\0" in value or (not value.isascii() and _has_surrogate(value)):
-                raise InvalidValue("a text is not UTF-8 or contains U+0000", pointer=pointer)
-        case dict():
-            for key, each in value.items():
-                refuse_unstorable(key, pointer)
-                refuse_unstorable(each, f"{pointer}/{_escape(key)}")
-        case list() | tuple():
-            for index, each in enumerate(value):
-                refuse_unstorable(each, f"{pointer}/{index}")
-        case datetime():
-            try:
-                value.astimezone(UTC)
-            except (OverflowError, ValueError):
-                raise InvalidValue("this time is out of range", pointer=pointer) from None
-        case _:
-            pass
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _refuse_unknown(values: Mapping[str, Any], known: list[str]) -> None:
     for name in values:
         if name not in known:
-            shown = name[:_SHOWN_MAX]
+            shown = name[:SHOWN_MAX]
             close = difflib.get_close_matches(shown, known, n=1)
             if close:
                 hint = f"did you mean {close[0]!r}?"
             else:
                 hint = f"it takes {', '.join(known)}" if known else "it takes none here"
-            raise InvalidValue(f"unknown field {shown!r}; {hint}", pointer=f"/{_escape(shown)}")
-
-
-def _convert(value: Any, kind: Any, pointer: str, *, strict: bool) -> Any:
-    try:
-        return msgspec.convert(value, kind, strict=strict)
-    except msgspec.ValidationError as error:
-        what, where = explain(str(error))
-        raise InvalidValue(what, pointer=pointer + where) from None
-
-
-def explain(message: str) -> tuple[str, str]:
-    """Split a message of msgspec into what is wrong and a JSON pointer to where.
-
-    >>> explain("Expected `int`, got `str` - at `$.limit`")
-    ('Expected `int`, got `str`', '/limit')
-    """
-    match = _WHERE.match(message)
-    assert match is not None
-    steps = [step["name"] or step["index"] for step in _STEP.finditer(match["where"] or "")]
-    field = _UNKNOWN.match(match["what"])
-    if field is not None:
-        steps.append(field["name"])
-    pointer = "".join(f"/{_escape(step[:_SHOWN_MAX])}" for step in steps)
-    return match["what"][: 2 * _SHOWN_MAX], pointer
-
-
-def _escape(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
+            raise InvalidValue(f"unknown field {shown!r}; {hint}", pointer=f"/{escape(shown)}")

@@ -7,6 +7,7 @@ role that is not listed grants nothing; so a typo closes a door instead of openi
 from __future__ import annotations
 
 import functools
+import glob
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -28,6 +29,11 @@ PERMISSIONS: Final = {
     "leases:pause": "pause and resume leases",
     "leases:read": "see units and who owns their leases",
     "metrics:read": "read the figures of a host",
+    "offers:answer": "accept and decline offers, and say what became of the work",
+    "router:manage": "make, change and delete the router's policies and queues",
+    "router:read": "see the router's policies, queues, jobs and events",
+    "router:work": "bring jobs to the router and look after its workers",
+    "workers:read": "see the router's workers and what they are offered",
 }
 
 
@@ -55,12 +61,43 @@ ROLES: Final = {
         _PRIVATE,
     ),
     "producer": Role("bring work in", ("items:write", "jobs:submit", "messages:send")),
+    "router": Role(
+        "bring jobs to the router, look after its workers and answer offers for them",
+        ("router:read", "router:work", "workers:read", "offers:answer"),
+    ),
+    "reader": Role("see what the job router does", ("router:read", "workers:read")),
     "supervisor": Role(
-        "see everything but keys and items, run the job router", (*_VIEW, "router:*"), _PRIVATE
+        "see everything but keys and items, run the job router",
+        (*_VIEW, "router:*", "offers:*"),
+        _PRIVATE,
     ),
     "viewer": Role("see everything but keys and items", _VIEW, _PRIVATE),
-    "worker": Role("take work and report on it", ("messages:receive", "offers:answer")),
+    "worker": Role(
+        "take work and report on it; `worker:<id>` is the same for one worker of the router",
+        ("messages:receive", "offers:answer", "workers:read"),
+    ),
 }
+_OF_ONE_WORKER: Final = "worker:"
+"""What a role begins with that is `worker` for the worker of this id, and for no other."""
+
+
+def is_role(name: str) -> bool:
+    """Whether there is such a role."""
+    return _base(name) in ROLES
+
+
+def _base(name: str) -> str:
+    one = name.startswith(_OF_ONE_WORKER) and len(name) > len(_OF_ONE_WORKER)
+    return "worker" if one else name
+
+
+def scopes_of(roles: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what a key with these roles is limited to, as patterns; none is no limit.
+
+    >>> scopes_of(("reader", "worker:8:acs:ana"))
+    ('worker:8:acs:ana',)
+    """
+    return tuple(glob.escape(role) for role in roles if _base(role) != role)
 
 
 @functools.cache
@@ -79,4 +116,4 @@ def granted(role: str) -> frozenset[str]:
 
 def permissions_of(roles: tuple[str, ...]) -> frozenset[str]:
     """Return what a key with these roles may do."""
-    return frozenset().union(*(granted(role) for role in roles))
+    return frozenset().union(*(granted(_base(role)) for role in roles))

@@ -59,6 +59,7 @@ async def serving(
         await _first(task, server.up.wait())
         yield Address(host, listener.getsockname()[1])
     finally:
+        api.stop()
         server.should_exit = True
         await task
         if cut_off := server.server_state.tasks:  # past the grace; they are about to say so

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from relevo.api.keys import Keys
-from relevo.api.sealing import MasterKey
 from relevo.app import App
 
 if TYPE_CHECKING:
@@ -29,9 +27,7 @@ async def open_services(app: App) -> AsyncIterator[Services]:
 
     Raises `SettingsError` if the master key is not that of this installation.
     """
-    settings = app.settings
-    master = await asyncio.to_thread(MasterKey.load, settings.secret_key, settings.home)
-    keys = Keys(app.database, master)
+    keys = Keys(app.database, await app.vault.key())
     await keys.check_master_key()
     try:
         yield Services(app, keys)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from msgspec import Struct
 
-from relevo.api.problem import Answer, Headers
-from relevo.api.request import Head
+from relevo.api.paging import Page
+from relevo.api.problem import PROBLEM, Answer, Headers, Problem
+from relevo.api.request import Head, split_path
 from relevo.errors import RelevoError
 
 SECURITY: Final[Headers] = (
@@ -30,6 +31,15 @@ class Surface(Struct, frozen=True, kw_only=True):
     """Whether unknown fields are refused; an ancestor's clients may send more than we know."""
     headers: Callable[[Head, str], Headers]
     """Added to every answer, from the request and its id."""
+    check: Callable[[Head], None] = lambda _: None
+    """Looks at what all its requests must have, once it is known who asks."""
+    page: Callable[[Head, Page[Any]], Any] = lambda _, page: page
+    """How a page of a list looks."""
+    problem: type[Struct] = Problem
+    """What `render` makes an error of."""
+    problem_type: str = PROBLEM.decode()
+    code: Callable[[type[RelevoError]], str] = lambda kind: kind.code
+    """What it calls a class of errors."""
 
 
 class Surfaces:
@@ -40,7 +50,17 @@ class Surfaces:
         assert "" in self._by_segment, "one surface must be the default"
         assert len(self._by_segment) == len(surfaces), "two surfaces share a segment"
 
+    def __iter__(self) -> Iterator[Surface]:
+        return iter(self._by_segment.values())
+
     def of(self, head: Head) -> Surface:
         """Return the surface that a request's path lies under."""
-        first = head.segments[0] if head.segments else ""
+        return self._under(head.segments)
+
+    def at(self, path: str) -> Surface:
+        """Return the surface of an operation's path."""
+        return self._under(split_path(path.encode()))
+
+    def _under(self, segments: tuple[str, ...]) -> Surface:
+        first = segments[0] if segments else ""
         return self._by_segment.get(first, self._by_segment[""])

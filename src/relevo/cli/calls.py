@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_origin
 from urllib.parse import quote
 
 import msgspec
@@ -16,23 +16,24 @@ from msgspec import Struct
 from relevo import limits
 from relevo.api import operations
 from relevo.api.auth import LOCAL_ADMIN
-from relevo.api.contract import Text
+from relevo.api.contract import Text, encoded
 from relevo.api.keys import Keys
 from relevo.api.problem import Problem
-from relevo.api.request import explain
-from relevo.api.sealing import MasterKey
+from relevo.api.request import takes_raw
 from relevo.api.services import Services, open_services
+from relevo.api.surfaces import routing
 from relevo.app import App
+from relevo.core.decoding import converted
 from relevo.errors import (
     CallerError,
     InternalError,
-    InvalidValue,
     NotFound,
     OutcomeUnknown,
     RelevoError,
     Unauthenticated,
     Unavailable,
 )
+from relevo.sealing import MasterKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -99,10 +100,7 @@ class LocalCalls:
         command = _command(operation, values)
         async with self._services(operation, values) as services:
             response = await operations.call(operation, services, LOCAL_ADMIN, command)
-        if isinstance(response, Text):
-            return Reply(operation.status_of(response), response.body)
-        body = b"" if response is None else msgspec.json.encode(response)
-        return Reply(operation.status_of(response), body)
+        return Reply(operation.status_of(response), encoded(response))
 
     @asynccontextmanager
     async def _services(
@@ -162,25 +160,36 @@ class RemoteCalls:
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(operation, error) from error
         if _is_answer(operation, reply, content_type):
-            return reply
+            return Reply(reply.status, _native(operation, reply.body))
         raise _error(reply, self._url)
 
     def _request(self, operation: Operation, values: Mapping[str, Any]) -> dict[str, Any]:
         from yarl import URL
 
-        plain: dict[str, Any] = msgspec.to_builtins(dict(values))
+        plain: dict[str, Any] = msgspec.to_builtins(dict(values), builtin_types=(bytes,))
         path = operation.path
         for name in operation.parameters:
             path = path.replace(f"{{{name}}}", quote(str(plain.pop(name)), safe=""))
-        address: dict[str, Any] = {"url": URL(f"{self._url}{path}", encoded=True)}
-        if operation.takes_body:
-            return {**address, "json": plain}
+        url = URL(f"{self._url}{path}", encoded=True)
+        sent: dict[str, Any] = {
+            "headers": {
+                header: str(plain.pop(name))
+                for name, header in operation.headers.items()
+                if name in plain
+            }
+        }
+        if operation.body is not None:
+            sent["data"] = _bytes(plain.pop(operation.body, b""))
+            sent["headers"]["Content-Type"] = "application/json"
+        elif operation.takes_body:
+            sent["json"] = {k: v for k, v in plain.items() if k not in operation.query}
+            plain = {k: v for k, v in plain.items() if k in operation.query}
         pairs = [
             (name, _query_text(item))
             for name, value in plain.items()
             for item in (value if isinstance(value, list) else [value])
         ]
-        return {"url": address["url"].with_query(pairs)}
+        return {**sent, "url": url.with_query(pairs)}
 
     def _broken(self, operation: Operation, error: Exception) -> RelevoError:
         what = f"the connection to {self._url} broke before its answer ({_reason(error)})"
@@ -208,32 +217,59 @@ def _reason(error: BaseException) -> str:
 
 def _command(operation: Operation, values: Mapping[str, Any]) -> Any:
     """Make the operation's command; raises `InvalidValue` that points at the field."""
-    try:
-        return msgspec.convert(dict(values), operation.request)
-    except msgspec.ValidationError as error:
-        what, where = explain(str(error))
-        raise InvalidValue(what, pointer=where or None) from None
+    given = dict(values)
+    if operation.body in given and takes_raw(operation):
+        given[operation.body] = _bytes(given[operation.body])
+    return converted(given, operation.request)
+
+
+def _bytes(content: Any) -> bytes:
+    """Return what goes into a body: content of a command line is JSON already decoded."""
+    return content if isinstance(content, bytes) else msgspec.json.encode(content)
+
+
+def _native(operation: Operation, body: bytes) -> bytes:
+    """Return a list as this process would have answered it itself."""
+    if get_origin(operation.response) is not routing.Listing:
+        return body
+    listed = msgspec.json.decode(body, type=routing.Listing[Any])
+    return msgspec.json.encode(routing.page_of(listed))
 
 
 def _error(reply: Reply, url: str) -> RelevoError:
     """Return the error that an answer stands for."""
+    told = _told(reply)
+    if told is None:
+        shown = reply.body[:_ANSWER_BYTES_SHOWN].decode("utf-8", "replace")
+        return _of_status(reply.status)(
+            f"{url} answered {reply.status}, not as Relevo does: {shown!r}; check the URL"
+        )
+    kind, text, pointer, instance = told
+    if kind.fault == "system":
+        text = f"{text.rstrip('.')} ({instance}); the log of the host says more"
+    elif issubclass(kind, Unauthenticated):
+        text = f"{text}; give a valid key by RELEVO_KEY, RELEVO_KEY_FILE or --key"
+    error = kind.__new__(kind)  # some kinds know more of themselves than a problem tells
+    RelevoError.__init__(error, text, pointer=pointer)
+    return error
+
+
+def _told(reply: Reply) -> tuple[type[RelevoError], str, str | None, str] | None:
+    """Return class, text, pointer and name of an error, in whichever form it came."""
     by_status = _of_status(reply.status)
     try:
         problem = msgspec.json.decode(reply.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        shown = reply.body[:_ANSWER_BYTES_SHOWN].decode("utf-8", "replace")
-        return by_status(
-            f"{url} answered {reply.status}, not as Relevo does: {shown!r}; check the URL"
-        )
-    kind = next((each for each in _kinds(RelevoError) if each.code == problem.code), by_status)
-    text = problem.detail
-    if kind.fault == "system":
-        text = f"{text.rstrip('.')} ({problem.instance}); the log of the host says more"
-    elif issubclass(kind, Unauthenticated):
-        text = f"{text}; give a valid key by RELEVO_KEY, RELEVO_KEY_FILE or --key"
-    error = kind.__new__(kind)  # some kinds know more of themselves than a problem tells
-    RelevoError.__init__(error, text, pointer=problem.pointer)
-    return error
+        pass
+    else:
+        kinds = (each for each in _kinds(RelevoError) if each.code == problem.code)
+        return next(kinds, by_status), problem.detail, problem.pointer, problem.instance
+    try:
+        told = msgspec.json.decode(reply.body, type=routing.ErrorEnvelope).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    named = (each for each, code in routing.CODES.items() if code == told.code)
+    return next(named, by_status), told.message, told.target, told.code
 
 
 def _kinds(kind: type[RelevoError]) -> list[type[RelevoError]]:

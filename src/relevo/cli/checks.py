@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 from relevo.api.keyring import SQL as KEY_SQL
-from relevo.api.sealing import MasterKey
 from relevo.errors import RelevoError
 from relevo.leases.directory import Directory
 from relevo.leases.service import SKEW_WARN_SECONDS
@@ -23,6 +22,7 @@ from relevo.limits import MIB
 from relevo.postgres import catalog, clock, migrate
 from relevo.postgres.clock import SHIFT_WARN_SECONDS
 from relevo.postgres.wakeups import Wakeups
+from relevo.sealing import MasterKey
 
 if TYPE_CHECKING:
     from pathlib import Path

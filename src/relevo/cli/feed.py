@@ -1,4 +1,4 @@
-"""`relevo feed lag` and `relevo feed tail`: the feed as it goes on."""
+"""`relevo feed lag`, `tail` and `run`: the feed as it goes on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relevo.cli.calls import way_to
 from relevo.cli.generic import all_pages
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.render import Renderer, note
-from relevo.cli.values import Key, Null
+from relevo.cli.values import Key, Null, Where
 from relevo.errors import OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def _screen(
     "--from",
     default="now",
     metavar="START",
-    help="beginning, now, or a time such as 2031-05-30T18:00:00Z. Default: now.",
+    help="beginning, now, a time such as 2031-05-30T18:00:00Z, or a snapshot's name. Default: now.",
 )
 @click.option(
     "--mode",
@@ -106,6 +106,13 @@ async def _screen(
 )
 @click.option("--feed-range", metavar="RANGE", help="Only this part of the feed, such as 10-20.")
 @click.option("--partition-key", type=Key(), metavar="KEY", help="Only items with this key.")
+@click.option(
+    "--where",
+    type=Where(),
+    multiple=True,
+    metavar="CONDITION",
+    help="Only changes whose item meets it, such as total>=5. May be repeated.",
+)
 @click.option("--once", is_flag=True, help="End when there is nothing more to read.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many changes.")
 @click.pass_obj

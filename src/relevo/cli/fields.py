@@ -31,7 +31,7 @@ _SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
     inspect.DateTimeType: Instant(),
 }
 _MANY: Final = (inspect.CollectionType, inspect.VarTupleType)
-_CONTENT: Final = (inspect.DictType, inspect.StructType, inspect.UnionType)
+_CONTENT: Final = (inspect.BytesType, inspect.DictType, inspect.StructType, inspect.UnionType)
 _SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {Condition: Where()}
 """What has a form of its own on a command line."""
 
@@ -42,14 +42,15 @@ def parameters(operation: Operation) -> list[click.Parameter]:
     assert isinstance(info, inspect.StructType)
     by_name = {field.encode_name: field for field in info.fields}
     arguments = [_argument(by_name[name]) for name in operation.parameters]
-    others = [field for field in info.fields if field.encode_name not in operation.parameters]
+    told = {*operation.parameters, *operation.fixed}
+    others = [field for field in info.fields if field.encode_name not in told]
     arguments += [_content(field) for field in others if _is_content(field)]
     return [*arguments, *(_option(field) for field in others if not _is_content(field))]
 
 
 def values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was given on the command line, under the names of the wire."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = dict(operation.fixed)
     for field in msgspec.structs.fields(operation.request):
         value = given.get(field.name)
         if value is None or value == ():

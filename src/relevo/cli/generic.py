@@ -37,7 +37,7 @@ def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS
         *nouns, verb = operation.name.split(".")
         group = root
         for noun in nouns:
-            group = group_of(group, fields.singular(noun))
+            group = group_of(group, fields.singular(noun).replace("_", "-"))
         group.add_command(_command(operation, verb.replace("_", "-")))
 
 
@@ -121,14 +121,15 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
 
 async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) -> Reply:
     """Return all pages of a list as one, which has no `next`."""
-    values = {"limit": limits.PAGE_ROWS_MAX, **values}
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(operation.request)}
+    values = {names["limit"]: limits.PAGE_ROWS_MAX, **values}
     items: list[Any] = []
     while True:
         page = msgspec.json.decode((await calls.call(operation, values)).body)
         items += page["items"]
         if page["next"] is None:
             return Reply(operation.status, msgspec.json.encode({"items": items, "next": None}))
-        values["cursor"] = page["next"]
+        values[names["cursor"]] = page["next"]
 
 
 def _show(operation: Operation, reply: Reply, session: Session) -> None:

@@ -17,6 +17,7 @@ from relevo.api.services import open_services
 from relevo.app import App
 from relevo.cli.signals import StopSignals
 from relevo.errors import HostSuperseded
+from relevo.serving import run as run_process
 from relevo.telemetry import configure_logs
 
 if TYPE_CHECKING:
@@ -56,11 +57,8 @@ def run(
     `announce` is told when everything runs, `also` may join further units before that. Raises
     `HostSuperseded` if another process takes over this host's name.
     """
-    import uvloop  # only here: short commands gain nothing from it
-
     configure_logs(settings.log_format, settings.log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_host(settings, announce, also))
+    run_process(_host(settings, announce, also))
 
 
 async def _host(

@@ -23,9 +23,17 @@ from relevo.api.surfaces.bulk import ItemOutcome
 from relevo.api.surfaces.feed import ChangeView
 from relevo.api.surfaces.items import ItemView
 from relevo.api.surfaces.letters import LetterInfo
+from relevo.api.surfaces.routing_policies import (
+    ClassificationPolicyView,
+    DistributionPolicyView,
+    ExceptionPolicyView,
+    RouterQueueView,
+)
 from relevo.api.surfaces.store import ContainerView
 from relevo.api.surfaces.units import FeedView, LeaseView
 from relevo.leases.model import HostInfo, LeaseInfo
+from relevo.router.views import RouterJob, RouterWorker
+from relevo.router.watching import OpenOffer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +58,15 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
     ),
     LetterInfo: (
         "id", "item_id", "partition_key", "reason", "error_type", "attempts", "last_failed_at",
+    ),
+    RouterQueueView: ("id", "name", "distributionPolicyId", "exceptionPolicyId", "labels"),
+    DistributionPolicyView: ("id", "name", "offerExpiresAfterSeconds", "mode"),
+    ClassificationPolicyView: ("id", "name", "fallbackQueueId", "prioritizationRule"),
+    ExceptionPolicyView: ("id", "name", "exceptionRules"),
+    RouterJob: ("id", "status", "queueId", "channelId", "priority", "labels", "enqueuedAt"),
+    RouterWorker: ("id", "state", "loadRatio", "capacity", "queues", "labels"),
+    OpenOffer: (
+        "offer_id", "job_id", "queue_id", "channel_id", "job_priority", "job_labels", "expires_at",
     ),
     KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
 }  # fmt: skip
@@ -204,7 +221,7 @@ def _flat(prefix: str, value: Mapping[str, Any]) -> Any:
 
 def _item_type(response: Any) -> Any:
     fields = {field.name: field.type for field in msgspec.structs.fields(response)}
-    (item,) = fields["items"].__args__
+    (item,) = fields["items" if "items" in fields else "value"].__args__
     return item
 
 

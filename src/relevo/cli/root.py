@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from relevo.cli import exits, feed, generic
+from relevo.cli import exits, feed, feed_run, generic, router, router_desk, router_import
 from relevo.cli.completion import completion
 from relevo.cli.demo import demo
 from relevo.cli.demo_hosts import demo_host
@@ -47,8 +47,13 @@ def build() -> click.Group:
     for each in (up, demo, demo_host, doctor, migrate, completion):
         root.add_command(each)
     generic.add_commands(root)
-    for each in (feed.lag, feed.tail):
+    for each in (feed.lag, feed.tail, feed_run.run):
         generic.group_of(root, "feed").add_command(each)
+    ours = generic.group_of(root, "router")
+    for each in (router.classify, router.watch, router_desk.work, router_import.take_over):
+        ours.add_command(each)
+    for each in (router.explain_job, router.explain_worker):
+        generic.group_of(ours, "explain").add_command(each)
     return root
 
 

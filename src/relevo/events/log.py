@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 
 from relevo import limits
-from relevo.errors import Conflict, InvalidValue, TooLarge
+from relevo.errors import InvalidValue, TooLarge
 from relevo.events import model, reading
 from relevo.events.catalogue import Catalogue
 from relevo.events.model import Page, Place
 from relevo.leases.loops import Duty
 from relevo.postgres import catalog
+from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,7 @@ DAYS_AHEAD = 2
 Row = tuple[str, int, str, int, str]
 
 
-class EventLog:
+class EventLog(Attachable):
     """What has happened in an installation, kept for a set time.
 
     >>> async with database.transaction() as tx:  # doctest: +SKIP
@@ -45,27 +47,9 @@ class EventLog:
         database: Database | None = None,
         wakeups: Wakeups | None = None,
     ) -> None:
+        super().__init__("the event log", database, wakeups)
         self.catalogue = Catalogue() if catalogue is None else catalogue
-        self._attached = (database, wakeups) if database and wakeups else None
         self._encoder = msgspec.json.Encoder()
-
-    def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect; event types may be registered before."""
-        self._attached = (database, wakeups)
-
-    @property
-    def _database(self) -> Database:
-        return self._connected[0]
-
-    @property
-    def _wakeups(self) -> Wakeups:
-        return self._connected[1]
-
-    @property
-    def _connected(self) -> tuple[Database, Wakeups]:
-        if self._attached is None:
-            raise Conflict("the app is not connected; use the event log inside `async with app`")
-        return self._attached
 
     async def append(
         self,
@@ -83,7 +67,7 @@ class EventLog:
         readers then order a subject's events by `version`. Do not mix both for one subject.
 
         Refuses by name, before anything is written: an unknown type, data of another struct or
-        above 64 KiB, more than 10,000 events. Call `sent()` after the commit.
+        above 512 KiB, more than 10,000 events. Call `sent()` after the commit.
         """
         number = _pipeline(by, pipeline)
         if len(events) > model.EVENTS_PER_APPEND_MAX:
@@ -97,16 +81,16 @@ class EventLog:
 
     def sent(self) -> None:
         """Wake readers of the log; for whoever has committed events. A hint: losing one delays."""
-        self._wakeups.send(model.TOPIC)
+        self.wakeups.send(model.TOPIC)
 
     def _row(self, event: Event) -> Row:
         kind = self.catalogue.of(event)
         if (
-            not event.subject.isprintable()
+            _has_control(event.subject)
             or not 1 <= len(event.subject.encode()) <= model.SUBJECT_BYTES_MAX
         ):
             raise InvalidValue(
-                f"the subject of event {event.type!r} is printable text of 1 to"
+                f"the subject of event {event.type!r} is text without control characters of 1 to"
                 f" {model.SUBJECT_BYTES_MAX} bytes, not {event.subject[:100]!r}",
                 pointer="subject",
             )
@@ -136,7 +120,7 @@ class EventLog:
         With `wait`, waits up to so many seconds for something to come. Raises `FeedExpired` if
         events that this reader has not seen were trimmed, `BadContinuation` for a foreign token.
         """
-        with self._wakeups.signal(model.TOPIC) as woken:
+        with self.wakeups.signal(model.TOPIC) as woken:
             place = await self._place(after, model.check_start(start))
             page = await self._page(place, max_items)
             if page.events or not wait:
@@ -145,9 +129,9 @@ class EventLog:
             return await self._page(place, max_items)
 
     async def _place(self, after: str | None, start: Start) -> Place:
-        state = await reading.look(self._database)
+        state = await reading.look(self.database)
         if after is None:
-            found = await reading.resolve(self._database, state, start)
+            found = await reading.resolve(self.database, state, start)
             return Place(state.incarnation, found)
         place = model.decode(after, state)
         reading.check_positions(state, place.positions)
@@ -155,7 +139,7 @@ class EventLog:
 
     async def _page(self, place: Place, max_items: int) -> Page:
         events = await reading.read(
-            self._database, place.incarnation, place.positions, max_items=max_items
+            self.database, place.incarnation, place.positions, max_items=max_items
         )
         positions = {**place.positions, **{one.stripe: one.lsn for one in events}}
         return Page(
@@ -166,13 +150,13 @@ class EventLog:
 
     async def state(self) -> LogState:
         """Return how long events are kept, and what was trimmed."""
-        return await reading.look(self._database)
+        return await reading.look(self.database)
 
     async def keep(self, kept: timedelta) -> None:
         """Keep events so long, at least; they go by whole days. 7 days unless told."""
         if not kept.total_seconds() > 0:
             raise InvalidValue(f"events are kept for a time above 0, not {kept}")
-        await self._database.write(SQL.keep, kept, idempotent=True)
+        await self.database.write(SQL.keep, kept, idempotent=True)
 
     async def prepare(self) -> int:
         """Make the partitions of the next days; return how many were missing."""
@@ -193,7 +177,7 @@ class EventLog:
         return dropped
 
     async def _do(self, sql: str, *arguments: Any) -> int:
-        rows = await self._database.write(sql, *arguments, idempotent=True)
+        rows = await self.database.write(sql, *arguments, idempotent=True)
         return int(rows[0][0])
 
     def duties(self) -> list[Duty]:
@@ -213,3 +197,7 @@ def _pipeline(by: By, pipeline: int | None) -> int | None:
         "events are striped by='subject', or by='pipeline' with pipeline= a number from 0; got"
         f" by={by!r}, pipeline={pipeline!r}"
     )
+
+
+def _has_control(text: str) -> bool:
+    return not text.isprintable() and any(unicodedata.category(one) in ("Cc", "Cs") for one in text)

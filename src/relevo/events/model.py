@@ -23,8 +23,8 @@ LOG_ID: Final = 0
 LOG_NAME: Final = "relevo.events"
 TOPIC: Final = f"feed:{LOG_ID}"
 """Sent after the commit of events; readers of the log wait for it."""
-DATA_BYTES_MAX: Final = 64 * limits.KIB
-SUBJECT_BYTES_MAX: Final = 1_024
+DATA_BYTES_MAX: Final = 512 * limits.KIB
+SUBJECT_BYTES_MAX: Final = 1_100
 EVENTS_PER_APPEND_MAX: Final = 10_000
 VERSION_MAX: Final = 2**63 - 1
 PIPELINE_MAX: Final = 2**31 - 1

@@ -10,13 +10,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 from msgspec import Struct
 
 from relevo.errors import HandlerTimeout
 from relevo.feed.context import wants_context
+from relevo.feed.observing import Observer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from relevo.feed.context import Context
+    from relevo.feed.model import Change, Mode
     from relevo.leases import Leases
 
 ABANDON_SECONDS = 10.0
@@ -35,6 +40,10 @@ class Watch(Struct, frozen=True, kw_only=True):
     stall_after: float | None = None
     timeout: float | None = None
     on_stall: Callable[[], Awaitable[None]] | None = None
+    with_context: bool | None = None
+    """Whether the handler takes a context, if that is known; finding out takes its time."""
+    observer: Observer | None = None
+    """Who notes what came of the call."""
 
 
 async def call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: Watch) -> None:
@@ -43,10 +52,20 @@ async def call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: W
     A thread of its own, so that one that hangs takes no place in a pool that others need. Raises
     what the handler raised, `HandlerTimeout`, or `CallAbandoned`.
     """
-    arguments = (ctx, changes) if wants_context(handler) else (changes,)
+    if watch.observer is None:
+        await _call(handler, ctx, changes, watch)
+    else:
+        async with watch.observer.call(ctx.attempt):
+            await _call(handler, ctx, changes, watch)
+
+
+async def _call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: Watch) -> None:
+    with_context = wants_context(handler) if watch.with_context is None else watch.with_context
+    arguments = (ctx, changes) if with_context else (changes,)
     running: asyncio.Future[None]
     if asyncio.iscoroutinefunction(handler):
         running = asyncio.ensure_future(handler(*arguments))
+        running.add_done_callback(_note)
         end: Callable[[], object] = running.cancel
     else:
         running = _in_thread(lambda: handler(*arguments))
@@ -61,6 +80,29 @@ async def call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: W
     if running.cancelled():
         raise RuntimeError("the handler cancelled itself")
     running.result()
+
+
+def documents(changes: Sequence[Change[Any]], mode: Mode) -> list[bytes]:
+    """Return changes as JSON: the items, or with all versions the reference's documents."""
+    if mode != "all_versions":
+        return [(change.raw or "null").encode() for change in changes]
+    return [_document(change) for change in changes]
+
+
+def _document(change: Change[Any]) -> bytes:
+    """`current`, `previous` where it is kept, and `metadata`, under the reference's names (2.3)."""
+    told = change.metadata
+    metadata: dict[str, Any] = {
+        "lsn": told.lsn, "crts": int(told.crts.timestamp()), "operationType": told.operation_type,
+        "previousImageLSN": told.previous_image_lsn or 0,
+        "timeToLiveExpired": told.time_to_live_expired,
+    }  # fmt: skip
+    if told.operation_type == "delete":
+        metadata |= {"id": told.id, "partitionKey": list(told.partition_key)}
+    document = {"current": msgspec.Raw((change.raw or "null").encode()), "metadata": metadata}
+    if change.raw_previous is not None:
+        document["previous"] = msgspec.Raw(change.raw_previous.encode())
+    return msgspec.json.encode(document)
 
 
 async def _watched(
@@ -88,7 +130,7 @@ async def _watched(
 def _in_thread(work: Callable[[], Any]) -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     running: asyncio.Future[None] = loop.create_future()
-    running.add_done_callback(lambda done: done.cancelled() or done.exception())
+    running.add_done_callback(_note)
 
     def finish(error: BaseException | None) -> None:
         if running.done():
@@ -114,6 +156,12 @@ def _in_thread(work: Callable[[], Any]) -> asyncio.Future[None]:
         target=contextvars.copy_context().run, args=(run,), daemon=True, name="relevo handler"
     ).start()
     return running
+
+
+def _note(done: asyncio.Future[None]) -> None:
+    """Take notice of an error: of a call that was cut off, nobody else does."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _nothing() -> None:

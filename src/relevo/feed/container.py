@@ -8,10 +8,8 @@ from msgspec import UNSET
 
 from relevo import limits
 from relevo.errors import InvalidValue
-from relevo.feed.dead_letters import DeadLetters
-from relevo.feed.estimator import Estimator
+from relevo.feed.handles import UnitHandles
 from relevo.feed.model import FeedRange
-from relevo.feed.operations import UnitHandle
 from relevo.feed.processor import Processor
 from relevo.feed.pull import Reader
 from relevo.store import Container, keys
@@ -21,6 +19,7 @@ from relevo.store.ranges import WHOLE, Interval
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from relevo.feed.filters import Given
     from relevo.feed.model import Mode, Page
     from relevo.feed.service import Feeds
     from relevo.feed.start import Start
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FeedContainer(Container[T]):
+class FeedContainer(Container[T], UnitHandles):
     """Items, and everything that happened to them."""
 
     def __init__(self, feeds: Feeds, handle: Container[T]) -> None:
@@ -61,10 +60,12 @@ class FeedContainer(Container[T]):
         max_items: int = limits.FEED_ITEMS_DEFAULT,
         continuation: str | None = None,
         wait: float | None = None,
+        filter: Given | None = None,  # noqa: A002
     ) -> AsyncIterator[Page[T]]:
         """Yield pages of changes; ends when caught up, unless `wait` says how long to wait.
 
-        A continuation outranks `start`; it never expires in latest-version mode.
+        A continuation outranks `start`; it never expires in latest-version mode, and needs the same
+        filter. `filter` is conditions as of `query`, or a `Filter`.
         """
         info = await self.describe()
         interval = feed_range.interval if feed_range else WHOLE
@@ -76,6 +77,7 @@ class FeedContainer(Container[T]):
         reader = await Reader.open(
             self._feeds.database, self._feeds.wakeups, self.name, start=start, mode=mode,
             interval=interval, continuation=continuation, model=self.model or Any,
+            filter=filter,
         )  # fmt: skip
         async for page in reader.follow(max_items, wait=wait):
             yield page
@@ -86,17 +88,3 @@ class FeedContainer(Container[T]):
         while n is not None and len(found) < n:
             found = [half for one in found for half in one.split(2)]
         return found
-
-    def change_feed_estimator(self, name: str, leases_in: str = "leases") -> Estimator:
-        """Return an estimator of what the unit `name` has before it; it takes no lease."""
-        return Estimator(self._feeds.database, self.name, name, leases_in)
-
-    def unit(self, name: str, leases_in: str = "leases") -> UnitHandle:
-        """Return the unit of the processor `name` for an operator: pause, rewind, snapshots."""
-        feeds = self._feeds
-        return UnitHandle(feeds.database, feeds.wakeups, self.name, name, leases_in)
-
-    def dead_letters(self, name: str, leases_in: str = "leases") -> DeadLetters:
-        """Return the changes that the processor `name` gave up on: to look at, redrive, discard."""
-        processor = self._feeds.processors.get((self.name, name))
-        return DeadLetters(self._feeds.database, f"{leases_in}/{self.name}/{name}", processor)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from relevo.errors import Conflict
+from msgspec import Struct
+
+from relevo.errors import Conflict, InvalidValue, OutcomeUnknown
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from relevo.feed.model import Change
     from relevo.leases import Fence
@@ -37,6 +39,26 @@ class Held(Protocol):
     stopping: asyncio.Event
 
 
+class RetryLater(Exception):
+    """A handler asks for the same changes again, later; that is no failure."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"again in {seconds} s")
+        self.seconds = seconds
+
+
+class Diagnostics(Struct, frozen=True, kw_only=True):
+    """How a call came about; for looking into delays."""
+
+    read_seconds: float = 0.0
+    """How long reading the changes took."""
+    wait_seconds: float = 0.0
+    """How long they waited, once read, for the call."""
+    rows: int = 0
+    range_ids: tuple[int, ...] = ()
+    attempts: int = 1
+
+
 class Context:
     """One call of a handler: which lease, which attempt, and how to confirm what was done."""
 
@@ -50,6 +72,9 @@ class Context:
         open_transaction: Callable[[], Any],
         confirm_in: Callable[[Transaction], Awaitable[None]],
         committed: Callable[[], None],
+        undone: Callable[[bool], None] = lambda _: None,
+        headers: Callable[[], Mapping[str, Any]] | None = None,
+        diagnostics: Diagnostics | None = None,
         redrive: bool = False,
     ) -> None:
         self._lease = lease
@@ -57,14 +82,20 @@ class Context:
         self._open_transaction = open_transaction
         self._confirm_in = confirm_in
         self._committed = committed
+        self._undone = undone
+        self._headers = headers
         self._cancelled = False
         self.feed_range = interval
         self.attempt = attempt
         """1 for the first delivery of this batch, counted over all hosts."""
+        self.diagnostics = diagnostics or Diagnostics(attempts=attempt)
+        """Times and numbers of this call."""
         self.redrive = redrive
         """Whether this is a dead letter that an operator sends again."""
         self.confirmed = False
         """Whether all of this call's changes are confirmed."""
+        self.in_doubt = False
+        """Whether nobody knows if a transaction of this call was committed; the store does."""
 
     @property
     def lease_token(self) -> str:
@@ -95,6 +126,25 @@ class Context:
         """Tell a handler that looks at `cancelled` to end."""
         self._cancelled = True
 
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """What the reference calls headers: `continuation`, `lsn`, `item_count`, `request_charge`.
+
+        The continuation is a pull token behind this call's changes, for `read_changes`.
+        """
+        if self._headers is None:
+            return {"item_count": 1, "request_charge": 0}
+        return self._headers()
+
+    def retry_later(self, seconds: float) -> NoReturn:
+        """End this call, and have the same changes again in so many seconds; not a failure.
+
+        Raises: nothing behind it in the handler is run. Changes that were confirmed stay so.
+        """
+        if not seconds >= 0:
+            raise InvalidValue(f"retry_later takes seconds, at least 0, not {seconds}")
+        raise RetryLater(seconds)
+
     async def checkpoint(self, change: Change[Any] | None = None) -> None:
         """Confirm the batch, or everything up to the group of one change of it."""
         self.confirmed = await self._confirm(change) or self.confirmed
@@ -108,9 +158,23 @@ class Context:
         """
         if self.confirmed:
             raise Conflict("this batch is confirmed already")
-        async with self._open_transaction() as tx:
-            yield tx
-            await self._confirm_in(tx)
+        if self.in_doubt:
+            raise OutcomeUnknown(
+                "it is not known whether a transaction of this call was committed; end the call,"
+                " and what is not stored is delivered again"
+            )
+        confirming = False
+        try:
+            async with self._open_transaction() as tx:
+                yield tx
+                confirming = True
+                await self._confirm_in(tx)
+        except BaseException as error:
+            self.in_doubt = confirming and isinstance(
+                error, OutcomeUnknown | asyncio.CancelledError
+            )
+            self._undone(self.in_doubt)
+            raise
         self._committed()
         self.confirmed = True
 

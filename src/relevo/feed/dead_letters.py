@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import Conflict, HandlerError, InvalidValue, NotFound, OutcomeUnknown
+from relevo.feed import parking
 from relevo.feed.calls import Watch, call
 from relevo.feed.context import Context
 from relevo.feed.journal import Cause
@@ -36,10 +37,8 @@ Image = Literal["current", "stored"]
 
 def check(max_attempts: int | None, dead_letter: bool, on_poison: str) -> int | None:
     """Return after how many failures a change is given up; None is never."""
-    if on_poison == "block_key":
-        raise InvalidValue("on_poison='block_key' is not supported yet; use 'skip' or 'halt'")
-    if on_poison not in ("skip", "halt"):
-        raise InvalidValue(f"on_poison is 'skip' or 'halt', not {on_poison!r}")
+    if on_poison not in ("skip", "block_key", "halt"):
+        raise InvalidValue(f"on_poison is 'skip', 'block_key' or 'halt', not {on_poison!r}")
     if not dead_letter and (max_attempts is not None or on_poison != "skip"):
         raise InvalidValue(
             "max_attempts and on_poison need dead_letter=True; without dead letters a batch is"
@@ -70,7 +69,8 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     previous: str | None
     previous_lsn: int | None
     ttl_expired: bool
-    reason: Literal["failed", "crash"]
+    reason: Literal["failed", "crash", "parked"]
+    """`parked` is a change that waits behind an earlier one of its key."""
     error_type: str
     message: str
     traceback: str
@@ -121,9 +121,17 @@ class DeadLetters:
         return read(row)
 
     async def discard(self, id: int) -> None:  # noqa: A002 - the public name of it
-        """Forget a letter; its change is never delivered."""
-        unit_id = await self._unit_id()
-        if not await self._database.write(SQL.discard_dead_letter, unit_id, id):
+        """Forget a letter; its change is never delivered.
+
+        Changes that were parked behind it stay parked: redrive the first of them.
+        """
+        letter, unit_id = await self.get(id), await self._unit_id()
+
+        async def remove(tx: Transaction) -> bool:
+            await parking.lock_keys(tx, unit_id, [letter.pk])
+            return bool(await tx.fetch(SQL.discard_dead_letter, unit_id, id))
+
+        if not await self._database.run(remove):
             await self.get(id)
             raise Conflict(f"dead letter {id} is being redriven; wait until that has ended")
 
@@ -132,17 +140,24 @@ class DeadLetters:
 
         In latest-version mode the item's current version is delivered if it still exists, unless
         `image="stored"`. Raises `HandlerError` if the handler fails again; then the letter stays.
+        Changes that were parked behind it follow one by one, until one of them fails.
         """
         if image not in ("current", "stored"):
             raise InvalidValue(f"image is 'current' or 'stored', not {image!r}")
         processor = self._processor
         if processor is None:
             raise Conflict(f"this app defines no processor for {self._unit}; redrive where one is")
-        letter = await self.get(id)
         seconds = processor.delegate_timeout or REDRIVE_SECONDS_MAX
-        claim = uuid4()
-        await self._claim(letter, claim, seconds)
-        await _Redrive(self._database, processor, letter, claim, seconds).run(image)
+        unit_id, following = await self._unit_id(), True
+        while following:
+            letter, claim = await self.get(id), uuid4()
+            await self._claim(letter, claim, seconds)
+            await _Redrive(self._database, processor, unit_id, letter, claim, seconds).run(image)
+            row = await self._database.fetchrow(
+                SQL.next_parked, unit_id, letter.pk, letter.lsn, letter.ordinal
+            )
+            following = row is not None
+            id = row["id"] if row is not None else id  # noqa: A001
 
     async def _claim(self, letter: DeadLetter, claim: UUID, seconds: float) -> None:
         unit_id = await self._unit_id()
@@ -184,12 +199,14 @@ class _Redrive:
         self,
         database: Database,
         processor: Processor,
+        unit_id: int,
         letter: DeadLetter,
         claim: UUID,
         seconds: float,
     ) -> None:
         self._database = database
         self._processor = processor
+        self._unit_id = unit_id
         self._letter = letter
         self._claim = claim
         self._seconds = seconds
@@ -243,6 +260,7 @@ class _Redrive:
             return True
 
         async def remove(tx: Transaction) -> None:
+            await parking.lock_keys(tx, self._unit_id, [self._letter.pk])
             if not await tx.fetch(SQL.remove_dead_letter, self._letter.id, self._claim):
                 raise _Taken(
                     f"dead letter {self._letter.id} was taken by another redrive meanwhile;"

@@ -9,6 +9,7 @@ from relevo.errors import InvalidValue
 from relevo.events import EventLog, Recorded
 from relevo.events.model import LOG_NAME
 from relevo.feed import context
+from relevo.feed.handles import UnitHandles
 from relevo.feed.processor import Processor
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from relevo.feed.service import Feeds
 
 
-class EventFeed(EventLog):
+class EventFeed(EventLog, UnitHandles):
     """The event log, and processors that hosts share."""
+
+    name = LOG_NAME
 
     def __init__(self, feeds: Feeds, catalogue: Catalogue | None = None) -> None:
         super().__init__(catalogue)

@@ -10,22 +10,28 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import (
+    Closed,
     DatabaseUnavailable,
     LeaseLost,
     LeaseStoreError,
     OutcomeUnknown,
 )
-from relevo.feed.isolation import Isolation
+from relevo.feed.checkpoints import Checkpoint
+from relevo.feed.isolation import Troubles
+from relevo.feed.progress import Done
+from relevo.leases import require
 from relevo.postgres import catalog
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     import asyncpg
 
+    from relevo.feed.checkpoints import Checkpoints
     from relevo.feed.model import Change
+    from relevo.feed.progress import Snapshot
     from relevo.leases import Lease
     from relevo.postgres import Database, Transaction
 
@@ -39,10 +45,9 @@ class Stored(Struct, frozen=True, kw_only=True):
 
     interval: Interval
     positions: dict[int, int]
-    attempts: int
-    failing: str | None
+    done: tuple[Done, ...]
     crashes: int
-    isolation: Isolation | None
+    troubles: Troubles
 
 
 class Cause(Struct, frozen=True, kw_only=True):
@@ -67,8 +72,15 @@ class Cause(Struct, frozen=True, kw_only=True):
 class Journal:
     """Reads and writes one lease in the name of its owner."""
 
-    def __init__(self, database: Database, lease: Lease, incarnation: UUID) -> None:
+    def __init__(
+        self,
+        database: Database,
+        lease: Lease,
+        incarnation: UUID,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self._database = database
+        self._checkpoints = checkpoints
         self._lease = lease
         self._fence = (lease.fence.lease_id, lease.epoch, incarnation)
 
@@ -86,34 +98,65 @@ class Journal:
         return Stored(
             interval=Interval(row["epk_min"], row["epk_max"]),
             positions=msgspec.json.decode(row["position"], type=dict[int, int]),
-            attempts=row["attempts"],
-            failing=row["failing"],
+            done=await self._done() if row["has_done"] else (),
             crashes=row["crashes"],
-            isolation=msgspec.json.decode(isolation, type=Isolation) if isolation else None,
+            troubles=msgspec.json.decode(isolation or "{}", type=Troubles),
         )
+
+    async def settle(self) -> None:
+        """Wait until no transaction of this epoch is under way: of calls that were cut off."""
+        await self._write(SQL.settle_lease)
+
+    async def _done(self) -> tuple[Done, ...]:
+        try:
+            rows = await self._database.fetch(SQL.list_done, self._lease.fence.lease_id)
+        except DatabaseUnavailable as error:
+            raise _store_error(error) from error
+        return tuple((row["range_id"], row["lsn"], row["ordinal"]) for row in rows)
 
     async def checkpoint(
         self,
-        positions: Mapping[int, int],
+        snapshot: Snapshot,
         last: datetime | None,
-        isolation: Isolation | None,
+        troubles: Troubles | None,
         tx: Transaction | None = None,
     ) -> None:
         """Move the position, in a transaction of the caller if one is given."""
-        arguments = (_json(positions), last, _json(isolation))
+        position, isolation = _text(snapshot.positions), _json(troubles)
+        arguments: tuple[Any, ...] = (position, last, isolation)
+        sql = SQL.checkpoint
+        if snapshot.done or snapshot.tidy:
+            sql, arguments = SQL.checkpoint_done, (*arguments, *_columns(snapshot.done, 3))
+        elif tx is None and await self._store(Checkpoint(*self._fence, position, last, isolation)):
+            return
         if tx is None:
-            await self._write(SQL.checkpoint, *arguments)
-        elif not await tx.fetch(SQL.checkpoint, *self._fence, *arguments):
+            await self._write(sql, *arguments)
+        elif not await tx.fetch(sql, *self._fence, *arguments):
             raise self._lost()
 
-    async def failed(self, attempts: int, error: Exception, isolation: Isolation) -> None:
+    async def _store(self, one: Checkpoint) -> bool:
+        """Store together with other leases, if there is a way."""
+        try:
+            return self._checkpoints is not None and await self._checkpoints.store(one)
+        except (DatabaseUnavailable, OutcomeUnknown, Closed) as error:
+            raise _store_error(error) from error
+
+    async def remember(self, tx: Transaction, done: Collection[Done]) -> None:
+        """Store in a transaction of the caller what it finishes; the position stays (9.5).
+
+        Others may do the same at the same time: the fence is shared, and no row is contended for.
+        """
+        await require(tx, self._lease.fence)
+        await tx.execute(SQL.insert_done, self._lease.fence.lease_id, *_columns(done, 3))
+
+    async def failed(self, attempts: int, error: Exception, troubles: Troubles | None) -> None:
         """Count a failed call."""
         text = f"{type(error).__name__}: {error}"[:2000]
-        await self._write(SQL.note_failure, attempts, text, _json(isolation))
+        await self._write(SQL.note_failure, attempts, text, _json(troubles))
 
-    async def mark(self, isolation: Isolation) -> None:
+    async def mark(self, troubles: Troubles | None) -> None:
         """Name the change that is about to be called with."""
-        await self._write(SQL.mark_call, _json(isolation))
+        await self._write(SQL.mark_call, _json(troubles))
 
     async def block(self) -> None:
         """Give up on the lease until an operator resumes it."""
@@ -125,25 +168,28 @@ class Journal:
 
     async def bury(
         self,
-        change: Change[Any],
+        changes: Sequence[Change[Any]],
         cause: Cause,
-        positions: Mapping[int, int],
-        isolation: Isolation | None,
+        snapshot: Snapshot,
+        troubles: Troubles | None,
         *,
         handler: str,
         block: bool,
-    ) -> asyncpg.Record:
-        """Write a dead letter and move past it, in one transaction (P9)."""
-        rows = await self._write(
-            SQL.bury, _json(positions), change.ts, _json(isolation), block,
-            UUID(change.incarnation), change.origin, change.lsn, change.ordinal, change.key,
-            change.id, change.operation, change.raw, change.raw_previous, change.previous_lsn,
-            change.ttl_expired, cause.reason, cause.error_type, cause.message, cause.traceback,
-            cause.attempts, handler,
+    ) -> list[asyncpg.Record]:
+        """Write dead letters and move past them, in one transaction (P9)."""
+        letters = [
+            (c.lsn, c.ordinal, c.ts, c.origin, c.key, c.id, c.operation, c.raw, c.raw_previous,
+             c.previous_lsn, c.ttl_expired)
+            for c in changes
+        ]  # fmt: skip
+        return await self._write(
+            SQL.bury, _json(snapshot.positions), changes[-1].ts, _json(troubles), block,
+            *_columns(snapshot.done, 3), UUID(changes[0].incarnation), *_columns(letters, 11),
+            cause.reason, cause.error_type, cause.message, cause.traceback, cause.attempts, handler,
         )  # fmt: skip
-        return rows[0]
 
     async def _write(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
+        self._database.metrics.count_lease_statement("checkpoint", self._lease.unit)
         try:
             rows = await self._database.write(sql, *self._fence, *arguments, idempotent=True)
         except (DatabaseUnavailable, OutcomeUnknown) as error:
@@ -164,4 +210,12 @@ def _store_error(error: Exception) -> LeaseStoreError:
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
+    return None if value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _columns(rows: Collection[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

@@ -61,7 +61,12 @@ async def follow(
         await tx.execute(SQL.wake_host, host)
         return True
 
-    gone = await database.run(work, idempotent=True)
+    # Before the commit: a heartbeat that finds the lease gone must not take it for lost.
+    lease.dissolving, gone = True, False
+    try:
+        gone = await database.run(work, idempotent=True)
+    finally:
+        lease.dissolving = gone
     if gone:
         lease.ask_to_stop("split")
     return gone
@@ -86,6 +91,7 @@ async def replace(
         [interval.high for interval, _ in parts],
         [position_text(positions) for _, positions in parts],
     )
+    await tx.execute(SQL.copy_done, lease_id, [str(interval) for interval, _ in parts])
     await faults.point("mid_split")
     await tx.execute(SQL.delete_lease, lease_id)
 

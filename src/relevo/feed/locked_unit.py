@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import BadContinuation, Conflict, ContainerRecreated, NotFound
-from relevo.feed import lease_splitting, reading, tokens, unit
+from relevo.errors import Conflict, ContainerRecreated, NotFound
+from relevo.feed import lease_splitting, reading, unit
 from relevo.feed import start as starts
-from relevo.feed.tokens import Place, Token
+from relevo.feed.unit import UnitOptions
 from relevo.leases.model import LeaseState
 from relevo.postgres import catalog, locks
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
     from uuid import UUID
 
     import asyncpg
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from relevo.feed.model import Mode
     from relevo.feed.reading import Source
     from relevo.feed.start import Start
+    from relevo.feed.tokens import Place
     from relevo.postgres import Database, Transaction
-
-    Target = Start | str | Mapping[int, int]
-    """Now, beginning, an instant; a snapshot's name or a pull token; positions by range."""
 
 SQL = catalog.load(__package__)
 
@@ -53,6 +51,8 @@ class UnitLease(Struct, frozen=True, kw_only=True):
     attempts: int
     checkpoint_at: datetime | None
     position_ts: datetime | None
+    properties: dict[str, str]
+    """What users keep with it."""
 
 
 class LockedUnit:
@@ -64,6 +64,7 @@ class LockedUnit:
         self.mode: Mode = row["mode"]
         self.generation: int = row["generation"]
         self.incarnation = str(row["container_incarnation"])
+        self.filter = msgspec.json.decode(row["settings"], type=UnitOptions).filter
         self.leases: list[UnitLease] = []
         self.woken: set[UUID] = set()
         self._container = container
@@ -104,44 +105,20 @@ class LockedUnit:
         found = [unit.places_of(ranges, one.interval, one.positions) for one in leases]
         return tuple(place for places in found for place in places)
 
-    async def target(self, to: Target) -> tuple[Place, ...]:
-        """Return the places that an operator means."""
-        source = await self.source()
-        if isinstance(to, str) and to not in ("now", "beginning"):
-            return await self._named(to)
-        if isinstance(to, str | datetime):
-            found = await starts.resolve(self.tx, source, self.mode, starts.check(to))
-        else:
-            found = dict(to)
-        for range_id in found:
-            if range_id not in source.ranges.by_id:
-                raise NotFound(f"container {source.name!r} has no range {range_id}")
-        intervals = {range_id: source.ranges.by_id[range_id].interval for range_id in found}
-        return tuple(Place(i, intervals[i].low, intervals[i].high, found[i]) for i in found)
-
-    async def _named(self, to: str) -> tuple[Place, ...]:
-        stored = await self.tx.fetchval(SQL.find_snapshot, self.id, to)
-        if stored is not None:
-            return msgspec.json.decode(stored, type=tuple[Place, ...])
-        try:
-            return tokens.decode(to, incarnation=self.incarnation, mode=self.mode).places
-        except BadContinuation as error:
-            raise NotFound(
-                f"{to[:40]!r} is no snapshot of this unit and no token to go on from: {error}"
-            ) from error
+    async def target(self, to: Start) -> tuple[Place, ...]:
+        """Return the places that an operator means; own snapshots come before those of others."""
+        return await starts.resolve(
+            self.tx, await self.source(), self.mode, starts.check(to), wanted=self.filter,
+            unit_id=self.id,
+        )  # fmt: skip
 
     async def positions(
         self, intervals: Sequence[Interval], places: tuple[Place, ...]
     ) -> list[dict[int, int]]:
         """Return where leases over `intervals` must begin so as to go on from `places`."""
         source = await self.source()
-        token = Token(incarnation=self.incarnation, mode=self.mode, places=places)
-        current = tokens.follow_splits(token, source.ranges).places
-        found = [unit.positions_in(source.ranges, one, current) for one in intervals]
-        for positions in found:
-            for range_id, lsn in positions.items():
-                reading.check_position(source, self.incarnation, self.mode, range_id, lsn)
-        return found
+        current = starts.current(source, self.mode, places)
+        return [unit.positions_in(source.ranges, one, current) for one in intervals]
 
     async def set_state(self, leases: Collection[UnitLease], state: LeaseState) -> None:
         """Pause or resume leases."""
@@ -156,6 +133,7 @@ class LockedUnit:
         rows = await self.tx.fetch(SQL.rewind_leases, ids, texts)
         self.woken |= {row["owner"] for row in rows} - {None}
         await self.tx.execute(SQL.forget_failures, ids)
+        await self.tx.execute(SQL.forget_done, ids)
         await self.tx.execute(SQL.raise_generation, self.id)
 
 
@@ -192,6 +170,7 @@ async def read_leases(connection: Database | Transaction, unit_id: int) -> list[
             attempts=row["attempts"],
             checkpoint_at=row["checkpoint_at"],
             position_ts=row["position_ts"],
+            properties=msgspec.json.decode(row["properties"]),
         )
         for row in await connection.fetch(SQL.unit_leases, unit_id)
     ]

@@ -8,6 +8,10 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from relevo import limits
+from relevo.errors import InvalidValue
+from relevo.store import keys
+from relevo.store.epk import epk
 from relevo.store.keys import parse
 from relevo.store.ranges import WHOLE, Interval
 
@@ -26,6 +30,30 @@ class FeedRange(Struct, frozen=True, order=True):
         """Cut into so many feed ranges; together they are this one, without overlap."""
         return tuple(FeedRange(one) for one in self.interval.split(parts))
 
+    @staticmethod
+    def of(token: str) -> TokenRange:
+        """Return what a continuation token reads, to be cut into several tokens."""
+        return TokenRange(token)
+
+    @classmethod
+    def of_key(cls, partition_key: Any) -> FeedRange:
+        """Return the feed range of one partition key: a value, or as many as there are paths."""
+        point = _hash(partition_key)
+        return cls(Interval(point, point + "0"))
+
+    @classmethod
+    def parse(cls, text: str) -> FeedRange:
+        """Return the feed range of its JSON form."""
+        try:
+            found = msgspec.json.decode(text)["Range"]
+            return cls(Interval(found["min"], found["max"]))
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise InvalidValue(f"this is no feed range in JSON: {text[:80]!r}") from error
+
+    def contains(self, partition_key: Any) -> bool:
+        """Whether items with this partition key are part of it."""
+        return _hash(partition_key) in self.interval
+
     def __contains__(self, epk: str) -> bool:
         return epk in self.interval
 
@@ -34,6 +62,22 @@ class FeedRange(Struct, frozen=True, order=True):
         return msgspec.json.encode(
             {"Range": {"min": self.interval.low, "max": self.interval.high}}
         ).decode()
+
+
+class TokenRange(Struct, frozen=True):
+    """What a continuation token reads."""
+
+    token: str
+
+    def split(self, parts: int = 2) -> tuple[str, ...]:
+        """Cut into so many tokens that together go on where this one was, without overlap."""
+        from relevo.feed import tokens  # tokens are made of what this module defines
+
+        if not 1 <= parts <= limits.RANGES_PER_CONTAINER_MAX:
+            raise InvalidValue(
+                f"a token is cut into 1 to {limits.RANGES_PER_CONTAINER_MAX} parts, not {parts}"
+            )
+        return tuple(map(tokens.encode, tokens.split(tokens.opened(self.token), parts)))
 
 
 class Metadata(Struct, frozen=True, kw_only=True):
@@ -115,6 +159,11 @@ class Change(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
             id=self.id,
             partition_key=self.partition_key,
         )
+
+
+def _hash(partition_key: Any) -> str:
+    count = len(partition_key) if isinstance(partition_key, list | tuple) else 1
+    return epk(keys.of_caller(partition_key, [f"/{n}" for n in range(count)]))
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):

@@ -7,25 +7,26 @@ under an owner needs them paused, or `force`, which fences the owner.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import Conflict, ContainerRecreated, InvalidValue, ModeMismatch
-from relevo.feed import lease_splitting, tokens, unit
+from relevo.feed import bounds, lease_splitting, states, tokens, unit
 from relevo.feed.locked_unit import LockedUnit, UnitLease, check_idle, find, read_leases
 from relevo.feed.model import Mode
+from relevo.feed.states import UnitPhase
 from relevo.feed.tokens import Place, Token
 from relevo.leases import Directory
-from relevo.leases.keeper import host_topic
+from relevo.leases.units import host_topic
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from relevo.feed.locked_unit import Target
+    from relevo.feed.start import Start
     from relevo.postgres import Database, Transaction, Wakeups
 
 __all__ = ["Export", "Snapshot", "UnitHandle", "UnitLease", "UnitState"]
@@ -39,7 +40,7 @@ class UnitState(Struct, frozen=True, kw_only=True):
     """A unit as it is; "pausing" until nothing runs any more."""
 
     name: str
-    state: Literal["running", "pausing", "paused"]
+    state: UnitPhase
     mode: Mode
     generation: int
     """Grows with every rewind."""
@@ -85,12 +86,10 @@ class UnitHandle:
         """Return the unit and its leases; `NotFound` if no processor was ever started for it."""
         row = await find(self._database, self.name)
         leases = await read_leases(self._database, row["id"])
-        state: Literal["running", "pausing", "paused"] = "running"
-        if all(one.state != "active" for one in leases):
-            state = "pausing" if any(one.running for one in leases) else "paused"
+        completed = await bounds.completed(self._database, row["id"], self._container)
         return UnitState(
             name=self.name,
-            state=state,
+            state=states.phase(leases, completed=completed),
             mode=row["mode"],
             generation=row["generation"],
             leases=tuple(leases),
@@ -129,13 +128,13 @@ class UnitHandle:
         await self._change(work)
 
     async def rewind(
-        self, to: Target, tokens: Collection[str] | None = None, *, force: bool = False
+        self, to: Start, tokens: Collection[str] | None = None, *, force: bool = False
     ) -> None:
         """Set positions, backwards or forwards, and forget earlier failures.
 
-        `to` is "now", "beginning", an instant, the name of a snapshot, a pull token, or LSNs by
-        range. The leases must be paused; `force=True` takes them from their owners instead, whose
-        batches cannot move the position any more.
+        `to` is what `start` of a processor may be: "now", "beginning", an instant, the name of a
+        snapshot, one or several tokens, or LSNs by range. The leases must be paused; `force=True`
+        takes them from their owners instead, whose batches cannot move the position any more.
         """
 
         async def work(locked: LockedUnit) -> None:
@@ -205,17 +204,37 @@ class UnitHandle:
         await self._change(work)
 
     async def tokens(self) -> dict[str, str]:
-        """Return a pull token for every lease, to read on from where it stands."""
+        """Return a pull token for every lease, to read on from where it stands.
+
+        They are read with the unit's filter; a list of them is a `start` of another unit.
+        """
 
         async def work(locked: LockedUnit) -> dict[str, str]:
             found = {}
             for one in locked.leases:
                 places = await locked.places([one])
-                token = Token(incarnation=locked.incarnation, mode=locked.mode, places=places)
+                token = Token(
+                    incarnation=locked.incarnation, mode=locked.mode, places=places,
+                    filter=locked.filter.digest if locked.filter else None,
+                )  # fmt: skip
                 found[one.token] = tokens.encode(token)
             return found
 
         return await self._change(work)
+
+    async def set_properties(self, token: str, properties: Mapping[str, str]) -> None:
+        """Keep a map of texts with a lease, in the place of the one it had.
+
+        `state()` and estimators show it; leases that take the place of this one get it, too.
+        """
+        _check_properties(properties)
+        text = msgspec.json.encode(properties).decode()
+
+        async def work(locked: LockedUnit) -> None:
+            (lease,) = locked.chosen([token])
+            await locked.tx.execute(SQL.set_properties, lease.id, text)
+
+        await self._change(work)
 
     async def split_leases(self, n: int, *, force: bool = False) -> None:
         """Halve the leases until there are at least `n`, so that more hosts can share the work.
@@ -246,7 +265,7 @@ class UnitHandle:
         """Ask for one lease to go to the host of that name, which must serve the unit."""
         await Directory(self._database, self._wakeups).move("feed", self.name, token, to=host)
 
-    async def repair(self, start: Target) -> list[str]:
+    async def repair(self, start: Start) -> list[str]:
         """Put leases into the gaps of a unit whose leases do not cover everything; return them.
 
         They begin at `start`: only who knows how the gap came about can say what was processed.
@@ -293,3 +312,16 @@ class UnitHandle:
         result, locked = await self._database.run(locked_work, idempotent=idempotent)
         self._wakeups.send(f"unit:{locked.id}", *(host_topic(owner) for owner in locked.woken))
         return result
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    texts: list[Any] = [*properties, *properties.values()]
+    if len(properties) > limits.LABELS_MAX or not all(
+        isinstance(one, str) and "\x00" not in one and len(one.encode()) <= limits.LABEL_BYTES_MAX
+        for one in texts
+    ):
+        raise InvalidValue(
+            f"properties are at most {limits.LABELS_MAX} texts by name, each of at most"
+            f" {limits.LABEL_BYTES_MAX} bytes",
+            pointer="/properties",
+        )

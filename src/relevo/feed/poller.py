@@ -43,20 +43,34 @@ class Poller:
     ) -> None:
         self._database = database
         self._wakeups = wakeups
-        self._topic = f"feed:{container_id}"
+        self._woken = wakeups.signal(f"feed:{container_id}")
         self._sql = POLLS[mode]
         self._interval = interval
         self._waiting: set[Idle] = set()
         self._joined = asyncio.Event()
+        self.hints = 0
+        """Wake-ups that came: whoever reads notes it before, and passes it to `wait` after."""
 
-    async def wait(self, positions: dict[int, int], stopping: asyncio.Event) -> Idle:
-        """Return when there is something to read, a range was split, or the lease must go."""
+    async def wait(
+        self,
+        positions: dict[int, int],
+        *stops: asyncio.Event,
+        since: int | None = None,
+        seconds: float | None = None,
+    ) -> Idle:
+        """Return when there is something to read, a range was split, or one of `stops` is set.
+
+        If a wake-up came `since` the lease was last read, the question comes at once; else at the
+        next wake-up, or within the interval.
+        """
         idle = Idle(positions)
         self._waiting.add(idle)
         self._joined.set()
-        told = [asyncio.ensure_future(event.wait()) for event in (idle.found, stopping)]
+        if since is not None and self.hints != since:
+            self._woken.set()
+        told = [asyncio.ensure_future(event.wait()) for event in (idle.found, *stops)]
         try:
-            await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
         finally:
             self._waiting.discard(idle)
             for one in told:
@@ -65,13 +79,13 @@ class Poller:
 
     async def run(self) -> None:
         """Ask whenever somebody waits: at a wake-up, and at least once per interval."""
-        with self._wakeups.signal(self._topic) as woken:
+        with self._woken:
             while True:
                 if not self._waiting:
                     self._joined.clear()
                     await self._joined.wait()
                 await self._ask()
-                await woken.wait(self._interval)
+                self.hints += await self._woken.wait(self._interval)
 
     async def _ask(self) -> None:
         waiting = list(self._waiting)
@@ -81,6 +95,8 @@ class Poller:
         rows = await self._database.fetch(self._sql, *map(list, zip(*places, strict=True)))
         for row in rows:
             one = waiting[row["n"]]
+            if one not in self._waiting:
+                continue  # it has read since, and what it saw may be less than this head
             one.split = one.split or row["sealed"]
             if row["lsn"] is not None and row["lsn"] > one.positions[row["range_id"]]:
                 one.heads[row["range_id"]] = row["lsn"]

@@ -8,6 +8,7 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import structlog
 
 from relevo import limits
@@ -24,30 +25,46 @@ from relevo.errors import (
     MonitoredError,
     RelevoError,
 )
-from relevo.feed import context, dead_letters, reading, unit
+from relevo.feed import bounds, context, dead_letters, filters, memory, parking, reading, unit
 from relevo.feed import start as starts
 from relevo.feed.calls import CallAbandoned, one_by_one
+from relevo.feed.checkpoints import Checkpoints
 from relevo.feed.health import ProcessorHealth, Symptoms
 from relevo.feed.journal import Journal
+from relevo.feed.memory import MemoryLeases
+from relevo.feed.observing import Observer
+from relevo.feed.pacing import CheckpointEvery, Pace
 from relevo.feed.poller import Poller
-from relevo.feed.unit import Definition, UnitOptions
+from relevo.feed.unit import Definition, Hold, UnitDeleted, UnitOptions
 from relevo.feed.worker import Worker
 from relevo.leases import Membership, UnitSettings
+from relevo.leases.hosts import instant
+from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
     from uuid import UUID
 
-    from relevo.feed.model import Mode
+    from relevo.feed.bounds import Until
+    from relevo.feed.filters import Filter, Given
+    from relevo.feed.model import Change, Mode
+    from relevo.feed.reading import Source
     from relevo.feed.start import Start
     from relevo.leases import Lease, Leases, Unit
+    from relevo.leases.model import Strategy
     from relevo.postgres import Database, Transaction, Wakeups
     from relevo.supervision import Supervisor
 
+SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 STORE_ERRORS = (MonitoredError, LeaseStoreError, FeedExpired, FeedRegressed, ContainerRecreated)
-Notification = Literal["acquired", "released", "error", "stalled", "dead_lettered"]
+Notification = Literal[
+    "acquired", "released", "error", "stalled", "dead_lettered", "completed"
+]  # fmt: skip
 NOTIFY_SECONDS_MAX = 30.0
+JOINS_MAX = 5
+"""How often a host joins anew because the unit was deleted under it."""
 LOST_SECONDS_MAX = 60.0
 """How long a worker whose write was refused waits to be told that its lease is lost."""
 
@@ -73,16 +90,27 @@ class Processor:
         poll_interval: float = 1.0,
         checkpoint: Literal["auto", "manual"] = "auto",
         max_unconfirmed: int = 10,
+        checkpoint_every: CheckpointEvery | None = None,
+        prefetch: int = 1,
+        lanes: int = 1,
+        lane_window: int = limits.FEED_LANE_WINDOW,
+        atomic_groups: bool = False,
+        until: Until | None = None,
+        raw: bool = False,
         leases: int | None = None,
         follow_splits: bool = True,
-        leases_in: str = "leases",
+        leases_in: str | MemoryLeases = "leases",
+        filter: Given | None = None,  # noqa: A002
+        hold: timedelta | int | None = None,
+        on_start_mismatch: Literal["warn", "ignore", "error"] = "warn",
         backoff: Backoff | None = None,
         max_attempts: int | None = None,
         dead_letter: bool = False,
-        on_poison: Literal["skip", "halt"] = "skip",
+        on_poison: Literal["skip", "block_key", "halt"] = "skip",
         stall_after: float | None = 300.0,
         delegate_timeout: float | None = None,
         handoff_timeout: float = 30.0,
+        strategy: Strategy = "equal",
         weight: float = 1.0,
         min_leases: int = 0,
         max_leases: int | None = None,
@@ -90,8 +118,8 @@ class Processor:
     ) -> None:
         if not name or len(name) > limits.NAME_LENGTH_MAX:
             raise InvalidValue("a processor needs a name; hosts that share it share the work")
-        if not 1 <= max_items <= limits.FEED_ITEMS_MAX:
-            raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
+        if checkpoint_every is not None and checkpoint != "auto":
+            raise InvalidValue("checkpoint_every is for automatic checkpoints, not for manual ones")
         if not poll_interval > 0:
             raise InvalidValue(f"poll_interval must be above 0, not {poll_interval}")
         for option, seconds in (
@@ -100,7 +128,7 @@ class Processor:
         ):
             if seconds is not None and not seconds > 0:
                 raise InvalidValue(f"{option} must be above 0, not {seconds}")
-        context.wants_context(handler)
+        self.with_context = context.wants_context(handler)
         self.limit = dead_letters.check(max_attempts, dead_letter, on_poison)
         self.on_poison = on_poison
         self.stall_after = stall_after
@@ -110,19 +138,30 @@ class Processor:
         self.name = name
         self.handler = handler
         self.mode: Mode = mode
-        self.max_items = max_items
-        self.max_bytes = max_bytes
+        self.pace = Pace(
+            max_items=max_items, max_bytes=max_bytes, prefetch=prefetch, lanes=lanes,
+            lane_window=lane_window, atomic_groups=atomic_groups, every=checkpoint_every,
+        )  # fmt: skip
+        self.raw = raw
+        self.bound: dict[int, int] | None = None
+        """LSN by range up to which this run reads; None is without end."""
         self.poll_interval = poll_interval
         self.checkpoint = checkpoint
+        self._until = None if until is None else bounds.check(until)
         self.max_unconfirmed = max_unconfirmed
         self.backoff = backoff or Backoff(first=1.0, longest=60.0)
         self.model = model
-        self._leases_in = leases_in
-        self._settings = UnitSettings(handoff_timeout=handoff_timeout)
+        self._leases_in = memory.name_of(leases_in)
+        self._memory = leases_in if isinstance(leases_in, MemoryLeases) else None
+        self._settings = UnitSettings(handoff_timeout=handoff_timeout, strategy=strategy)
         self._membership = Membership(weight=weight, min_leases=min_leases, max_leases=max_leases)
         self._definition = Definition(
             container=container, mode=mode, start=starts.check(start),
-            options=UnitOptions(leases=leases, follow_splits=follow_splits),
+            options=UnitOptions(
+                leases=leases, follow_splits=follow_splits, filter=filters.check(filter, mode)
+            ),
+            on_start_mismatch=on_start_mismatch, hold=Hold.of(hold),
+            block_keys=on_poison == "block_key",
         )  # fmt: skip
         self._callbacks: dict[str, list[Callable[..., Any]]] = {}
         self._running: _Running | None = None
@@ -148,6 +187,37 @@ class Processor:
         """Call back with (token, `DeadLetter`) when a change was given up."""
         return self._listen("dead_lettered", callback)
 
+    def on_completed(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Call back with (token, positions) when a lease has reached the end of a bounded run."""
+        return self._listen("completed", callback)
+
+    def run_until(self, until: Until) -> None:
+        """Let the next start be a run that ends there, as with `until` (12.4)."""
+        if self._running is not None:
+            raise Conflict(f"processor {self.name!r} is running; say so before it starts")
+        self._until = bounds.check(until)
+
+    async def completed(self) -> None:
+        """Return when every lease of the unit, on whatever host, has reached `until`."""
+        if self._until is None:
+            raise Conflict(f"processor {self.name!r} has no end; give it until=…")
+        running = self._now
+        assert running.unit is not None
+        with running.wakeups.signal(running.unit.topic) as told:
+            while self._running is running and self.bound is not None:
+                if await bounds.reached(
+                    running.database, running.unit.id, self.container, self.bound
+                ):
+                    return
+                await told.wait(self.poll_interval)
+        raise Conflict(f"processor {self.name!r} was stopped before its run was completed")
+
+    def lease_completed(self) -> None:
+        """Wake whoever waits for the end of the run, on all hosts."""
+        running = self._now
+        if running.unit is not None:
+            running.wakeups.send(running.unit.topic)
+
     def health(self) -> ProcessorHealth:
         """Return whether this host does its part of the work: ok, degraded or failed, and why."""
         running = self._running
@@ -165,9 +235,26 @@ class Processor:
         return self._now.poller
 
     @property
+    def checkpoints(self) -> Checkpoints:
+        """Who stores the positions of all leases of this host."""
+        return self._now.checkpoints
+
+    @property
     def database(self) -> Database:
         """The database of the container and of the leases."""
         return self._now.database
+
+    def observer(self, lease: Lease, changes: Sequence[Change[Any]] = ()) -> Observer:
+        """Who notes what comes of a call that is made for a lease, and where the lease stands."""
+        return Observer(self._now.database.metrics, self._now.leases, lease, changes)
+
+    async def admit(self, lease: Lease, changes: Sequence[Change[Any]]) -> list[Change[Any]]:
+        """Return the changes that may be delivered; the others are parked behind dead letters."""
+        if self.on_poison != "block_key":
+            return list(changes)
+        return await parking.park(
+            self.database, lease, self.host_incarnation, changes, self.handler_name
+        )
 
     @property
     def one_by_one(self) -> asyncio.Lock:
@@ -184,6 +271,11 @@ class Processor:
     def host_incarnation(self) -> UUID:
         """The present life of this host."""
         return self._now.leases.life.incarnation
+
+    @property
+    def filter(self) -> Filter | None:
+        """Which changes the unit is for; None is all."""
+        return self._definition.options.filter
 
     @property
     def leases(self) -> list[Lease]:
@@ -206,23 +298,36 @@ class Processor:
         """
         if self._running is not None:
             return
-        source = await reading.look(database, self.container)
+        looked_at, source = instant(), await reading.look(database, self.container)
         self.incarnation = source.incarnation
         poller = Poller(database, wakeups, source.container_id, self.mode, self.poll_interval)
-        self._running = _Running(database, leases, supervisor, poller)
+        self.bound = None
+        checkpoints = Checkpoints(database, self.unit_name)
+        self._running = _Running(
+            database, wakeups, leases, supervisor, poller, checkpoints, source, looked_at
+        )
         try:
-            self._running.unit = await leases.join(
-                "feed",
-                self.unit_name,
-                self._hold,
-                bootstrap=self._bootstrap,
-                settings=self._settings,
-                membership=self._membership,
-            )
+            self._running.unit = await self._join(leases)
         except BaseException:
             self._running = None
             raise
         supervisor.run(f"feed {self.unit_name}", poller.run)
+
+    async def _join(self, leases: Leases) -> Unit:
+        for attempt in range(JOINS_MAX):
+            try:
+                return await leases.join(
+                    "feed",
+                    self.unit_name,
+                    self._hold,
+                    bootstrap=self._bootstrap,
+                    settings=self._settings,
+                    membership=self._membership,
+                )
+            except UnitDeleted:
+                if attempt + 1 == JOINS_MAX:
+                    raise
+        raise AssertionError("unreachable")
 
     async def stop(self, timeout: float = 30.0) -> list[Lease]:
         """Let running handlers end, release the leases, leave; return those that were cut off.
@@ -235,11 +340,26 @@ class Processor:
         assert running.unit is not None
         late = await running.leases.leave(running.unit, timeout)
         await running.supervisor.stop(f"feed {self.unit_name}")
+        await running.checkpoints.close()
         self._running = None
+        if self._memory is not None:
+            await self._memory.keep(running.database, running.wakeups, self.container, self.name)
         return late
+
+    async def source(self, since: float) -> Source:
+        """Return the container as a look showed it that is not older than an instant."""
+        running = self._now
+        async with running.looking:
+            if running.looked_at < since:
+                at = instant()
+                running.source = await reading.look(running.database, self.container)
+                running.looked_at = at
+        return running.source
 
     async def tell(self, event: Notification, *details: Any) -> None:
         """Notify; a callback that fails is logged and never stops processing."""
+        if event == "stalled":
+            await self._note_stall(details[0])
         for callback in self._callbacks.get(event, ()):
             try:
                 async with asyncio.timeout(NOTIFY_SECONDS_MAX):
@@ -248,6 +368,14 @@ class Processor:
                         await answer
             except Exception:
                 log.exception("feed.notification_failed", processor=self.name, notification=event)
+
+    async def _note_stall(self, token: str) -> None:
+        """Let estimators everywhere see it; it ends with the next checkpoint, or the epoch."""
+        for lease in self.leases:
+            if lease.name == token:
+                fence = lease.fence.lease_id, lease.epoch, self.host_incarnation
+                with suppress(RelevoError):
+                    await self.database.write(SQL.note_stall, *fence, self.stall_after)
 
     def _listen(self, event: Notification, callback: Callable[..., Any]) -> Callable[..., Any]:
         self._callbacks.setdefault(event, []).append(callback)
@@ -260,11 +388,19 @@ class Processor:
         return self._running
 
     async def _bootstrap(self, tx: Transaction, unit_id: int) -> None:
-        await unit.bootstrap(tx, unit_id, self._definition)
+        wanted = self._definition
+        if self._memory is not None and self._memory.state is not None:
+            wanted = msgspec.structs.replace(wanted, start=self._memory.state)
+        await unit.bootstrap(tx, unit_id, wanted)
+        if self.bound is None or self._until is None:
+            self.bound = await bounds.begin(
+                tx, unit_id, self.container, self.mode, self._until, self.filter
+            )
 
     async def _hold(self, lease: Lease) -> None:
         await self.tell("acquired", lease.name, lease.epoch)
         reason: str | None = None
+        observer = self.observer(lease)
         self.symptoms.clear(lease.name, "blocked")
         try:
             await self._serve(lease)
@@ -274,6 +410,7 @@ class Processor:
             raise
         finally:
             self.symptoms.clear(lease.name, "failing", "stalled", "store")
+            observer.close()
             await self.tell(
                 "released", lease.name, reason or lease.release_reason or "handler_error"
             )
@@ -281,10 +418,10 @@ class Processor:
     async def _serve(self, lease: Lease) -> None:
         """Work; when a store fails, tell so and begin again from what is stored."""
         chance = random.Random()  # noqa: S311 - jitter, not a secret
-        attempt = 0
+        attempt, expired = 0, False
         while not lease.stopping.is_set():
             try:
-                await Worker(self, lease).run()
+                await Worker(self, lease, again=attempt > 0).run()
                 return
             except LeaseLost:
                 # Not an error: the heartbeat will say so too, and cancel this.
@@ -297,7 +434,9 @@ class Processor:
                     "feed.postponed", processor=self.name, lease=lease.name, error=str(error)
                 )
                 self.symptoms.note("store", lease.name, str(error))
-                await self.tell("error", lease.name, error)
+                if not (expired and isinstance(error, FeedExpired)):  # told once (4.8)
+                    await self.tell("error", lease.name, error)
+                expired = isinstance(error, FeedExpired)
             await _set_within(lease.stopping, self.backoff.delay(attempt, chance))
             attempt += 1
 
@@ -322,10 +461,23 @@ class _Running:
     """What a processor has only while it runs."""
 
     def __init__(
-        self, database: Database, leases: Leases, supervisor: Supervisor, poller: Poller
+        self,
+        database: Database,
+        wakeups: Wakeups,
+        leases: Leases,
+        supervisor: Supervisor,
+        poller: Poller,
+        checkpoints: Checkpoints,
+        source: Source,
+        looked_at: float,
     ) -> None:
         self.database = database
+        self.wakeups = wakeups
         self.leases = leases
         self.supervisor = supervisor
         self.poller = poller
+        self.checkpoints = checkpoints
         self.unit: Unit | None = None
+        self.source = source
+        self.looked_at = looked_at
+        self.looking = asyncio.Lock()

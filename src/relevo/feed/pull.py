@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo import limits
-from relevo.errors import InvalidValue, Unavailable
+from relevo.errors import BadContinuation, InvalidValue, Unavailable
 from relevo.events.model import LOG_ID
-from relevo.feed import reading, tokens
+from relevo.feed import filters, reading, tokens
 from relevo.feed import start as starts
 from relevo.feed.model import Page
 from relevo.feed.tokens import Place, Token
@@ -18,6 +18,7 @@ from relevo.store.ranges import WHOLE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from relevo.feed.filters import Filter, Given
     from relevo.feed.model import Change, Mode
     from relevo.feed.reading import Source
     from relevo.feed.start import Start
@@ -45,13 +46,15 @@ class Reader:
     """Reads one container's feed page by page, and knows where it is."""
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, source: Source, token: Token, model: Any
-    ) -> None:
+        self, database: Database, wakeups: Wakeups, source: Source, token: Token, model: Any,
+        wanted: Filter | None = None,
+    ) -> None:  # fmt: skip
         self._database = database
         self._wakeups = wakeups
         self._source = source
         self._token = tokens.follow_splits(token, source.ranges)
         self._model = model
+        self._wanted = wanted
 
     @classmethod
     async def open(
@@ -65,25 +68,24 @@ class Reader:
         interval: Interval = WHOLE,
         continuation: str | None = None,
         model: Any = Any,
+        filter: Given | None = None,  # noqa: A002
     ) -> Reader:
         """Begin where `continuation` says, else where `start` says."""
         source = await reading.look(database, container)
         check_mode(mode, source)
+        wanted = filters.check(filter, mode)
+        digest = wanted.digest if wanted else None
         if continuation is not None:
             token = tokens.decode(continuation, incarnation=source.incarnation, mode=mode)
+            if token.filter != digest:
+                raise BadContinuation("the continuation token is of a reader with another filter")
             for place in token.places:
                 reading.check_position(source, token.incarnation, mode, place.range_id, place.lsn)
         else:
-            found = await starts.resolve(database, source, mode, starts.check(start))
-            parts = [
-                (one, one.interval.intersect(interval)) for one in source.ranges.over(interval)
-            ]
-            token = Token(
-                incarnation=source.incarnation,
-                mode=mode,
-                places=tuple(Place(r.id, part.low, part.high, found[r.id]) for r, part in parts),
-            )
-        return cls(database, wakeups, source, token, model)
+            found = await starts.resolve(database, source, mode, starts.check(start), wanted=wanted)
+            places = _within(starts.current(source, mode, found), interval)
+            token = Token(incarnation=source.incarnation, mode=mode, places=places, filter=digest)
+        return cls(database, wakeups, source, token, model, wanted)
 
     @property
     def continuation(self) -> str:
@@ -94,6 +96,7 @@ class Reader:
         """Read the next page: ranges in turn, caught up after a full round without changes.
 
         The round begins with this call, so nothing that was committed before it is pending then.
+        A page of a reader with a filter may be empty without that: then it came so far.
         """
         quiet = 0
         while True:
@@ -101,10 +104,10 @@ class Reader:
             place = token.places[token.next]
             batch = await reading.read(
                 self._database, self._source, token.mode, place.range_id, place.interval, place.lsn,
-                max_items=max_items, model=self._model,
+                max_items=max_items, model=self._model, wanted=self._wanted,
             )  # fmt: skip
             self._advance(place, batch.position)
-            if batch.changes:
+            if batch.changes or (batch.more and batch.position > place.lsn):
                 return self._page(batch.changes, caught_up=False)
             quiet += 1
             if quiet == len(token.places):
@@ -145,3 +148,11 @@ class Reader:
         self._source = source
         before, self._token = self._token, tokens.follow_splits(self._token, source.ranges)
         return self._token is not before
+
+
+def _within(places: tuple[Place, ...], interval: Interval) -> tuple[Place, ...]:
+    near = [(one, one.interval.intersect(interval)) for one in places
+            if one.interval.overlaps(interval)]  # fmt: skip
+    if not near:
+        raise InvalidValue(f"the start says nothing about {interval}; give one that does")
+    return tuple(Place(one.range_id, part.low, part.high, one.lsn) for one, part in near)

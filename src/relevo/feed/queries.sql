@@ -1,7 +1,8 @@
 -- name: read_latest
 -- The next changes of a range in latest-version mode: each item once, at its newest LSN. The log of
--- a range after a split is that of its ancestors within its interval, then its own.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, i.body
+-- a range after a split is that of its ancestors within its interval, then its own. A filter takes
+-- the place of (true); what it does not want comes without a body, to be skipped.
+select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from unnest($1::integer[]) as r (id)
 cross join lateral (
   select * from relevo.item i
@@ -11,18 +12,28 @@ cross join lateral (
 ) i
 order by i.lsn, i.ordinal limit $5;
 
+-- name: read_latest_alone
+-- The same for a range that has no ancestors, as most have not: the index has the order already.
+select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body
+from relevo.item i
+where i.range_id = ($1::integer[])[1] and i.lsn > $2 and i.epk >= $3 and i.epk < $4
+  and (i.expires_at is null or i.expires_at > relevo.now())
+order by i.lsn, i.ordinal limit $5;
+
 -- name: read_latest_rest
 -- What is left of a group that a page's limit cut through.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, i.body
+select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from relevo.item i
 where i.range_id = any ($1::integer[]) and i.lsn = $2 and i.ordinal > $5
   and i.epk >= $3 and i.epk < $4 and (i.expires_at is null or i.expires_at > relevo.now())
 order by i.ordinal;
 
 -- name: read_versions
--- The next changes of a range with all versions and deletes.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, i.body, i.previous, i.operation,
-       i.previous_lsn, i.ttl_expired
+-- The next changes of a range with all versions and deletes; what a filter does not want comes
+-- without its operation.
+select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body,
+       case when (true) then i.previous end as previous,
+       case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
 from unnest($1::integer[]) as r (id)
 cross join lateral (
   select * from relevo.item_version i
@@ -31,10 +42,20 @@ cross join lateral (
 ) i
 order by i.lsn, i.ordinal limit $5;
 
+-- name: read_versions_alone
+-- The same for a range that has no ancestors.
+select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body,
+       case when (true) then i.previous end as previous,
+       case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
+from relevo.item_version i
+where i.range_id = ($1::integer[])[1] and i.lsn > $2 and i.epk >= $3 and i.epk < $4
+order by i.lsn, i.ordinal limit $5;
+
 -- name: read_versions_rest
 -- What is left of a group that a page's limit cut through.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, i.body, i.previous, i.operation,
-       i.previous_lsn, i.ttl_expired
+select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body,
+       case when (true) then i.previous end as previous,
+       case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
 from relevo.item_version i
 where i.range_id = any ($1::integer[]) and i.lsn = $2 and i.ordinal > $5
   and i.epk >= $3 and i.epk < $4
@@ -87,13 +108,32 @@ from relevo.feed_range where container_id = $1 order by id;
 
 -- name: find_feed_unit
 -- What the first instance of a unit decided for all.
-select container_id, container_incarnation, mode, start, settings, generation
+select container_id, container_incarnation, mode, start, settings, generation, hold_seconds, hold_bytes,
+       block_keys
 from relevo.feed_unit where unit_id = $1;
+
+-- name: unit_exists
+-- Whether a unit is still there; its lock is held, so it stays.
+select from relevo.unit where id = $1;
+
+-- name: set_policies
+-- The host that joined last decides how long trimming waits for the unit, and what letters block.
+update relevo.feed_unit set hold_seconds = $2, hold_bytes = $3, block_keys = $4 where unit_id = $1;
+
+-- name: find_until
+-- Where the present run of a unit ends.
+select until from relevo.feed_unit where unit_id = $1;
+
+-- name: set_until
+-- The host that joined last decides where the run ends; null is never.
+update relevo.feed_unit set until = $2 where unit_id = $1;
 
 -- name: insert_feed_unit
 -- Makes a unit; the lock on the unit is held.
-insert into relevo.feed_unit (unit_id, container_id, container_incarnation, mode, start, settings)
-values ($1, $2, $3, $4, $5, $6);
+insert into relevo.feed_unit
+  (unit_id, container_id, container_incarnation, mode, start, settings, hold_seconds, hold_bytes,
+   block_keys)
+values ($1, $2, $3, $4, $5::jsonb || jsonb_build_object('resolved_at', relevo.now()), $6, $7, $8, $9);
 
 -- name: insert_feed_leases
 -- All leases of a new unit with their intervals and resolved positions, at once.
@@ -109,22 +149,31 @@ from unnest($2::text[], $3::text[]) as l (low, high) join made on made.name = l.
 
 -- name: feed_leases
 -- The leases of a unit, in the order of the hash space.
-select l.id, l.name, l.position, l.owner, l.epoch, l.state, h.name as owner_name,
-       f.epk_min, f.epk_max, f.checkpoint_at, f.position_ts, f.attempts, f.failing
+select l.id, l.name, relevo.standing(l.position, f.cleared) as position, l.owner, l.epoch, l.state, h.name as owner_name,
+       f.epk_min, f.epk_max, f.checkpoint_at, f.position_ts, f.attempts, f.failing,
+       f.properties, case when f.stalled_epoch = l.epoch then f.stalled_since end as stalled_since
 from relevo.lease l join relevo.feed_lease f on f.lease_id = l.id
 left join relevo.host h on h.incarnation = l.owner
 where l.unit_id = $1 order by f.epk_min;
 
 -- name: feed_lease
 -- What a worker needs to begin; trouble that belongs to another position is over.
-select f.epk_min, f.epk_max, f.attempts, f.failing, f.crashes, l.position,
+select f.epk_min, f.epk_max, f.crashes, relevo.standing(l.position, f.cleared) as position,
+       exists (select from relevo.feed_done d where d.lease_id = f.lease_id) as has_done,
        case when f.isolation -> 'at' = l.position then f.isolation - 'at' end as isolation
 from relevo.feed_lease f join relevo.lease l on l.id = f.lease_id where f.lease_id = $1;
+
+-- name: settle_lease
+-- Excludes for a moment whoever stores something in a transaction of its own in the name of the owner:
+-- the lock is that of fences, the row is what positions are written to.
+with alone as materialized (select relevo.lock_leases(array[$1::integer]))
+select l.id from alone cross join relevo.lease l
+where l.id = $1 and l.epoch = $2 and l.owner = $3 for share of l;
 
 -- name: note_failure
 -- Counts a failed call, so that whoever owns the lease next goes on counting.
 update relevo.feed_lease f set attempts = $4, failing = $5,
-  failing_since = coalesce(f.failing_since, relevo.now()),
+  failing_since = coalesce(f.failing_since, relevo.now()), stalled_since = null,
   isolation = $6::jsonb || jsonb_build_object('at', l.position)
 from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2 and l.owner = $3
   and exists (select from relevo.host h where h.incarnation = $3
@@ -141,22 +190,156 @@ with moved as (
                 and h.ended_at is null and h.lease_until > relevo.now())
   returning l.id
 )
-update relevo.feed_lease f set checkpoint_at = relevo.now(), position_ts = coalesce($5, f.position_ts),
+update relevo.feed_lease f set checkpoint_at = relevo.now(), stalled_since = null, position_ts = coalesce($5, f.position_ts),
   attempts = 0, failing = null, failing_since = null,
   isolation = $6::jsonb || jsonb_build_object('at', $4::jsonb),
   crashes = case when $6::jsonb is null then 0 else f.crashes end
 from moved where f.lease_id = moved.id
 returning f.lease_id;
 
+-- name: checkpoints
+-- The same for several leases at once. One whose rows somebody else writes at this moment is left out,
+-- and tried alone: so this statement waits for nobody.
+with mine as materialized (
+  select l.id, s.position::jsonb as position, s.last, s.isolation::jsonb as isolation
+  from unnest($1::integer[], $2::bigint[], $3::uuid[], $4::text[], $5::timestamptz[], $6::text[])
+    as s (id, epoch, owner, position, last, isolation)
+  join relevo.lease l on l.id = s.id and l.epoch = s.epoch and l.owner = s.owner
+  join relevo.feed_lease f on f.lease_id = l.id
+  where exists (select from relevo.host h where h.incarnation = s.owner
+                and h.ended_at is null and h.lease_until > relevo.now())
+  for no key update of l, f skip locked
+), moved as (
+  update relevo.lease l set position = mine.position from mine where l.id = mine.id
+)
+update relevo.feed_lease f set checkpoint_at = relevo.now(), stalled_since = null, position_ts = coalesce(mine.last, f.position_ts),
+  attempts = 0, failing = null, failing_since = null,
+  isolation = mine.isolation || jsonb_build_object('at', mine.position),
+  crashes = case when mine.isolation is null then 0 else f.crashes end
+from mine where f.lease_id = mine.id
+returning f.lease_id;
+
+-- name: checkpoint_done
+-- The same with changes that were finished above the position; those that it has passed go.
+with moved as (
+  update relevo.lease l set position = $4::jsonb
+  where l.id = $1 and l.epoch = $2 and l.owner = $3
+    and exists (select from relevo.host h where h.incarnation = $3
+                and h.ended_at is null and h.lease_until > relevo.now())
+  returning l.id
+), passed as (
+  delete from relevo.feed_done d using moved
+  where d.lease_id = moved.id and d.lsn <= coalesce(($4::jsonb ->> d.range_id::text)::bigint, d.lsn)
+), finished as (
+  insert into relevo.feed_done (lease_id, range_id, lsn, ordinal)
+  select moved.id, d.range_id, d.lsn, d.ordinal
+  from moved cross join unnest($7::integer[], $8::bigint[], $9::integer[]) as d (range_id, lsn, ordinal)
+  on conflict do nothing
+)
+update relevo.feed_lease f set checkpoint_at = relevo.now(), stalled_since = null, position_ts = coalesce($5, f.position_ts),
+  attempts = case when $6::jsonb is null then 0 else f.attempts end,
+  failing = case when $6::jsonb is not null then f.failing end,
+  failing_since = case when $6::jsonb is not null then f.failing_since end,
+  isolation = $6::jsonb || jsonb_build_object('at', $4::jsonb),
+  crashes = case when $6::jsonb is null then 0 else f.crashes end
+from moved where f.lease_id = moved.id
+returning f.lease_id;
+
+-- name: insert_done
+-- What a transaction of the caller finishes of a lease; its fence was checked and holds to the end.
+insert into relevo.feed_done (lease_id, range_id, lsn, ordinal)
+select $1, d.range_id, d.lsn, d.ordinal
+from unnest($2::integer[], $3::bigint[], $4::integer[]) as d (range_id, lsn, ordinal)
+on conflict do nothing;
+
+-- name: list_done
+-- What a lease has finished above its position.
+select range_id, lsn, ordinal from relevo.feed_done where lease_id = $1;
+
+-- name: forget_done
+-- After a rewind everything behind the new position is delivered again.
+delete from relevo.feed_done where lease_id = any ($1::integer[]);
+
+-- name: copy_done
+-- Leases that take the place of another one skip what it had finished; what is not theirs is harmless.
+insert into relevo.feed_done (lease_id, range_id, lsn, ordinal)
+select l.id, d.range_id, d.lsn, d.ordinal
+from relevo.feed_done d
+join relevo.lease p on p.id = d.lease_id
+join relevo.lease l on l.unit_id = p.unit_id and l.name = any ($2::text[])
+where d.lease_id = $1;
+
+-- name: still_there
+-- Which changes of some groups are still in a log in latest-version mode, before they are tried again.
+select i.lsn, i.ordinal from relevo.item i
+where i.range_id = any ($1::integer[]) and i.lsn = any ($2::bigint[])
+  and (i.expires_at is null or i.expires_at > relevo.now());
+
 -- name: count_pending
--- How many changes a lease has before it, counted on the index up to a bound, and the oldest one.
-select count(*) as pending, min(i.ts) as oldest from unnest($1::integer[]) as r (id)
+-- How many changes leases have before them in some ranges, counted up to a bound each and as far as a
+-- filter wants them, and the oldest one; what they have finished above their positions is not pending.
+select p.n, c.*
+from unnest($1::integer[], $2::integer[], $3::text[], $4::bigint[], $5::text[], $6::text[])
+  as p (n, lease_id, lineage, lsn, low, high)
 cross join lateral (
-  select i.ts from relevo.item i
-  where i.range_id = r.id and i.lsn > $2 and i.epk >= $3 and i.epk < $4
-    and (i.expires_at is null or i.expires_at > relevo.now())
-  order by i.lsn limit $5
-) i;
+  select count(*) as looked_at, count(*) filter (where i.wanted) as pending,
+         min(i.ts) filter (where i.wanted) as oldest, max(i.lsn) as upto
+  from (
+    select i.lsn, i.ts, (true) and not exists (
+      select from relevo.feed_done d
+      where d.lease_id = p.lease_id and d.lsn = i.lsn and d.ordinal = i.ordinal) as wanted
+    from unnest(string_to_array(p.lineage, ',')::integer[]) as r (id)
+    cross join lateral (
+      select * from relevo.item i
+      where i.range_id = r.id and i.lsn > p.lsn and i.epk >= p.low and i.epk < p.high
+        and (i.expires_at is null or i.expires_at > relevo.now())
+      order by i.lsn limit $7
+    ) i
+    order by i.lsn limit $7
+  ) i
+) c
+where c.looked_at > 0;
+
+-- name: count_versions
+-- The same for all versions and deletes.
+select p.n, c.*
+from unnest($1::integer[], $2::integer[], $3::text[], $4::bigint[], $5::text[], $6::text[])
+  as p (n, lease_id, lineage, lsn, low, high)
+cross join lateral (
+  select count(*) as looked_at, count(*) filter (where i.wanted) as pending,
+         min(i.ts) filter (where i.wanted) as oldest, max(i.lsn) as upto
+  from (
+    select i.lsn, i.ts, (true) and not exists (
+      select from relevo.feed_done d
+      where d.lease_id = p.lease_id and d.lsn = i.lsn and d.ordinal = i.ordinal) as wanted
+    from unnest(string_to_array(p.lineage, ',')::integer[]) as r (id)
+    cross join lateral (
+      select * from relevo.item_version i
+      where i.range_id = r.id and i.lsn > p.lsn and i.epk >= p.low and i.epk < p.high
+      order by i.lsn limit $7
+    ) i
+    order by i.lsn limit $7
+  ) i
+) c
+where c.looked_at > 0;
+
+-- name: count_events
+-- The same for stripes of the event log, which are read whole.
+select p.n, c.*
+from unnest($1::integer[], $2::integer[], $3::text[], $4::bigint[], $5::text[], $6::text[])
+  as p (n, lease_id, stripe, lsn, low, high)
+cross join lateral (
+  select count(*) as looked_at, count(*) filter (where i.wanted) as pending,
+         min(i.at) filter (where i.wanted) as oldest, max(i.lsn) as upto
+  from (
+    select i.lsn, i.at, not exists (
+      select from relevo.feed_done d where d.lease_id = p.lease_id and d.lsn = i.lsn) as wanted
+    from relevo.event i
+    where i.stripe = p.stripe::integer and i.lsn > p.lsn
+    order by i.lsn limit $7
+  ) i
+) c
+where c.looked_at > 0;
 
 -- name: poll_latest
 -- Which waiting leases have something to read: one statement for all of a host.
@@ -178,13 +361,22 @@ where head.lsn > p.lsn or f.sealed_lsn is not null;
 -- The unit of a processor, if it was ever started.
 select id from relevo.unit where kind = 'feed' and name = $1;
 
+-- name: all_units
+-- The units of containers that are there, and of the event log.
+select u.name as unit, coalesce(c.name, $2) as container
+from relevo.unit u
+join relevo.feed_unit f on f.unit_id = u.id
+left join relevo.container c on c.incarnation = f.container_incarnation
+where u.kind = 'feed' and (c.id is not null or f.mode = 'events')
+order by u.name limit $1;
+
 -- name: now
 -- The time by which lag is measured.
 select relevo.now();
 
 -- name: find_unit
 -- The unit of a processor as operators see it.
-select u.id, f.container_incarnation, f.mode, f.generation
+select u.id, f.container_incarnation, f.mode, f.generation, f.settings
 from relevo.unit u join relevo.feed_unit f on f.unit_id = u.id
 where u.kind = 'feed' and u.name = $1;
 
@@ -198,8 +390,9 @@ select relevo.lock_leases($1);
 
 -- name: unit_leases
 -- The leases of a unit; one runs until its owner let go of it, or has ended and its time has passed.
-select l.id, l.name, l.position, l.epoch, l.state, l.owner, h.name as owner_name,
+select l.id, l.name, relevo.standing(l.position, f.cleared) as position, l.epoch, l.state, l.owner, h.name as owner_name,
        f.epk_min, f.epk_max, f.checkpoint_at, f.position_ts, f.attempts, f.failing,
+       f.properties,
        l.owner is not null and (h.ended_at is null or h.lease_until > relevo.now()) as running
 from relevo.lease l join relevo.feed_lease f on f.lease_id = l.id
 left join relevo.host h on h.incarnation = l.owner
@@ -210,6 +403,10 @@ where l.unit_id = $1 order by f.epk_min;
 update relevo.lease l set state = $2, free_since = case when l.owner is null then relevo.now() end
 where l.id = any ($1::integer[]) returning l.owner;
 
+-- name: set_properties
+-- What users keep with a lease.
+update relevo.feed_lease set properties = $2 where lease_id = $1;
+
 -- name: rewind_leases
 -- Sets positions and raises epochs, so that a batch under way cannot move them; lease locks are held.
 update relevo.lease l set position = g.position::jsonb, epoch = l.epoch + 1
@@ -219,7 +416,7 @@ where l.id = g.id returning l.owner;
 -- name: forget_failures
 -- What failed before a rewind says nothing about what comes after it.
 update relevo.feed_lease set checkpoint_at = null, position_ts = null, attempts = 0, failing = null,
-  failing_since = null, isolation = null, crashes = 0, crash_position = null, crash_epoch = null
+  failing_since = null, isolation = null, crashes = 0, crash_position = null, crash_epoch = null, cleared = '{}'
 where lease_id = any ($1::integer[]);
 
 -- name: raise_generation
@@ -237,14 +434,38 @@ returning name, taken_at, generation;
 -- The snapshots of a unit, oldest first.
 select name, taken_at, generation from relevo.feed_snapshot where unit_id = $1 order by taken_at, name;
 
--- name: find_snapshot
--- The places of one snapshot.
-select places from relevo.feed_snapshot where unit_id = $1 and name = $2;
+-- name: find_snapshots
+-- The snapshots of a name, alone or behind the name of their processor, that units over one life of
+-- a container have, with the filter that their positions belong to.
+select s.unit_id, u.name as unit, s.places, nullif(f.settings -> 'filter', 'null') as filter
+from relevo.feed_snapshot s
+join relevo.feed_unit f on f.unit_id = s.unit_id
+join relevo.unit u on u.id = s.unit_id
+where f.container_incarnation = $1 and f.mode = $2
+  and (s.name = $3 or right(u.name || '/' || s.name, length($3) + 1) = '/' || $3)
+order by u.name;
 
 -- name: live_members
 -- Hosts that serve a unit.
 select h.name from relevo.member m join relevo.host h on h.incarnation = m.host
 where m.unit_id = $1 and h.ended_at is null and h.lease_until > relevo.now() order by h.name;
+
+-- name: forget_memory_units
+-- Units of leases in memory that nobody has served for an hour: their process was killed.
+delete from relevo.unit u
+where u.kind = 'feed' and starts_with(u.name, $1)
+  and not exists (select from relevo.member m join relevo.host h on h.incarnation = m.host
+                  where m.unit_id = u.id and h.ended_at is null)
+  and not exists (
+    select from relevo.lease l left join relevo.host h on h.incarnation = l.owner
+    where l.unit_id = u.id and coalesce(l.free_since, h.ended_at, relevo.now()) > relevo.now() - interval '1 hour');
+
+-- name: note_stall
+-- A call of this owner runs for too long already.
+update relevo.feed_lease f
+set stalled_since = relevo.now() - make_interval(secs => $4), stalled_epoch = l.epoch
+from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2 and l.owner = $3
+returning f.lease_id;
 
 -- name: delete_unit
 -- Forgets a unit with its leases, positions and snapshots.
@@ -294,14 +515,14 @@ delete from relevo.lease where id = $1;
 select pg_notify('relevo', E'sql\nhost:' || $1::uuid);
 
 -- name: expired_versions
--- Up to which LSN each log of all versions is past its retention: seconds that are over wholly. The
--- log of a range that nobody has written since is expired up to its end.
-select f.id, f.trimmed_lsn as before, v.lsn
+-- Up to which LSN each log of all versions is past its retention. Seconds tell about where that is,
+-- as far as they are kept; the log of a range that nobody has written since is expired to its end.
+select f.container_id, f.id, f.trimmed_lsn as before, v.lsn
 from relevo.feed_range f
 join relevo.container c on c.id = f.container_id and c.retention is not null
 cross join lateral (
   select max(v.lsn) as lsn from relevo.item_version v
-  where v.range_id = f.id and v.lsn < coalesce((
+  where v.range_id = f.id and v.ts < relevo.now() - c.retention and v.lsn < coalesce((
     select min(t.lsn) from relevo.feed_time t
     where t.range_id = f.id and t.at > relevo.now() - c.retention - interval '1 second'),
     9223372036854775807)
@@ -314,27 +535,45 @@ update relevo.feed_range f set trimmed_lsn = g.lsn
 from unnest($1::integer[], $2::bigint[]) as g (id, lsn)
 where f.id = g.id and f.trimmed_lsn < g.lsn;
 
--- name: leases_behind
--- Owned leases that have not read all of what is about to go; the log of a range that was split is
--- the beginning of its children's.
-with recursive trimmed as (
-  select g.id, g.id as origin, g.before, g.lsn
-  from unnest($1::integer[], $2::bigint[], $3::bigint[]) as g (id, before, lsn)
-  union all
-  select f.id, t.origin, t.before, t.lsn
-  from trimmed t join relevo.feed_range f on t.id = any (f.parents)
-)
-select distinct l.id
+-- name: versions_leases
+-- Where leases stand that read all versions of some containers, and how long trimming waits for them.
+select l.id, l.owner, u.container_id, u.hold_seconds, u.hold_bytes, f.epk_min, f.epk_max,
+       relevo.standing(l.position, f.cleared) as position
 from relevo.feed_unit u
-join relevo.lease l on l.unit_id = u.unit_id and l.owner is not null
+join relevo.lease l on l.unit_id = u.unit_id
 join relevo.feed_lease f on f.lease_id = l.id
-cross join lateral jsonb_each_text(l.position) as p (range_id, lsn)
-join trimmed t on t.id = p.range_id::integer and p.lsn::bigint >= t.before and p.lsn::bigint < t.lsn
-where u.mode = 'all_versions' and exists (
-  select from relevo.item_version v
-  where v.range_id = t.origin and v.lsn > p.lsn::bigint and v.lsn <= t.lsn
-    and v.epk >= f.epk_min and v.epk < f.epk_max)
+where u.mode = 'all_versions' and u.container_id = any ($1::integer[])
 order by l.id;
+
+-- name: first_unread
+-- The first version of a log that a position has before it in an interval, up to an end.
+select (
+  select min(v.lsn) from relevo.item_version v
+  where v.range_id = g.id and v.lsn > g.position and v.lsn <= g.upto and v.epk >= g.low and v.epk < g.high
+) as lsn
+from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
+  with ordinality as g (id, position, upto, low, high, n)
+order by g.n;
+
+-- name: hold_floor
+-- Up to where a log is trimmed although somebody waits for it: what is longer past its retention than
+-- so many seconds, or more than so many bytes.
+select greatest(
+  (select max(v.lsn) from relevo.item_version v
+   join relevo.container c on c.id = v.container_id
+   where v.range_id = $1 and v.lsn > $2 and v.lsn <= $3
+     and v.ts < relevo.now() - c.retention - make_interval(secs => $4)),
+  (select max(h.lsn) from (
+     select v.lsn, sum(pg_column_size(v.*)) over (order by v.lsn desc, v.ordinal desc) as bytes
+     from relevo.item_version v where v.range_id = $1 and v.lsn > $2 and v.lsn <= $3) h
+   where h.bytes > $5::bigint));
+
+-- name: clear_leases
+-- Nothing unread of these leases lies up to here, so that trimming that far does not concern them.
+update relevo.feed_lease f set cleared = f.cleared || g.cleared
+from (select g.id, jsonb_object_agg(g.range_id, g.lsn) as cleared
+      from unnest($1::integer[], $2::text[], $3::bigint[]) as g (id, range_id, lsn) group by g.id) g
+where f.lease_id = g.id;
 
 -- name: fence_leases
 -- The owners begin anew with these leases, and find out that they stand too far back.
@@ -348,6 +587,26 @@ with gone as (
     cross join lateral (select ctid from relevo.item_version
                         where range_id = f.id and lsn <= f.trimmed_lsn limit $1) v
     where f.trimmed_lsn > 0 limit $1))
+  returning 1
+)
+select count(*) from gone;
+
+-- name: timed_ranges
+-- Ranges that have more to tell about time than is worth keeping.
+select distinct t.range_id from relevo.feed_time t where t.at < relevo.now() - interval '1 day';
+
+-- name: thin_times
+-- Forgets some of the times of a range: after a day all but the first of each minute, after a month
+-- all but the first of each hour.
+with gone as (
+  delete from relevo.feed_time t using (
+    select t.at from relevo.feed_time t
+    where t.range_id = $1 and t.at < relevo.now() - interval '1 day' and exists (
+      select from relevo.feed_time e
+      where e.range_id = $1 and e.at < t.at and e.at >= date_trunc(
+        case when t.at < relevo.now() - interval '30 days' then 'hour' else 'minute' end, t.at))
+    limit $2) old
+  where t.range_id = $1 and t.at = old.at
   returning 1
 )
 select count(*) from gone;
@@ -411,15 +670,23 @@ where l.id = $1 and l.epoch = $2 and l.owner = $3 and l.state = 'active' and l.h
 returning l.id;
 
 -- name: bury
--- Writes a dead letter and moves past it: both or neither, and only in the name of the owner (P9).
+-- Writes dead letters and moves past them: both or neither, and only in the name of the owner (P9).
 with moved as (
   update relevo.lease l set position = $4::jsonb, state = case when $7 then 'blocked' else l.state end
   where l.id = $1 and l.epoch = $2 and l.owner = $3
     and exists (select from relevo.host h where h.incarnation = $3
                 and h.ended_at is null and h.lease_until > relevo.now())
   returning l.id, l.unit_id, l.name
+), passed as (
+  delete from relevo.feed_done d using moved
+  where d.lease_id = moved.id and d.lsn <= coalesce(($4::jsonb ->> d.range_id::text)::bigint, d.lsn)
+), finished as (
+  insert into relevo.feed_done (lease_id, range_id, lsn, ordinal)
+  select moved.id, d.range_id, d.lsn, d.ordinal
+  from moved cross join unnest($8::integer[], $9::bigint[], $10::integer[]) as d (range_id, lsn, ordinal)
+  on conflict do nothing
 ), cleared as (
-  update relevo.feed_lease f set checkpoint_at = relevo.now(), position_ts = $5, attempts = 0,
+  update relevo.feed_lease f set checkpoint_at = relevo.now(), stalled_since = null, position_ts = $5, attempts = 0,
     failing = null, failing_since = null,
     isolation = $6::jsonb || jsonb_build_object('at', $4::jsonb),
     crashes = case when $6::jsonb is null then 0 else f.crashes end
@@ -428,16 +695,20 @@ with moved as (
 insert into relevo.dead_letter as d (
   unit_id, token, incarnation, range_id, lsn, ordinal, ts, pk, item_id, operation, body, previous,
   previous_lsn, ttl_expired, reason, error_type, message, traceback, attempts, first_failed_at,
-  last_failed_at, instance, handler)
-select moved.unit_id, moved.name, $8, $9, $10, $11, $5, $12, $13, $14, $15::jsonb, $16::jsonb,
-  $17, $18, $19, $20, $21, $22, $23, coalesce(f.failing_since, relevo.now()),
-  relevo.now(), h.name, $24
+  last_failed_at, instance, handler, blocks)
+select moved.unit_id, moved.name, $11, c.origin, c.lsn, c.ordinal, c.ts, c.pk, c.id, c.operation,
+  c.body::jsonb, c.previous::jsonb, c.previous_lsn, c.ttl_expired, $23, $24, $25, $26, $27,
+  coalesce(f.failing_since, relevo.now()), relevo.now(), h.name, $28,
+  (select u.block_keys from relevo.feed_unit u where u.unit_id = moved.unit_id)
 from moved join relevo.feed_lease f on f.lease_id = moved.id join relevo.host h on h.incarnation = $3
+cross join unnest($12::bigint[], $13::integer[], $14::timestamptz[], $15::integer[], $16::text[],
+  $17::text[], $18::text[], $19::text[], $20::text[], $21::bigint[], $22::boolean[])
+  as c (lsn, ordinal, ts, origin, pk, id, operation, body, previous, previous_lsn, ttl_expired)
 on conflict (unit_id, range_id, lsn, ordinal) do update set
   token = excluded.token, reason = excluded.reason, error_type = excluded.error_type,
   message = excluded.message, traceback = excluded.traceback,
   attempts = excluded.attempts, last_failed_at = excluded.last_failed_at,
-  instance = excluded.instance, handler = excluded.handler
+  instance = excluded.instance, handler = excluded.handler, blocks = excluded.blocks
 returning d.*;
 
 -- name: list_dead_letters
@@ -460,9 +731,52 @@ returning d.id;
 -- The letter was delivered by the one who claimed it.
 delete from relevo.dead_letter where id = $1 and claimed_by = $2 returning id;
 
+-- name: next_parked
+-- The change that waited next behind a letter that is gone.
+select n.id from (
+  select d.id, d.reason from relevo.dead_letter d
+  where d.unit_id = $1 and d.pk = $2 and (d.lsn, d.ordinal) > ($3::bigint, $4::integer)
+  order by d.lsn, d.ordinal limit 1) n
+where n.reason = 'parked';
+
+-- name: lock_letter_keys
+-- Parking behind the letters of a key and removing them take turns; always in the same order.
+select pg_advisory_xact_lock($1, k.number), relevo.stay_awake() from (
+  select distinct hashtext($2::integer || '/' || k.pk) as number from unnest($3::text[]) as k (pk) order by 1) k;
+
+-- name: blocked_keys
+-- Keys of which the unit of a lease has a letter that blocks.
+select k.pk from relevo.lease l cross join unnest($2::text[]) as k (pk)
+where l.id = $1 and exists (
+  select from relevo.dead_letter d where d.unit_id = l.unit_id and d.pk = k.pk and d.blocks);
+
+-- name: unit_of_owned_lease
+-- The unit of a lease, if the lease is still this owner's; nobody takes it before the transaction ends.
+select l.unit_id from relevo.lease l
+where l.id = $1 and l.epoch = $2 and l.owner = $3
+  and exists (select from relevo.host h where h.incarnation = $3
+              and h.ended_at is null and h.lease_until > relevo.now())
+for share of l;
+
+-- name: park_changes
+-- Changes that wait behind a letter of their key; those that wait already do so.
+insert into relevo.dead_letter (
+  unit_id, token, incarnation, range_id, lsn, ordinal, ts, pk, item_id, operation, body, previous,
+  previous_lsn, ttl_expired, reason, error_type, message, traceback, attempts, first_failed_at,
+  last_failed_at, instance, handler, blocks)
+select $1, $2, $5, c.origin, c.lsn, c.ordinal, c.ts, c.pk, c.id, c.operation, c.body::jsonb,
+  c.previous::jsonb, c.previous_lsn, c.ttl_expired, 'parked', 'Parked',
+  'it waits behind an earlier change of its key', '', 0, relevo.now(), relevo.now(),
+  (select h.name from relevo.host h where h.incarnation = $3), $4, true
+from unnest($6::bigint[], $7::integer[], $8::timestamptz[], $9::integer[], $10::text[],
+  $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::boolean[])
+  as c (lsn, ordinal, ts, origin, pk, id, operation, body, previous, previous_lsn, ttl_expired)
+on conflict (unit_id, range_id, lsn, ordinal) do nothing;
+
 -- name: return_dead_letter
 -- The letter was not delivered; it stays.
 update relevo.dead_letter set claimed_by = null, claimed_until = null, attempts = attempts + 1,
+  reason = case when reason = 'parked' then 'failed' else reason end,
   error_type = $3, message = $4, traceback = $5, last_failed_at = relevo.now()
 where id = $1 and claimed_by = $2 returning id;
 

@@ -12,6 +12,7 @@ from relevo.errors import ContainerRecreated, FeedExpired, FeedRegressed, Invali
 from relevo.events import reading as event_reading
 from relevo.events.model import LOG_ID, LOG_NAME, Recorded
 from relevo.feed.model import Change, Mode
+from relevo.feed.scanning import Scan
 from relevo.postgres import catalog
 from relevo.store import keys
 from relevo.store.ranges import WHOLE, Interval, Range, RangeMap
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.feed.filters import Filter
     from relevo.postgres import Database, Transaction
 
 SQL = catalog.load(__package__)
@@ -112,6 +114,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     changes: tuple[Change[Any], ...]
     position: int
+    """Everything up to here was looked at; what is not in `changes` was filtered out."""
     more: bool
     """Whether there is probably more behind it."""
 
@@ -127,10 +130,12 @@ async def read(
     max_items: int = limits.FEED_ITEMS_DEFAULT,
     max_bytes: int = limits.FEED_BYTES_MAX,
     model: Any = Any,
+    wanted: Filter | None = None,
 ) -> Batch:
     """Read the groups after a position: up to `max_items` changes, then to the end of the group.
 
     A group larger than `max_bytes` is delivered alone. Both modes cost one statement as a rule.
+    With a filter a batch may be empty although there is more: then its position has moved.
     """
     if not 1 <= max_items <= limits.FEED_ITEMS_MAX:
         raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
@@ -138,46 +143,11 @@ async def read(
         return await _read_events(
             connection, source, range_id, interval, after, max_items, max_bytes
         )
-    latest = mode == "latest"
     lineage = source.ranges.lineage(range_id)
-    rows = await connection.fetch(
-        SQL.read_latest if latest else SQL.read_versions,
-        lineage, after, interval.low, interval.high, max_items + 1,
-    )  # fmt: skip
-    full = len(rows) > max_items
-    if full and rows[-1]["lsn"] == rows[-2]["lsn"]:
-        last = rows[-1]
-        rows += await connection.fetch(
-            SQL.read_latest_rest if latest else SQL.read_versions_rest,
-            lineage, last["lsn"], interval.low, interval.high, last["ordinal"],
-        )  # fmt: skip
-    elif full:
-        rows.pop()
-    if not latest:
-        await _check_not_trimmed(connection, source, lineage, after)
-    kept = _within(rows, max_bytes)
-    changes = _changes(kept, source.incarnation, latest, model)
-    return Batch(
-        changes=changes,
-        position=kept[-1]["lsn"] if kept else after,
-        more=full or len(kept) < len(rows),
-    )
-
-
-async def _check_not_trimmed(
-    connection: Database | Transaction, source: Source, lineage: list[int], after: int
-) -> None:
-    """Refuse a position that trimming has passed, also while a reader is under way (F7).
-
-    Asked after the read: what was trimmed before it shows here, and what is trimmed later was read.
-    """
-    oldest = await connection.fetchval(SQL.trimmed, lineage)
-    if after < oldest:
-        raise FeedExpired(
-            f"container {source.name!r} was trimmed past position {after} meanwhile; the oldest"
-            f" that can be read from is {oldest}",
-            oldest=oldest,
-        )
+    scan = Scan(connection, source.name, mode, lineage, interval, wanted)
+    rows, position, more = await scan.read(after, max_items, max_bytes)
+    changes = _changes(rows, source.incarnation, mode == "latest", model)
+    return Batch(changes=changes, position=position, more=more)
 
 
 async def _read_events(
@@ -200,22 +170,6 @@ async def _read_events(
     )  # fmt: skip
     position = events[-1].lsn if events else after
     return Batch(changes=changes, position=position, more=len(events) == max_items)
-
-
-def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.Record]:
-    """Cut at the end of the last group that fits; the first group always does."""
-    sizes = [len(row["body"] or "") for row in rows]
-    if sum(sizes) <= max_bytes:  # as a rule; then nobody need look for the ends of groups
-        return rows
-    size, end = 0, 0
-    for index, row in enumerate(rows):
-        size += sizes[index]
-        last_of_group = index + 1 == len(rows) or rows[index + 1]["lsn"] != row["lsn"]
-        if size > max_bytes and end:
-            break
-        if last_of_group:
-            end = index + 1
-    return rows[:end]
 
 
 def _changes(

@@ -5,53 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from relevo.errors import Conflict
-from relevo.feed import trimming
+from relevo.feed import splitting, trimming
 from relevo.feed.container import FeedContainer
+from relevo.feed.figures import MEASURE_SECONDS, Figures
+from relevo.feed.memory import forget_abandoned
 from relevo.leases.loops import Duty
+from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from relevo.feed.event_feed import EventFeed
     from relevo.feed.processor import Processor
     from relevo.leases import Leases
-    from relevo.postgres import Database, Wakeups
     from relevo.store import Container, Store
     from relevo.supervision import Supervisor
 
 T = TypeVar("T")
 
 
-class Feeds:
+class Feeds(Attachable):
     """Every processor that an app defines; they are served while the app is a host.
 
     Containers and processors are defined before the app connects, so the database comes later.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, target_lag: int = 1_000) -> None:
+        super().__init__("feeds")
         self.store = store
+        self.figures = Figures(target_lag)
         self.processors: dict[tuple[str, str], Processor] = {}
         self._containers: dict[str, FeedContainer[Any] | EventFeed] = {}
-        self._attached: tuple[Database, Wakeups] | None = None
         self._serving: tuple[Leases, Supervisor] | None = None
-
-    @property
-    def database(self) -> Database:
-        """The pool; raises before the app is connected."""
-        return self._connected[0]
-
-    @property
-    def wakeups(self) -> Wakeups:
-        """Hints to and from other processes."""
-        return self._connected[1]
-
-    @property
-    def _connected(self) -> tuple[Database, Wakeups]:
-        if self._attached is None:
-            raise Conflict("the app is not connected; use feeds inside `async with app`")
-        return self._attached
-
-    def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect."""
-        self._attached = (database, wakeups)
 
     def container(self, handle: Container[T]) -> FeedContainer[T]:
         """Return a container with its feed."""
@@ -69,6 +54,10 @@ class Feeds:
         self._containers[processor.container] = container
         return processor
 
+    def only(self, chosen: Collection[Processor]) -> None:
+        """Serve these processors and no others, whatever the app defines."""
+        self.processors = {key: one for key, one in self.processors.items() if one in chosen}
+
     async def start(self, leases: Leases, supervisor: Supervisor) -> None:
         """Serve every processor; containers that their handles can make are made."""
         for (name, _), processor in self.processors.items():
@@ -84,8 +73,12 @@ class Feeds:
         """Return what housekeeping should do for the feeds."""
         return [
             Duty("trim versions", 10.0, lambda: trimming.trim(self.database, self.wakeups)),
-            Duty("split large ranges", 60.0, self._split_large),
+            Duty("thin times", 3_600.0, lambda: trimming.thin_times(self.database)),
+            Duty("split large ranges", 60.0, self._split),
+            Duty("measure lag", MEASURE_SECONDS, lambda: self.figures.measure(self.database)),
+            Duty("forget leases in memory", 600.0, lambda: forget_abandoned(self.database)),
         ]
 
-    async def _split_large(self) -> None:
-        await trimming.split_large(self.database, self.store)
+    async def _split(self) -> None:
+        await splitting.split_large(self.database, self.store)
+        await splitting.split_busy(self.database, self.store)

@@ -30,13 +30,15 @@ class Place(Struct, frozen=True, array_like=True):
         return Interval(self.low, self.high)
 
 
-class Token(Struct, frozen=True, kw_only=True, rename="lower"):
+class Token(Struct, frozen=True, kw_only=True, rename="lower", omit_defaults=True):
     """Everything a reader needs to go on."""
 
     version: int = 1
     incarnation: str
     mode: Mode
     places: tuple[Place, ...]
+    filter: str | None = None
+    """Digest of the filter that was read with."""
     next: int = 0
     """Which place is read next: whole-container reads visit ranges in turn."""
 
@@ -49,6 +51,18 @@ def encode(token: Token) -> str:
 
 def decode(text: str, *, incarnation: str, mode: Mode) -> Token:
     """Return the token of a text; refuse what is damaged or belongs elsewhere, by name."""
+    token = opened(text)
+    if token.incarnation != incarnation:
+        raise BadContinuation(
+            "the continuation token belongs to another container, or to an earlier one of that name"
+        )
+    if token.mode != mode:
+        raise BadContinuation(f"the continuation token is for mode {token.mode!r}, not {mode!r}")
+    return token
+
+
+def opened(text: str) -> Token:
+    """Return the token of a text, of whatever container; refuse what is damaged."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         token = msgspec.json.decode(raw[_DIGEST_BYTES:], type=Token)
@@ -58,12 +72,6 @@ def decode(text: str, *, incarnation: str, mode: Mode) -> Token:
         raise BadContinuation("the continuation token was changed; pass it as it was given")
     if token.version != 1:
         raise BadContinuation(f"continuation tokens of version {token.version} are not known here")
-    if token.incarnation != incarnation:
-        raise BadContinuation(
-            "the continuation token belongs to another container, or to an earlier one of that name"
-        )
-    if token.mode != mode:
-        raise BadContinuation(f"the continuation token is for mode {token.mode!r}, not {mode!r}")
     if not token.places or not 0 <= token.next < len(token.places):
         raise BadContinuation("the continuation token names no place to read from")
     return token

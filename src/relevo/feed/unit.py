@@ -6,12 +6,13 @@ it in the leases, all or nothing. Whoever comes later verifies instead.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from relevo import faults
@@ -21,9 +22,11 @@ from relevo.errors import (
     LeaseCoverage,
     ModeMismatch,
     SettingsMismatch,
+    Unavailable,
 )
 from relevo.feed import reading
 from relevo.feed import start as starts
+from relevo.feed.filters import Filter
 from relevo.feed.model import Mode
 from relevo.feed.pull import check_mode
 from relevo.feed.start import Start
@@ -42,6 +45,30 @@ if TYPE_CHECKING:
     from relevo.store.ranges import RangeMap
 
 SQL = catalog.load(__package__)
+log = structlog.get_logger(__name__)
+
+
+class UnitDeleted(Unavailable):
+    """A unit went while a host joined it."""
+
+
+class Hold(Struct, frozen=True):
+    """How much longer versions are kept for a unit that has not read them; never without bound."""
+
+    seconds: float | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(cls, given: timedelta | int | None) -> Hold:
+        """Return the bound that a caller gave: a time, or bytes for each range."""
+        match given:
+            case None:
+                return cls()
+            case timedelta() if given > timedelta(0):
+                return cls(seconds=given.total_seconds())
+            case int() if given > 0 and not isinstance(given, bool):
+                return cls(bytes=given)
+        raise InvalidValue(f"hold is a timedelta or a number of bytes, above 0, not {given!r}")
 
 
 class UnitOptions(Struct, frozen=True, kw_only=True):
@@ -51,6 +78,8 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
     """At least so many leases, by halving ranges; None is one per range."""
     follow_splits: bool = True
     """Whether a lease whose range was split is replaced by one lease per range."""
+    filter: Filter | None = None
+    """Which changes are delivered; None is all."""
 
 
 class Definition(Struct, frozen=True, kw_only=True):
@@ -60,21 +89,30 @@ class Definition(Struct, frozen=True, kw_only=True):
     mode: Mode
     start: Start
     options: UnitOptions
+    on_start_mismatch: Literal["warn", "ignore", "error"] = "warn"
+    hold: Hold = Hold()
+    block_keys: bool = False
+    """Whether later changes of a key wait behind its dead letter."""
 
 
 async def bootstrap(tx: Transaction, unit_id: int, wanted: Definition) -> None:
     """Make the unit's leases, or verify that this host fits the unit that is there."""
+    if not await tx.fetch(SQL.unit_exists, unit_id):
+        raise UnitDeleted(f"the unit {unit_id} was deleted while this host joined it; join again")
     source = await reading.look(tx, wanted.container)
     stored = await tx.fetchrow(SQL.find_feed_unit, unit_id)
     if stored is not None:
         await _verify(tx, unit_id, wanted, source, stored)
         return
     check_mode(wanted.mode, source)
-    positions = await starts.resolve(tx, source, wanted.mode, wanted.start)
-    cut = cut_leases(source, wanted.options.leases)
+    options = wanted.options
+    given = await starts.resolve(tx, source, wanted.mode, wanted.start, wanted=options.filter)
+    places = starts.current(source, wanted.mode, given)
+    cut = cut_leases(source, options.leases)
+    positions = [positions_in(source.ranges, interval, places) for _, interval in cut]
     await tx.execute(
         SQL.insert_feed_unit, unit_id, source.container_id, UUID(source.incarnation), wanted.mode,
-        _json({"start": _start_text(wanted.start)}), _json(wanted.options),
+        _json(starts.record(wanted.start)), _json(options), *_policies(wanted),
     )  # fmt: skip
     await faults.point("mid_bootstrap")
     await tx.execute(
@@ -82,7 +120,7 @@ async def bootstrap(tx: Transaction, unit_id: int, wanted: Definition) -> None:
         unit_id,
         [interval.low for _, interval in cut],
         [interval.high for _, interval in cut],
-        [_json({str(range_id): positions[range_id]}) for range_id, _ in cut],
+        [_json({str(range_id): lsn for range_id, lsn in found.items()}) for found in positions],
     )
 
 
@@ -113,9 +151,33 @@ async def _verify(
             f"the unit was made with {options}; this host asks for {wanted.options}."
             " All hosts of a unit need the same"
         )
+    _check_start(wanted, msgspec.json.decode(stored["start"]))
+    policies = _policies(wanted)
+    if (stored["hold_seconds"], stored["hold_bytes"], stored["block_keys"]) != policies:
+        await tx.execute(SQL.set_policies, unit_id, *policies)
     check_coverage(
         [Interval(r["epk_min"], r["epk_max"]) for r in await tx.fetch(SQL.feed_leases, unit_id)]
     )
+
+
+def _policies(wanted: Definition) -> tuple[float | None, int | None, bool]:
+    return wanted.hold.seconds, wanted.hold.bytes, wanted.block_keys
+
+
+def _check_start(wanted: Definition, stored: Mapping[str, Any]) -> None:
+    """Where a unit that exists goes on is not for its hosts to say; tell one that thinks so."""
+    asked = starts.record(wanted.start)
+    if "kind" not in stored or all(stored[key] == asked[key] for key in asked):
+        return
+    made_with = stored["kind"] if stored["value"] is None else stored["value"]
+    text = (
+        f"the unit was made with start={made_with!r}; start={wanted.start!r} has no effect on it."
+        " To go on from somewhere else, rewind it"
+    )
+    if wanted.on_start_mismatch == "error":
+        raise SettingsMismatch(text)
+    if wanted.on_start_mismatch == "warn":
+        log.warning("feed.start_ignored", container=wanted.container, reason=text)
 
 
 def check_coverage(intervals: Sequence[Interval]) -> None:
@@ -186,7 +248,3 @@ def positions_in(ranges: RangeMap, interval: Interval, places: Sequence[Place]) 
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _start_text(start: Start) -> str:
-    return start.isoformat() if isinstance(start, datetime) else start

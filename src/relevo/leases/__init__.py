@@ -9,7 +9,6 @@ and writes in the lease's name only under `fence`.
 from relevo.leases.directory import Directory
 from relevo.leases.fencing import fence, require
 from relevo.leases.held import Holder, Lease
-from relevo.leases.keeper import Unit
 from relevo.leases.model import (
     ACTORS,
     FEED,
@@ -22,6 +21,7 @@ from relevo.leases.model import (
     UnitSettings,
 )
 from relevo.leases.service import Leases
+from relevo.leases.units import Unit
 
 __all__ = [
     "ACTORS",

@@ -14,7 +14,7 @@ import asyncpg
 from msgspec import Struct
 
 from relevo import faults
-from relevo.leases.balancing import plan
+from relevo.leases import balancing
 from relevo.leases.model import LeaseView, Member, Plan, UnitSettings
 from relevo.postgres import catalog, locks
 
@@ -52,6 +52,7 @@ class Outcome(Struct, kw_only=True):
     """Hosts to be woken: they were asked, or a request to them was withdrawn."""
     busy: bool = False
     """Another host is planning for this unit at this moment."""
+    statements: int = 1
 
 
 def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
@@ -79,6 +80,8 @@ def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
             handoff_overdue=r[6],
             free_for=(r[7] or 0.0) if r[3] else 0.0,
             moved_ago=r[8],
+            load=r[10],
+            avoid=r[11],
         )
         for r in row["leases"] or ()
     )
@@ -90,7 +93,7 @@ def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
         name=row["name"],
         settings=UnitSettings(
             strict=row["strict"], handoff_timeout=row["handoff_timeout"],
-            max_moves=row["max_moves"], rest=row["rest"],
+            max_moves=row["max_moves"], rest=row["rest"], strategy=row["strategy"],
         ),
         members=members,
         leases=leases,
@@ -103,12 +106,22 @@ async def read_units(database: Database, me: UUID) -> list[UnitView]:
     return [read_view(row, me) for row in await database.fetch(SQL.read_units, me, None)]
 
 
-def plan_unit(view: UnitView, me: UUID, interval: float) -> Plan:
+def is_uneven(view: UnitView) -> bool:
+    """Whether the load of a unit that goes by load is spread badly."""
+    return view.settings.strategy == "load" and balancing.is_uneven(view.members, view.leases)
+
+
+def plan_unit(view: UnitView, me: UUID, interval: float, uneven_ticks: int = 0) -> Plan:
     """Return what host `me` should do in a unit."""
-    return plan(me, f"{view.kind}/{view.name}", view.settings, interval, view.members, view.leases)
+    return balancing.plan(
+        me, f"{view.kind}/{view.name}", view.settings, interval, view.members, view.leases,
+        uneven_ticks,
+    )  # fmt: skip
 
 
-async def fulfil(database: Database, unit_id: int, me: UUID, interval: float) -> Outcome:
+async def fulfil(
+    database: Database, unit_id: int, me: UUID, interval: float, uneven_ticks: int = 0
+) -> Outcome:
     """Plan again under the unit's lock and write what the plan says."""
 
     async def work(tx: Transaction) -> Outcome:
@@ -116,9 +129,9 @@ async def fulfil(database: Database, unit_id: int, me: UUID, interval: float) ->
             return Outcome(busy=True)
         row = await tx.fetchrow(SQL.read_units, me, unit_id)
         if row is None:
-            return Outcome()
+            return Outcome(statements=2)
         view = read_view(row, me)
-        outcome = await _write(tx, view, plan_unit(view, me, interval), me)
+        outcome = await _write(tx, view, plan_unit(view, me, interval, uneven_ticks), me)
         await faults.point("before_balance_commit")
         return outcome
 
@@ -128,12 +141,14 @@ async def fulfil(database: Database, unit_id: int, me: UUID, interval: float) ->
 
 
 async def _write(tx: Transaction, view: UnitView, todo: Plan, me: UUID) -> Outcome:
-    outcome = Outcome()
+    outcome = Outcome(statements=2)
     moved = view.ids(todo.take + todo.seize)
     if moved:
+        outcome.statements += 1
         await tx.execute(SQL.lock_leases, moved)
     for sql, names in ((SQL.take_leases, todo.take), (SQL.seize_leases, todo.seize)):
         if names:
+            outcome.statements += 1
             outcome.gained += await tx.fetch(sql, view.ids(names), me)
     asked: list[tuple[str, Any]] = [
         (SQL.ask_leases, [view.ids(todo.ask), me]),
@@ -141,5 +156,6 @@ async def _write(tx: Transaction, view: UnitView, todo: Plan, me: UUID) -> Outco
     ]
     for sql, args in asked:
         if args[0]:
+            outcome.statements += 1
             outcome.donors |= {row["owner"] for row in await tx.fetch(sql, *args)} - {None}
     return outcome

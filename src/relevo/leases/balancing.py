@@ -4,6 +4,9 @@ Every host computes the same quotas from the same reading and only ever moves it
 own: it takes what is free and asks those above their quota. Each lease so moved lowers the sum of
 all needs by one and nothing in a plan raises it: the moves are the fewest possible, and once the
 sum is zero every plan is empty.
+
+In a unit that is balanced by load, quotas are what each host has, and the least used host asks the
+most used one for some of what that one has too much of (7.5).
 """
 
 from __future__ import annotations
@@ -18,28 +21,37 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from relevo.leases import load
 from relevo.leases.model import LeaseView, Member, Plan, UnitSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["plan", "quotas"]
+__all__ = ["is_uneven", "plan", "quotas"]
 
 
 def quotas(
-    unit: str, members: Sequence[Member], owned: Mapping[UUID, int], total: int
+    unit: str,
+    members: Sequence[Member],
+    owned: Mapping[UUID, int],
+    total: int,
+    *,
+    keep: bool = False,
 ) -> dict[UUID, int]:
     """How many of `total` leases each host that takes part should own.
 
     Live members that are not draining take part; nobody else has a key. `owned` is n(i) of 7.3:
-    it only decides who keeps the odd leases, so that a fulfilled result reproduces itself. The sum
-    is `total` unless the maxima forbid it.
+    it only decides who keeps the odd leases, so that a fulfilled result reproduces itself; with
+    `keep` everybody keeps what it has within its minimum and maximum, and only the rest is shared
+    out. The sum is `total` unless the maxima forbid it.
     """
     takers = {m.host: m for m in members if m.live and not m.draining}
     minima_fit = sum(m.min_leases for m in takers.values()) <= total
     quota = {host: m.min_leases if minima_fit else 0 for host, m in takers.items()}
     step = _steps(takers.values())
     digest = {host: _digest(unit, m.name) for host, m in takers.items()}
+    if keep:
+        quota = _kept(takers, quota, owned, total, step)
 
     def bid(host: UUID) -> tuple[int, int, bytes, UUID]:
         """The smallest bid gets the next lease."""
@@ -67,29 +79,41 @@ def plan(
     interval: float,
     members: Sequence[Member],
     leases: Sequence[LeaseView],
+    uneven_ticks: int = 0,
 ) -> Plan:
     """What host `me` should do now in this unit; falsy when there is nothing to do.
 
-    `interval` is the time between two ticks in seconds. `members` must also hold the hosts that
-    have ended but still own a lease that is not takeable: an owner that is missing here counts as
-    a live host that has left the unit. No lease is named twice in a plan; taking or seizing a
+    `interval` is the time between two ticks in seconds; `uneven_ticks` is for how many ticks in a
+    row `is_uneven` was true, in a unit that is balanced by load. `members` must also hold the hosts
+    that have ended but still own a lease that is not takeable: an owner that is missing here counts
+    as a live host that has left the unit. No lease is named twice in a plan; taking or seizing a
     lease is expected to end the hand-off request on it.
     """
     reading = _read(members, leases)
     member = next((m for m in members if m.host == me and m.live and not m.draining), None)
     if member is None:
         return Plan(clear=_names(reading.stale))
-    quota = quotas(unit, members, reading.counted, reading.total)
+    by_load = settings.strategy == "load" and load.is_loaded(members, leases)
+    quota = quotas(unit, members, reading.counted, reading.total, keep=by_load)
     has = reading.counted[me]
     need = quota[me] - has
-    take = _take(member, has, need, 2 * interval, reading.free)
+    others = quota.keys() - {me}
+    take = _take(member, has, need, 2 * interval, _welcome(reading.free, me, others))
     overdue = [] if settings.strict else [x for x in reading.pending[me] if x.handoff_overdue]
+    ask = _ask(me, need - len(take), quota, settings, reading)
+    if by_load and uneven_ticks >= load.TICKS and not (take or ask):
+        ask = _relieve(member, settings, members, reading)
     return Plan(
         take=tuple(take),
         seize=_names(overdue),
-        ask=tuple(_ask(need - len(take), quota, settings, reading)),
+        ask=tuple(ask),
         clear=tuple(name for name in _names(reading.stale) if name not in take),
     )
+
+
+def is_uneven(members: Sequence[Member], leases: Sequence[LeaseView]) -> bool:
+    """Whether a host is used much more than the mean and than another one, hand-offs done."""
+    return load.is_uneven(load.use(members, _read(members, leases).loads))
 
 
 class _Reading(Struct, frozen=True):
@@ -99,6 +123,8 @@ class _Reading(Struct, frozen=True):
     """P: all active leases."""
     counted: Counter[UUID]
     """n(i): owned by i and staying, plus pending towards i."""
+    loads: dict[UUID, list[float]]
+    """How busy those are."""
     free: list[LeaseView]
     movable: dict[UUID, list[LeaseView]]
     """By owner: no request stands on it."""
@@ -113,8 +139,8 @@ class _Reading(Struct, frozen=True):
 def _read(members: Sequence[Member], leases: Sequence[LeaseView]) -> _Reading:
     takers = {m.host for m in members if m.live and not m.draining}
     ended = {m.host for m in members if not m.live}
-    counted: Counter[UUID] = Counter()
     giving: Counter[UUID] = Counter()
+    loads: defaultdict[UUID, list[float]] = defaultdict(list)
     movable: defaultdict[UUID, list[LeaseView]] = defaultdict(list)
     pending: defaultdict[UUID, list[LeaseView]] = defaultdict(list)
     stale = [x for x in leases if x.handoff_to is not None and x.handoff_to not in takers]
@@ -124,18 +150,24 @@ def _read(members: Sequence[Member], leases: Sequence[LeaseView]) -> _Reading:
         if lease.takeable or owner is None or owner in ended:
             continue
         if target is None:
-            counted[owner] += 1
+            loads[owner].append(lease.load)
             movable[owner].append(lease)
         elif target in takers:
-            counted[target] += 1
+            loads[target].append(lease.load)
             pending[target].append(lease)
             giving[owner] += 1
         else:
             # It stays with its owner, but is asked for only once the clearing has been written:
             # a row changed twice in one plan would depend on the order of the writes.
-            counted[owner] += 1
+            loads[owner].append(lease.load)
+    counted = Counter({host: len(found) for host, found in loads.items()})
     free = [x for x in active if x.takeable]
-    return _Reading(len(active), counted, free, movable, pending, giving, stale)
+    return _Reading(len(active), counted, loads, free, movable, pending, giving, stale)
+
+
+def _welcome(leases: Iterable[LeaseView], me: UUID, others: Collection[UUID]) -> list[LeaseView]:
+    """Leases that do not avoid this host; without others there is no choice."""
+    return [x for x in leases if x.avoid != me or not others]
 
 
 def _take(
@@ -149,25 +181,75 @@ def _take(
 
 
 def _ask(
-    need: int, quota: Mapping[UUID, int], settings: UnitSettings, reading: _Reading
+    me: UUID, need: int, quota: Mapping[UUID, int], settings: UnitSettings, reading: _Reading
 ) -> list[str]:
     """Leases of donors, by falling surplus; a host that is not in `quota` gives everything."""
     surplus = {host: n - quota.get(host, 0) for host, n in reading.counted.items()}
     asked: list[str] = []
     for donor in sorted(surplus, key=lambda host: (-surplus[host], host)):
-        count = min(need - len(asked), surplus[donor])
-        if settings.max_moves is not None:
-            count = min(count, settings.max_moves - reading.giving[donor])
+        count = min(need - len(asked), surplus[donor], _moves_left(donor, settings, reading))
         if count <= 0:
             continue
         # Rest keeps a single odd lease from going back and forth. Who leaves gets nothing back, and
         # who needs more than one has just come: it would wait for what its fellows got before it.
         odd = surplus[donor] == 1 and need == 1 and donor in quota
-        rest = settings.rest if odd else 0.0
-        ready = [x for x in reading.movable[donor] if x.moved_ago is None or x.moved_ago >= rest]
+        hot = load.REST_SECONDS if settings.strategy == "load" and donor in quota else 0.0
+        ready = [
+            x
+            for x in _welcome(reading.movable[donor], me, quota.keys() - {me})
+            if x.moved_ago is None
+            or x.moved_ago >= max(settings.rest if odd else 0.0, hot if x.load else 0.0)
+        ]
         ready.sort(key=lambda x: (x.load, x.name))
         asked += [x.name for x in ready[:count]]
     return asked
+
+
+def _relieve(
+    member: Member, settings: UnitSettings, members: Sequence[Member], reading: _Reading
+) -> list[str]:
+    """What the least used host asks of the most used one; nothing for anybody else."""
+    used = load.use(members, reading.loads)
+    least, most = load.extremes(used)
+    if least != member.host or not load.is_uneven(used):
+        return []
+    donor = next(m for m in members if m.host == most)
+    count = min(
+        reading.counted[most] - donor.min_leases,
+        _moves_left(most, settings, reading),
+        reading.total
+        if member.max_leases is None
+        else member.max_leases - reading.counted[member.host],
+    )
+    ready = _welcome(reading.movable[most], member.host, [most])
+    return load.relieve(member, donor, used, ready, count)
+
+
+def _moves_left(donor: UUID, settings: UnitSettings, reading: _Reading) -> int:
+    if settings.max_moves is None:
+        return reading.total
+    return settings.max_moves - reading.giving[donor]
+
+
+def _kept(
+    takers: Mapping[UUID, Member],
+    minima: Mapping[UUID, int],
+    owned: Mapping[UUID, int],
+    total: int,
+    step: Mapping[UUID, int],
+) -> dict[UUID, int]:
+    """What each has, within its bounds; if minima make that too much, the largest give some up."""
+    quota = {}
+    for host, m in takers.items():
+        has = owned.get(host, 0)
+        quota[host] = max(minima[host], has if m.max_leases is None else min(has, m.max_leases))
+    for _ in range(sum(quota.values()) - total):
+        host = max(
+            (one for one in quota if quota[one] > minima[one]),
+            key=lambda one: (quota[one] * step[one], one),
+        )
+        quota[host] -= 1
+    return quota
 
 
 def _steps(members: Iterable[Member]) -> dict[UUID, int]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.errors import Conflict, NotFound
-from relevo.leases.keeper import host_topic
 from relevo.leases.model import HostInfo, LeaseInfo
+from relevo.leases.states import LEASE, LEASE_EVENTS
+from relevo.leases.units import host_topic
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
@@ -69,12 +70,20 @@ class Directory:
         self._wakeups.send(*(host_topic(row["owner"]) for row in rows))
 
     async def set_state(self, kind: str, unit: str, name: str, state: LeaseState) -> None:
-        """Pause, block or resume one lease; its owner finishes what it does and lets go."""
+        """Pause, block or resume one lease; its owner finishes what it does and lets go.
+
+        `Conflict` if it is in a state from which nothing leads there (`states.LEASE`).
+        """
+        event = LEASE_EVENTS[state]
+        before = [state, *LEASE.sources(event)]
         rows = await self._database.write(
-            SQL.set_lease_state, kind, unit, name, state, idempotent=True
+            SQL.set_lease_state, kind, unit, name, state, before, idempotent=True
         )
         if not rows:
-            raise NotFound(f"no lease {name!r} in {kind}/{unit}")
+            found = await self._database.fetchval(SQL.lease_state, kind, unit, name)
+            if found is None:
+                raise NotFound(f"no lease {name!r} in {kind}/{unit}")
+            LEASE.next(found, event)
         owners = (host_topic(row["owner"]) for row in rows if row["owner"])
         self._wakeups.send(*owners, *(f"unit:{row['unit_id']}" for row in rows))
 

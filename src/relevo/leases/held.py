@@ -6,16 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from relevo.errors import HostFenced, LeaseLost
+from relevo.leases.hosts import instant
+from relevo.leases.load import Meter
+from relevo.leases.model import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.leases.hosts import Deadline
-    from relevo.leases.model import Fence, Position
+    from relevo.leases.model import Fence, Load, Position
 
 ReleaseReason = Literal[
-    "handoff", "paused", "blocked", "shutdown", "left", "split", "hang", "lost", "expired"
-]
+    "handoff", "paused", "blocked", "shutdown", "left", "split", "hang", "handler_error", "lost",
+    "expired",
+]  # fmt: skip
 
 
 class Lease:
@@ -34,6 +38,7 @@ class Lease:
         *,
         clean: bool,
         save: Callable[[Lease, Position], Awaitable[None]],
+        load: Load = IDLE,
     ) -> None:
         self.fence = fence
         self.position = position
@@ -43,6 +48,15 @@ class Lease:
         self.release_reason: ReleaseReason | None = None
         self.over = False
         """Lost, released or handed over: nothing may be done in its name any more."""
+        self.meter = Meter(load, instant())
+        """How busy it is; whoever runs handlers for it says when."""
+        self.stored_load = load
+        self.failures = 0
+        """Calls of a handler that failed in a row, here; whoever runs them counts."""
+        self.caught_up = False
+        """Whether everything that there is for it has been read; whoever reads says so."""
+        self.dissolving = False
+        """Others are about to take its place: when it is gone, it was not lost."""
         self._deadline = deadline
         self._save = save
 

@@ -72,12 +72,20 @@ class Beat:
     """What one successful renewal told: everything the host owns, and the server's clock."""
 
     def __init__(
-        self, owned: tuple[Owned, ...], then: Mapping[int, int], *, draining: bool, skew: float
+        self,
+        owned: tuple[Owned, ...],
+        then: Mapping[int, int],
+        *,
+        draining: bool,
+        skew: float,
+        delay: float,
     ) -> None:
         self.owned = owned
         self.then = then
         self.draining = draining
         self.skew = skew
+        self.delay = delay
+        """Seconds by which the renewal was later than planned, its own time included."""
 
 
 class Heart:
@@ -113,6 +121,7 @@ class Heart:
         self._connection: asyncpg.Connection | None = None
         self.loop_ticked_at = instant()
         self.beats = 0
+        self._renewed_at = instant()
         self._thread = threading.Thread(target=self._main, name="relevo heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -193,7 +202,9 @@ class Heart:
         self._deadline.renew(sent + self._config.expiration - self._config.margin)
         self.beats += 1
         skew = rows[0]["server_clock"] - (sent_wall + took_wall / 2)
-        beat = Beat(owned_rows(rows), then, draining=rows[0]["draining"], skew=skew)
+        delay = max(0.0, instant() - self._renewed_at - self._config.renew)
+        self._renewed_at = instant()
+        beat = Beat(owned_rows(rows), then, draining=rows[0]["draining"], skew=skew, delay=delay)
         self._tell(self._on_beat, beat)
         return None
 

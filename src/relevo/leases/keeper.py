@@ -4,76 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
-from msgspec import Struct
 
-from relevo import faults, limits
+from relevo import faults
 from relevo.core.backoff import Backoff
-from relevo.errors import LeaseLost, RelevoError, TooLarge
-from relevo.leases.held import Holder, Lease
-from relevo.leases.model import Fence, Membership, UnitSettings
-from relevo.postgres import catalog
-from relevo.postgres.grouping import Group
+from relevo.errors import LeaseLost, RelevoError
+from relevo.leases.held import Lease
+from relevo.leases.model import Fence, Load
+from relevo.leases.saving import Given, Savings
+from relevo.leases.units import host_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     import asyncpg
 
-    from relevo.leases.held import ReleaseReason
+    from relevo.leases.held import Holder, ReleaseReason
     from relevo.leases.holdings import Changes, Owned
     from relevo.leases.hosts import Deadline
-    from relevo.leases.model import Position
-    from relevo.postgres.database import Database, Transaction
+    from relevo.leases.units import Unit
+    from relevo.postgres.database import Database
     from relevo.postgres.wakeups import Wakeups
 
-SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 ABORT_SECONDS = 10.0
 """How long a cancelled holder may take to end before its lease goes on all the same."""
-
-
-Bootstrap = Callable[["Transaction", int], Awaitable[None]]
-"""Makes what a part keeps with a unit, or verifies it: in the transaction that joins it, under the
-unit's lock, with the unit's id."""
-
-
-class Unit(Struct, kw_only=True, eq=False):
-    """A unit that this host serves."""
-
-    kind: str
-    name: str
-    settings: UnitSettings
-    membership: Membership
-    holder: Holder
-    lease_names: tuple[str, ...] = ()
-    bootstrap: Bootstrap | None = None
-    id: int = 0
-    served_by: UUID | None = None
-    """The incarnation that has joined it."""
-
-    @property
-    def topic(self) -> str:
-        """Wake-up for everybody who serves the unit: something is free, or somebody came."""
-        return f"unit:{self.id}"
-
-
-def host_topic(incarnation: UUID) -> str:
-    """Wake-up for one host: it was asked for something or given something."""
-    return f"host:{incarnation}"
-
-
-class _Saved(Struct, frozen=True):
-    id: int
-    epoch: int
-    position: str | None
-    clean: bool = True
 
 
 class _Held:
@@ -117,7 +77,6 @@ class Keeper:
     ) -> None:
         self._database = database
         self._wakeups = wakeups
-        self._incarnation = incarnation
         self._deadline = deadline
         self._units = units
         self._held: dict[int, _Held] = {}
@@ -126,13 +85,7 @@ class Keeper:
         self._closed = False
         self.believed: Mapping[int, int] = MappingProxyType({})
         """Lease id to epoch; replaced, never changed, so that other threads may read it."""
-        metrics = database.metrics
-        self._saves: Group[_Saved, None] = Group(
-            "lease save", self._save_all, key=lambda saved: saved.id, metrics=metrics
-        )
-        self._give_ups: Group[_Saved, UUID | None] = Group(
-            "lease give-up", self._give_up_all, metrics=metrics
-        )
+        self.savings = Savings(database, incarnation)
 
     @property
     def leases(self) -> list[Lease]:
@@ -163,7 +116,10 @@ class Keeper:
                 self._lose(row["id"], "lost")
             fence = Fence(row["id"], row["epoch"], unit.name, row["name"])
             position = msgspec.json.decode(row["position"])
-            lease = Lease(fence, position, self._deadline, clean=row["clean"], save=self._save)
+            lease = Lease(
+                fence, position, self._deadline, clean=row["clean"], save=self.savings.save,
+                load=Load(row["busy"], row["changes_s"], row["bytes_s"]),
+            )  # fmt: skip
             held = self._held[row["id"]] = _Held(unit, lease)
             held.task = asyncio.get_running_loop().create_task(self._hold(held), name=repr(lease))
             log.debug("lease.acquired", unit=unit.name, lease=lease.name, epoch=lease.epoch)
@@ -197,13 +153,12 @@ class Keeper:
         """Wait for tasks that were cut off, bounded, and for grouped writes."""
         if self._ending:
             await asyncio.wait(list(self._ending.values()), timeout=ABORT_SECONDS)
-        await self._saves.close()
-        await self._give_ups.close()
+        await self.savings.close()
 
     def _hand_back(self, row: asyncpg.Record) -> None:
         """Release what was handed to this host after it left the unit."""
-        entry = _Saved(row["id"], row["epoch"], None)
-        task = asyncio.get_running_loop().create_task(self._give_ups.call(entry))
+        given = Given(row["id"], row["epoch"], f"number {row['unit_id']}")
+        task = asyncio.get_running_loop().create_task(self.savings.give_up(given))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _ask(self, owned: Owned) -> None:
@@ -223,13 +178,15 @@ class Keeper:
         if held is None or held.giving_up:
             return  # what is being given up is expected to be gone
         del self._held[lease_id]
-        held.lease.over = True
-        held.lease.ask_to_stop(reason)
-        self._database.metrics.lease_lost.inc()
+        lease = held.lease
+        lease.over = True
+        lease.ask_to_stop("split" if lease.dissolving else reason)
         held.cut()
         if held.task is not None and not held.task.done():
             self._ending[lease_id] = held.task
-        log.info("lease.lost", unit=held.unit.name, lease=held.lease.name, epoch=held.lease.epoch)
+        if not lease.dissolving:
+            self._database.metrics.lease_lost.inc()
+            log.info("lease.lost", unit=held.unit.name, lease=lease.name, epoch=lease.epoch)
         self._publish()
 
     def _publish(self) -> None:
@@ -253,7 +210,8 @@ class Keeper:
             return
         held.giving_up = lease.over = True
         await faults.point("mid_handoff")
-        await self._give_up(held, clean=clean)
+        if not lease.dissolving:  # else others have taken its place, and there is nothing to give
+            await self._give_up(held, clean=clean)
         if self._held.get(lease_id) is held:
             del self._held[lease_id]
             self._publish()
@@ -297,56 +255,13 @@ class Keeper:
 
     async def _give_up(self, held: _Held, *, clean: bool) -> None:
         lease = held.lease
-        entry = _Saved(lease.fence.lease_id, lease.epoch, None, clean)
+        given = Given(lease.fence.lease_id, lease.epoch, lease.unit, clean=clean)
         try:
-            successor = await self._give_ups.call(entry)
+            successor = await self.savings.give_up(given)
         except RelevoError as error:
             # The next heartbeat shows whether it is still ours; then its holder starts again.
             log.info("lease.not_released", unit=lease.unit, lease=lease.name, error=str(error))
             return
+        if successor is not None:
+            self._database.metrics.lease_handoffs.labels(unit=lease.unit).inc()
         self._wakeups.send(held.unit.topic if successor is None else host_topic(successor))
-
-    async def _give_up_all(self, entries: Sequence[_Saved]) -> list[UUID | Exception | None]:
-        async def work(tx: Transaction) -> list[asyncpg.Record]:
-            await tx.execute(SQL.lock_leases, [e.id for e in entries])
-            return await tx.fetch(
-                SQL.give_up_leases,
-                self._incarnation,
-                [e.id for e in entries],
-                [e.epoch for e in entries],
-                [e.position for e in entries],
-                [e.clean for e in entries],
-            )
-
-        gone = {row["id"]: row["owner"] for row in await self._database.run(work, idempotent=True)}
-        return [gone[e.id] if e.id in gone else _lost(e) for e in entries]
-
-    async def _save(self, lease: Lease, position: Position) -> None:
-        text = msgspec.json.encode(position)
-        if len(text) > limits.LEASE_POSITION_BYTES_MAX:
-            raise TooLarge(
-                f"a position of {len(text)} bytes is too large; at most"
-                f" {limits.LEASE_POSITION_BYTES_MAX} are kept with a lease"
-            )
-        if lease.over:
-            lease.check()
-        await self._saves.call(_Saved(lease.fence.lease_id, lease.epoch, text.decode()))
-
-    async def _save_all(self, entries: Sequence[_Saved]) -> list[Exception | None]:
-        rows = await self._database.write(
-            SQL.save_positions,
-            self._incarnation,
-            [e.id for e in entries],
-            [e.epoch for e in entries],
-            [e.position for e in entries],
-            idempotent=True,
-        )
-        saved = {row["id"] for row in rows}
-        return [None if e.id in saved else _lost(e) for e in entries]
-
-
-def _lost(entry: _Saved) -> Any:
-    return LeaseLost(
-        f"lease number {entry.id} is no longer this host's at epoch {entry.epoch};"
-        " what was to be written in its name was refused"
-    )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from relevo.leases.held import Lease
     from relevo.leases.hosts import EndReason
-    from relevo.leases.keeper import Unit
+    from relevo.leases.units import Unit
     from relevo.postgres.database import Database
     from relevo.postgres.wakeups import Wakeups
 

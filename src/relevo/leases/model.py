@@ -12,6 +12,7 @@ from msgspec import Struct
 from relevo.errors import SettingsError
 
 LeaseState = Literal["active", "paused", "blocked"]
+Strategy = Literal["equal", "load"]
 Position = dict[str, Any]
 
 
@@ -53,6 +54,8 @@ class UnitSettings(Struct, frozen=True, kw_only=True):
     """Hand-offs that may be pending per donor; None is no limit."""
     rest: float = 30.0
     """A lease that has moved stays this long, unless the surplus is above one."""
+    strategy: Strategy = "equal"
+    """Whether hosts get leases by number, or, where there is load, by how busy these are."""
 
 
 FEED = UnitSettings()
@@ -91,6 +94,18 @@ class Member(Struct, frozen=True, kw_only=True):
     live: bool = True
 
 
+class Load(Struct, frozen=True):
+    """How busy a lease is, smoothed over windows of 10 s."""
+
+    busy: float = 0.0
+    """Share of the time for which its handler runs."""
+    changes_s: float = 0.0
+    bytes_s: float = 0.0
+
+
+IDLE = Load()
+
+
 class LeaseView(Struct, frozen=True, kw_only=True):
     """A lease, as the balancer sees it: every time is already a comparison made by the store."""
 
@@ -106,6 +121,9 @@ class LeaseView(Struct, frozen=True, kw_only=True):
     """Seconds since it became free; 0 while owned by a live host."""
     moved_ago: float | None = None
     load: float = 0.0
+    """The share of time for which it is busy."""
+    avoid: UUID | None = None
+    """A host on which its work failed lately; others have it first."""
 
 
 class Fence(Struct, frozen=True, order=True):

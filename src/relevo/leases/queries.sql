@@ -92,14 +92,14 @@ select relevo.stay_awake();
 
 -- name: insert_unit
 -- The first host that joins decides the unit's settings.
-insert into relevo.unit (kind, name, strict, handoff_timeout, max_moves, rest)
-values ($1, $2, $3, make_interval(secs => $4), $5, make_interval(secs => $6))
+insert into relevo.unit (kind, name, strict, handoff_timeout, max_moves, rest, strategy)
+values ($1, $2, $3, make_interval(secs => $4), $5, make_interval(secs => $6), $7)
 on conflict (kind, name) do nothing;
 
 -- name: find_unit
 -- A unit and its settings.
 select id, strict, extract(epoch from handoff_timeout)::float8 as handoff_timeout, max_moves,
-       extract(epoch from rest)::float8 as rest
+       extract(epoch from rest)::float8 as rest, strategy
 from relevo.unit where kind = $1 and name = $2;
 
 -- name: insert_leases
@@ -137,7 +137,7 @@ where l.unit_id = $1 and h.name = $2 and h.incarnation <> $3 and l.state = 'acti
 with t as materialized (select relevo.now() as now)
 select u.id, u.kind, u.name, u.strict,
   extract(epoch from u.handoff_timeout)::float8 as handoff_timeout, u.max_moves,
-  extract(epoch from u.rest)::float8 as rest,
+  extract(epoch from u.rest)::float8 as rest, u.strategy,
   (select array_agg(row(
       h.incarnation, h.name, m.weight, m.min_leases, m.max_leases, m.draining or h.draining,
       h.ended_at is null and h.lease_until > t.now,
@@ -151,7 +151,8 @@ select u.id, u.kind, u.name, u.strict,
       l.state, l.handoff_to, coalesce(l.handoff_until <= t.now, false),
       extract(epoch from t.now - greatest(coalesce(l.free_since, h.ended_at), joined.last))::float8,
       extract(epoch from t.now - l.moved_at)::float8,
-      extract(epoch from h.lease_until - t.now)::float8))
+      extract(epoch from h.lease_until - t.now)::float8,
+      l.busy, case when l.avoid_until > t.now then l.avoid end))
     from relevo.lease l left join relevo.host h on h.incarnation = l.owner
     cross join (select max(joined_at) as last from relevo.member where unit_id = u.id) as joined
     where l.unit_id = u.id) as leases
@@ -183,7 +184,7 @@ where l.id = any ($1) and u.id = l.unit_id and l.state = 'active'
   and (l.owner is null or exists (
     select from relevo.host h where h.incarnation = l.owner and h.ended_at is not null
       and (not u.strict or h.lease_until <= relevo.now())))
-returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean;
+returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean, l.busy, l.changes_s, l.bytes_s;
 
 -- name: seize_leases
 -- Takes from a live owner what it did not hand over in time; never in a strict unit.
@@ -195,7 +196,7 @@ where l.id = any ($1) and u.id = l.unit_id and l.state = 'active' and not u.stri
   and l.handoff_to = $2 and l.handoff_until <= relevo.now()
   and exists (select from relevo.host me where me.incarnation = $2
               and me.ended_at is null and me.lease_until > relevo.now())
-returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean;
+returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean, l.busy, l.changes_s, l.bytes_s;
 
 -- name: ask_leases
 -- Asks owners to hand these over; the owner goes on until it has finished what it is doing.
@@ -243,9 +244,51 @@ where l.id = s.id and l.epoch = s.epoch and l.owner = $1
               and h.ended_at is null and h.lease_until > relevo.now())
 returning l.id;
 
+-- name: save_loads
+-- How busy leases are, in the name of their owner. A row that somebody else writes at this moment
+-- waits for the next time instead: so this statement waits for nobody.
+with mine as materialized (
+  select l.id from relevo.lease l
+  join unnest($2::integer[], $3::bigint[]) as s (id, epoch) on l.id = s.id and l.epoch = s.epoch
+  where l.owner = $1
+  for no key update of l skip locked
+)
+update relevo.lease l set busy = s.busy, changes_s = s.changes_s, bytes_s = s.bytes_s
+from unnest($2::integer[], $4::float8[], $5::float8[], $6::float8[]) as s (id, busy, changes_s, bytes_s)
+join mine on mine.id = s.id
+where l.id = s.id
+returning l.id;
+
+-- name: pass_on_failing
+-- The owner lets another live host have a lease on which its work fails, and keeps away from it for
+-- a while; nothing if there is no other, or while the lease still keeps away from one.
+update relevo.lease l set
+  avoid = $3, avoid_until = relevo.now() + make_interval(secs => $4),
+  handoff_to = coalesce(l.handoff_to, other.host),
+  handoff_until = coalesce(l.handoff_until, relevo.now() + u.handoff_timeout)
+from relevo.unit u cross join lateral (
+  select m.host from relevo.member m join relevo.host h on h.incarnation = m.host
+  cross join lateral (select count(*) as n from relevo.lease o
+                      where o.unit_id = u.id and o.owner = m.host) has
+  where m.unit_id = u.id and m.host <> $3 and not m.draining and not h.draining
+    and h.ended_at is null and h.lease_until > relevo.now()
+    and (m.max_leases is null or m.max_leases > has.n)
+  order by has.n, m.host limit 1
+) other
+where l.id = $1 and l.epoch = $2 and l.owner = $3 and l.state = 'active' and u.id = l.unit_id
+  and (l.avoid_until is null or l.avoid_until <= relevo.now())
+  and exists (select from relevo.host me where me.incarnation = $3
+              and me.ended_at is null and me.lease_until > relevo.now())
+returning l.handoff_to;
+
+-- name: lease_state
+-- Why a lease could not be brought to a state: what it is.
+select l.state from relevo.lease l join relevo.unit u on u.id = l.unit_id
+where u.kind = $1 and u.name = $2 and l.name = $3;
+
 -- name: read_leases
 -- What a host needs to begin with leases it was handed.
-select id, unit_id, name, epoch, position, clean from relevo.lease
+select id, unit_id, name, epoch, position, clean, busy, changes_s, bytes_s from relevo.lease
 where id = any ($1) and owner = $2;
 
 -- name: stale_fences
@@ -258,6 +301,7 @@ update relevo.lease l set state = $4,
   free_since = case when l.owner is null then relevo.now() end
 from relevo.unit u
 where u.id = l.unit_id and u.kind = $1 and u.name = $2 and l.name = $3
+  and l.state = any ($5::text[])
 returning l.id, l.owner, l.unit_id;
 
 -- name: ask_move

@@ -7,11 +7,8 @@ lease runs the holder, a request to hand over stops it, and the lease goes on to
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import secrets
-import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
@@ -25,24 +22,24 @@ from relevo.errors import (
     LeaseLost,
     OutcomeUnknown,
     RelevoError,
-    SettingsError,
 )
-from relevo.leases import balancer
+from relevo.leases.entering import enter
 from relevo.leases.holdings import compare
-from relevo.leases.hosts import Beat, instant, owned_rows
-from relevo.leases.keeper import Bootstrap, Unit, host_topic
+from relevo.leases.hosts import Beat, instant
 from relevo.leases.life import Identity, Life, begin
 from relevo.leases.model import LeaseConfig, Membership, UnitSettings
-from relevo.postgres import catalog, locks
+from relevo.leases.naming import checked_labels, checked_name, default_host_name
+from relevo.leases.rounds import Rounds
+from relevo.leases.states import HOST, HostState
+from relevo.leases.units import Bootstrap, Unit, host_topic
+from relevo.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    import asyncpg
-
     from relevo.leases.held import Holder, Lease
-    from relevo.postgres.database import Database, Transaction
+    from relevo.postgres.database import Database
     from relevo.postgres.wakeups import Wakeups
     from relevo.supervision import Supervisor
 
@@ -51,11 +48,8 @@ log = structlog.get_logger(__name__)
 SKEW_WARN_SECONDS = 2.0
 COURTESY_SECONDS = 5.0
 """How long a stopping host tries to say so; it has to stop either way."""
-
-
-def default_host_name() -> str:
-    """Machine, process and a random part: unique without being asked."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+AVOID_SECONDS = 60.0
+"""How long a lease keeps away from a host on which its work failed."""
 
 
 class Leases:
@@ -82,14 +76,15 @@ class Leases:
         self._supervisor = supervisor
         self.config = config or LeaseConfig()
         self._identity = Identity(
-            name=_checked_name(name or default_host_name()),
+            name=checked_name(name or default_host_name()),
             config=self.config,
             address=address,
-            labels=_checked_labels(labels or {}),
+            labels=checked_labels(labels or {}),
         )
-        self.draining = False
+        self.state: HostState = "new"
         self.skew = 0.0
         self._units: dict[int, Unit] = {}
+        self._rounds = Rounds(database, wakeups, self.config)
         self._life: Life | None = None
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._told = wakeups.signal()
@@ -99,6 +94,11 @@ class Leases:
     def name(self) -> str:
         """The host's name, unique among those that live."""
         return self._identity.name
+
+    @property
+    def draining(self) -> bool:
+        """Whether the host was asked to hand over all it owns."""
+        return self.state == "draining"
 
     @property
     def life(self) -> Life:
@@ -127,6 +127,7 @@ class Leases:
         if self._life is not None:
             return
         self._life = await self._begin_life()
+        self._become("register")
         self._supervisor.run("leases.watch", self._watch)
         self._supervisor.run("leases.tick", self._tick_loop)
         self._supervisor.run("leases.balance", self._balance)
@@ -150,6 +151,8 @@ class Leases:
         self._told = self._wakeups.signal()
         self._units.clear()
         self._life = None
+        if not self.superseded.is_set():
+            self._become("stop")
         return late
 
     async def join(
@@ -172,7 +175,7 @@ class Leases:
             raise InvalidValue(f"a unit has 1 to {limits.LEASES_PER_UNIT_MAX} leases")
         unit = Unit(
             kind=kind,
-            name=_checked_name(name),
+            name=checked_name(name),
             settings=settings or UnitSettings(),
             membership=membership or Membership(),
             holder=holder,
@@ -181,6 +184,13 @@ class Leases:
         )
         await self._enter(unit, self.life)
         return unit
+
+    async def pass_on(self, lease: Lease, seconds: float = AVOID_SECONDS) -> bool:
+        """Let another host have a lease whose work fails here; False if there is none to have it.
+
+        This host is not given it for so many seconds, as long as others live.
+        """
+        return await self.life.keeper.savings.pass_on(lease, seconds)
 
     async def leave(self, unit: Unit, timeout: float = 30.0) -> list[Lease]:
         """Stop to serve a unit; its leases go to the others. Returns those that were cut off."""
@@ -201,44 +211,11 @@ class Leases:
 
     async def _enter(self, unit: Unit, life: Life) -> None:
         """Make the unit if need be, join it, and take back what an earlier life still holds."""
-
-        async def work(tx: Transaction) -> list[asyncpg.Record]:
-            wanted = unit.settings
-            await tx.execute(SQL.stay_awake)
-            await tx.execute(
-                SQL.insert_unit, unit.kind, unit.name, wanted.strict,
-                wanted.handoff_timeout, wanted.max_moves, wanted.rest,
-            )  # fmt: skip
-            row = await tx.fetchrow(SQL.find_unit, unit.kind, unit.name)
-            assert row is not None
-            stored = UnitSettings(**{k: v for k, v in row.items() if k != "id"})
-            if stored != wanted:
-                raise SettingsError(
-                    f"unit {unit.kind}/{unit.name} exists with {stored}; this host asks for"
-                    f" {wanted}. All hosts of a unit need the same settings"
-                )
-            unit.id = row["id"]
-            self._units[unit.id] = unit  # before the commit: a grant that is read at once finds it
-            await tx.execute(SQL.lock_unit, locks.UNIT, unit.id)
-            await tx.execute(SQL.insert_leases, unit.id, list(unit.lease_names))
-            if unit.bootstrap is not None:
-                await unit.bootstrap(tx, unit.id)
-            asked = unit.membership
-            joined = await tx.fetchval(
-                SQL.insert_member, unit.id, life.incarnation, asked.weight,
-                asked.min_leases, asked.max_leases,
-            )  # fmt: skip
-            if joined is None:
-                raise LeaseLost(f"host {self.name!r} has ended meanwhile and can join nothing")
-            mine = await tx.fetch(SQL.namesake_leases, unit.id, self.name, life.incarnation)
-            if not mine:
-                return []
-            ids = sorted(row["id"] for row in mine)
-            await tx.execute(SQL.lock_leases, ids)
-            return await tx.fetch(SQL.take_leases, ids, life.incarnation)
-
         try:
-            rows = await self._database.run(work, idempotent=True)
+            rows = await self._database.run(
+                lambda tx: enter(tx, unit, self._units, life.incarnation, self.name),
+                idempotent=True,
+            )
         except BaseException:
             if unit.served_by is None:
                 self._units.pop(unit.id, None)
@@ -261,9 +238,13 @@ class Leases:
             try:
                 if reason == "superseded":
                     raise HostSuperseded(f"another process registered as {self.name!r}")
+                if HOST.may(self.state, "lapse"):  # else a new life was tried for before
+                    self._become("lapse")
                 self._life = await self._begin_life(after=life.incarnation)
+                self._become("register")
             except HostSuperseded as error:
                 log.error("host.superseded", host=self.name, error=str(error))
+                self._become("supersede")
                 self.superseded.set()
                 await asyncio.Event().wait()
 
@@ -283,8 +264,15 @@ class Leases:
                 self._life.heart.loop_ticked_at = instant()
             await asyncio.sleep(0.5)
 
+    def _become(self, event: str) -> None:
+        self.state = cast(HostState, HOST.next(self.state, event))
+
     def _on_beat(self, life: Life, beat: Beat) -> None:
-        self.draining = beat.draining
+        event = "drain" if beat.draining else "resume"
+        if HOST.may(self.state, event):
+            self._become(event)
+        self._database.metrics.count_lease_statement("heartbeat")
+        self._database.metrics.heartbeat_delay_seconds.observe(beat.delay)
         if abs(beat.skew) > SKEW_WARN_SECONDS >= abs(self.skew):
             log.warning("clock.skew", host=self.name, seconds=round(beat.skew, 2))
         self.skew = beat.skew
@@ -300,8 +288,7 @@ class Leases:
             wait = self.config.acquire
             try:
                 if life is not None and not life.deadline.passed and not life.ended.done():
-                    await self._read_holdings(life)
-                    wait = await self._tick(life)
+                    wait = await self._rounds.go(life)
                 else:
                     wait = self.config.renew / 4
                 failures = 0
@@ -310,37 +297,6 @@ class Leases:
                 wait, failures = backoff.delay(failures, self._random), failures + 1
             await self._told.wait(wait)
 
-    async def _read_holdings(self, life: Life) -> None:
-        """Look at once at what a wake-up may be about, and begin with what was handed over."""
-        then = life.keeper.believed
-        rows = await self._database.fetch(SQL.holdings, life.incarnation)
-        if not rows:
-            return  # ended or lapsed; the heartbeat says so
-        changes = compare(life.keeper.believed, then, owned_rows(rows))
-        life.keeper.apply(changes)
-        if changes.gained:
-            gained = await self._database.fetch(
-                SQL.read_leases, list(changes.gained), life.incarnation
-            )
-            life.keeper.begin(gained)
-
-    async def _tick(self, life: Life) -> float:
-        """Balance every unit this host serves; return the seconds until the next tick."""
-        views = await balancer.read_units(self._database, life.incarnation)
-        wait = self.config.acquire * self._random.uniform(0.8, 1.2)
-        for view in views:
-            wait = min(wait, view.next_lapse + 0.02)
-            if not balancer.plan_unit(view, life.incarnation, self.config.acquire):
-                continue
-            outcome = await balancer.fulfil(
-                self._database, view.id, life.incarnation, self.config.acquire
-            )
-            life.keeper.begin(outcome.gained)
-            self._wakeups.send(*(host_topic(donor) for donor in outcome.donors))
-            if outcome.busy:
-                wait = min(wait, self.config.acquire / 10)
-        return wait
-
     async def _try_write(self, sql: str, incarnation: UUID) -> None:
         """A courtesy while stopping: without it the host lapses by itself."""
         try:
@@ -348,23 +304,3 @@ class Leases:
                 await self._database.write(sql, incarnation, idempotent=True)
         except (RelevoError, TimeoutError) as error:
             log.warning("host.stop_unseen", error=str(error) or "no answer in time")
-
-
-def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    if len(labels) > limits.LABELS_MAX:
-        raise InvalidValue(f"a host has at most {limits.LABELS_MAX} labels, not {len(labels)}")
-    for name, value in labels.items():
-        if max(len(name.encode()), len(value.encode())) > limits.LABEL_BYTES_MAX:
-            raise InvalidValue(
-                f"the label {name[:40]!r} is too long; names and values have at most"
-                f" {limits.LABEL_BYTES_MAX} bytes"
-            )
-    return dict(labels)
-
-
-def _checked_name(name: str) -> str:
-    if not name or len(name) > limits.NAME_LENGTH_MAX or not name.isprintable():
-        raise InvalidValue(
-            f"the name {name[:40]!r} must have 1 to {limits.NAME_LENGTH_MAX} printable characters"
-        )
-    return name

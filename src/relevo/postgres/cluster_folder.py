@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from relevo.durable import sync_folder
 from relevo.errors import EmbeddedServerError
 from relevo.limits import MIB
 from relevo.postgres.account import POSTGRES_MAJOR, Account
@@ -132,7 +133,7 @@ class ClusterFolder(Struct, frozen=True):
                 if done.returncode != 0:
                     raise failure(self.path, f"{command[0]} failed: {done.stdout[-2_000:].strip()}")
             fresh.rename(self.data)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -250,15 +251,7 @@ def write_file(path: Path, text: str, *, reader: Account | None = None) -> None:
         file.flush()
         os.fsync(descriptor)
     unfinished.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)
 
 
 def _empty(folder: Path) -> None:

@@ -34,6 +34,7 @@ from relevo.postgres.attempts import (
 from relevo.postgres.connections import Connections
 from relevo.postgres.endpoint import Connection, Endpoint
 from relevo.postgres.failures import is_demoted
+from relevo.postgres.sleepers import Sleepers
 from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Database:
     def __init__(self, endpoint: Endpoint, pool: asyncpg.Pool, metrics: Metrics) -> None:
         self.endpoint = endpoint
         self.metrics = metrics
+        self.sleepers = Sleepers(endpoint)
         self._commit_seconds = metrics.store_commit_seconds.labels(engine="postgresql")
         self._connections = Connections(pool)
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
@@ -95,6 +97,7 @@ class Database:
             return
         self._closed = True
         try:
+            await self.sleepers.close()
             await self._connections.close(CLOSE_SECONDS_MAX)
         finally:
             await self.endpoint.close()
@@ -152,8 +155,9 @@ class Database:
         """Give a transaction for a block that cannot be repeated; errors are as of `run`."""
         attempt = Attempt()
         try:
-            async with self._lent(attempt) as connection:
-                yield connection
+            with self.sleepers.watch():
+                async with self._lent(attempt) as connection:
+                    yield connection
         except Exception as error:
             self._raise(error, ending_of(error, attempt), unknown=False)
 
@@ -217,7 +221,8 @@ class Database:
         for number in range(limits.ATTEMPTS_MAX):
             attempt = Attempt()
             try:
-                return await work(attempt)
+                with self.sleepers.watch():
+                    return await work(attempt)
             except Exception as error:
                 ending = ending_of(error, attempt)
                 unknown = unknown or ending == "unknown"

@@ -22,3 +22,7 @@ ITEM: Final = _CLASS + 5
 """New keys of a range, by their hash (in SQL: relevo.lock_new_keys)."""
 STAMP: Final = _CLASS + 6
 """A range's stamp lock: from the draw of an LSN to the end of the transaction (change-feed 4.2)."""
+LETTER: Final = _CLASS + 0x10
+"""A key of a unit's dead letters, by its hash: parking behind them and removing them take turns."""
+LAST: Final = _CLASS + 0xFF
+"""No class is above it: a lock between these two numbers is Relevo's."""

@@ -46,3 +46,17 @@ from relevo.clock;
 -- name: notify
 -- A wake-up for other processes, in a commit of its own.
 select pg_notify($1, $2);
+
+-- name: end_sleepers
+-- Ends sessions whose client fell asleep within a statement: they wait for the rest of it, and hold
+-- a lock of Relevo's, or one that somebody waits for.
+select s.pid, s.query, pg_terminate_backend(s.pid) as ended
+from pg_stat_activity s
+where s.datname = current_database() and s.state = 'active' and s.wait_event = 'ClientRead'
+  and s.state_change < clock_timestamp() - make_interval(secs => $1)
+  and (exists (select from pg_locks l where l.pid = s.pid and l.locktype = 'advisory' and l.granted
+               and l.database = (select oid from pg_database where datname = current_database())
+               and l.objsubid = 2 and l.classid::bigint between $2 and $3)
+    or s.application_name = 'relevo' and s.pid in (
+         select unnest(pg_blocking_pids(w.pid)) from pg_stat_activity w
+         where w.datname = current_database() and w.wait_event_type = 'Lock'));

@@ -23,6 +23,19 @@ ATTEMPTS_MAX: Final = 5
 """How often a step begins anew because ranges or containers changed under it."""
 
 
+RANGE_WRITES_PER_SECOND_MAX: Final = 2_000.0
+"""Writers of one range wait for each other; above this rate two ranges are better than one."""
+SUSTAINED_SECONDS: Final = 60.0
+"""How long a range must be written that fast before it is cut."""
+
+
+class Busy(Struct, frozen=True):
+    """A range that is written faster than one range should be."""
+
+    container: str
+    range_id: int
+
+
 class Found(Struct, frozen=True):
     """A container and its ranges, as one statement showed them."""
 
@@ -119,6 +132,12 @@ async def split(database: Database, found: Found, range_id: int, at: str | None)
         return [row["id"] for row in await tx.fetch(SQL.split_range, range_id, cut)]
 
     return await database.run(seal)
+
+
+async def busy_ranges(database: Database, per_second: float, seconds: float) -> list[Busy]:
+    """Return the open ranges that got so many items a second all the time."""
+    rows = await database.fetch(SQL.busy_ranges, seconds, round(per_second * seconds))
+    return [Busy(row["container"], row["range_id"]) for row in rows]
 
 
 async def purge_expired(database: Database, limit: int) -> tuple[int, list[int]]:

@@ -42,6 +42,21 @@ from sealed s cross join lateral (values (1, s.epk_min, $2), (2, $2, s.epk_max))
 order by part.n
 returning id;
 
+-- name: busy_ranges
+-- Open ranges that got at least so many items since a while, and in nearly every second of it.
+-- Counting stops there. An item that is written over and over counts once: it cannot be spread.
+select c.name as container, f.id as range_id
+from relevo.feed_range f
+join relevo.container c on c.id = f.container_id
+cross join lateral (
+  select min(t.lsn) as lsn, count(*) as seconds from relevo.feed_time t
+  where t.range_id = f.id and t.at >= relevo.now() - make_interval(secs => $1)
+) since
+where f.sealed_lsn is null and since.seconds >= 0.9 * $1 and $2 <= (
+  select count(*) from (
+    select from relevo.item i where i.range_id = f.id and i.lsn >= since.lsn limit $2) i)
+order by f.id;
+
 -- name: open_ranges
 -- The ranges of a container that take writes.
 select id from relevo.feed_range where container_id = $1 and sealed_lsn is null order by id;
@@ -85,18 +100,32 @@ order by i.id
 for update of i;
 
 -- name: query_by_key
--- A page of items by partition key and id; query.py puts conditions in the place of (true).
+-- A page of items by partition key and id, of so many bytes and one item more; query.py puts
+-- conditions in the place of (true).
 select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
-from relevo.container c join relevo.item i on i.container_id = c.id
-where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
-order by i.pk, i.id limit $2;
+from (
+  select i.*, sum(octet_length(i.body::text)) over (
+    order by i.pk, i.id rows between unbounded preceding and 1 preceding) as bytes_before
+  from relevo.container c join relevo.item i on i.container_id = c.id
+  where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+  order by i.pk, i.id limit $2
+) i
+where coalesce(i.bytes_before, 0) < $3
+order by i.pk, i.id;
 
 -- name: query_by_time
--- A page of items by the time of their last write; query.py puts conditions in the place of (true).
+-- A page of items by the time of their last write, of so many bytes and one item more; query.py puts
+-- conditions in the place of (true).
 select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
-from relevo.container c join relevo.item i on i.container_id = c.id
-where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
-order by i.ts, i.pk, i.id limit $2;
+from (
+  select i.*, sum(octet_length(i.body::text)) over (
+    order by i.ts, i.pk, i.id rows between unbounded preceding and 1 preceding) as bytes_before
+  from relevo.container c join relevo.item i on i.container_id = c.id
+  where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+  order by i.ts, i.pk, i.id limit $2
+) i
+where coalesce(i.bytes_before, 0) < $3
+order by i.ts, i.pk, i.id;
 
 -- name: container_exists
 -- Whether a container is still there.

@@ -57,7 +57,7 @@ class Position(Struct, frozen=True, array_like=True):
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """A query that was checked: SQL over bound parameters, whose numbers start at 3."""
+    """A query that was checked: SQL over bound parameters, whose numbers start at 4."""
 
     sql: str
     arguments: tuple[Any, ...]
@@ -65,7 +65,8 @@ class Filter(Struct, frozen=True, kw_only=True):
 
     def page(self, container_id: int, rows: int, after: Position | None) -> tuple[Any, ...]:
         """Return the statement of a page and its arguments."""
-        conditions, arguments = [self.sql], [container_id, rows, *self.arguments]
+        conditions = [self.sql]
+        arguments = [container_id, rows, limits.PAGE_BYTES_MAX, *self.arguments]
         if after is not None:
             columns: dict[str, Any] = {"i.pk": after.pk, "i.id": after.id}
             if self.order == "ts":
@@ -81,31 +82,39 @@ def compile_filter(where: Sequence[Any], order_by: Order, pk: str | None) -> Fil
     """Check a query and turn it into SQL; what the caller gave becomes parameters, never text."""
     if order_by not in ("id", "ts"):
         raise InvalidValue(f"order_by is 'id' or 'ts', not {order_by!r}", pointer="order_by")
-    if len(where) > CONDITIONS_MAX:
-        raise InvalidValue(
-            f"a query has at most {CONDITIONS_MAX} conditions, not {len(where)}", pointer="where"
-        )
     arguments: list[Any] = []
 
     def bound(value: Any, kind: str) -> str:
         arguments.append(value)
-        return f"${len(arguments) + 2}::{kind}"
+        return f"${len(arguments) + 3}::{kind}"
 
     sql = "true" if pk is None else f"i.pk = {bound(pk, 'text')}"
-    parts = []
-    for index, condition in enumerate(where):
-        try:
-            parts.append(_condition(condition, bound))
-        except InvalidValue as error:
-            raise InvalidValue(str(error), pointer=f"/where/{index}") from error
-    if parts:
-        # Unwrapped, they look so selective that each page would sort all there is, instead of
-        # walking along the key until it is full.
-        sql = f"{sql} and coalesce({' and '.join(parts)}, false)"
+    if where:
+        sql = f"{sql} and {conditions(where, bound)}"
     return Filter(sql=sql, arguments=tuple(arguments), order=order_by)
 
 
-def _condition(condition: Any, bound: Callable[[Any, str], str]) -> str:
+def conditions(where: Sequence[Any], bound: Callable[[Any, str], str], body: str = "i.body") -> str:
+    """Return the SQL that says whether the JSON in `body` meets all conditions, never null.
+
+    `bound` takes a value and the name of its SQL type, and returns its parameter.
+    """
+    if len(where) > CONDITIONS_MAX:
+        raise InvalidValue(
+            f"a query has at most {CONDITIONS_MAX} conditions, not {len(where)}", pointer="where"
+        )
+    parts = []
+    for index, condition in enumerate(where):
+        try:
+            parts.append(_condition(condition, bound, body))
+        except InvalidValue as error:
+            raise InvalidValue(str(error), pointer=f"/where/{index}") from error
+    # Unwrapped, they look so selective that each page would sort all there is, instead of
+    # walking along the key until it is full.
+    return f"coalesce({' and '.join(parts) or 'true'}, false)"
+
+
+def _condition(condition: Any, bound: Callable[[Any, str], str], body: str) -> str:
     if not isinstance(condition, tuple | list) or len(condition) != 3:
         raise InvalidValue(f"a condition is (path, operator, value), not {condition!r}")
     path, operator, value = condition
@@ -114,7 +123,7 @@ def _condition(condition: Any, bound: Callable[[Any, str], str]) -> str:
     if not isinstance(path, str) or not path or "\x00" in path:
         raise InvalidValue(f"a path is a name or a pointer such as '/a/b', not {path!r}")
     names = parse_pointer(path) if path.startswith("/") else (path,)
-    found = f"i.body #> {bound(names, 'text[]')}"
+    found = f"{body} #> {bound(names, 'text[]')}"
     if operator == "exists":
         if not isinstance(value, bool):
             raise InvalidValue(f"exists takes True or False, not {value!r}")
@@ -199,17 +208,17 @@ class Query(Generic[T]):
         """Return the next items, at most `rows`; a page without a token is the last."""
         if not 1 <= rows <= limits.PAGE_ROWS_MAX:
             raise InvalidValue(f"a page has 1 to {limits.PAGE_ROWS_MAX} rows, not {rows}")
-        found = await self._next(rows)
+        found, more = await self._next(rows)
         given = tuple(self._give(one) for one in found)
-        more = len(found) == rows and self._left != 0
+        more = more and self._left != 0
         return Page(given, self.token if more else None)
 
     async def __aiter__(self) -> AsyncIterator[Item[T]]:
-        while found := await self._next(limits.PAGE_ROWS_DEFAULT):
+        more = True
+        while more and self._left != 0:
+            found, more = await self._next(limits.PAGE_ROWS_DEFAULT)
             for one in found:
                 yield self._give(one)
-            if len(found) < limits.PAGE_ROWS_DEFAULT:
-                return
 
     def _give(self, one: Stored) -> Item[T]:
         opened, wanted = self._started()
@@ -220,7 +229,8 @@ class Query(Generic[T]):
         )
         return self._as_item(one)
 
-    async def _next(self, rows: int) -> list[Stored]:
+    async def _next(self, rows: int) -> tuple[list[Stored], bool]:
+        """Return the next items, and whether there are probably more."""
         if self._begun is None:
             opened = await self._open()
             self._begun = opened, self._compiled(opened.info)
@@ -229,11 +239,13 @@ class Query(Generic[T]):
         opened, wanted = self._started()
         rows = rows if self._left is None else min(rows, self._left)
         if rows == 0:
-            return []
+            return [], False
         records = await opened.database.fetch(*wanted.page(opened.info.id, rows, self._position))
         if not records:
             await opened.check()
-        return [stored(Key(one["id"], one["pk"], one["epk"]), one) for one in records]
+        found = [stored(Key(one["id"], one["pk"], one["epk"]), one) for one in records]
+        large = sum(len(one["body"].encode()) for one in records) >= limits.PAGE_BYTES_MAX
+        return found, large or len(found) == rows
 
     def _started(self) -> tuple[OpenContainer, Filter]:
         assert self._begun is not None, "a page comes before its items"

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from relevo import limits
-from relevo.errors import Closed, Conflict, InvalidValue
+from relevo.errors import Closed, InvalidValue
 from relevo.leases.loops import Duty
+from relevo.postgres.attaching import Attachable
 from relevo.store import lifecycle
 from relevo.store.container import Container
 from relevo.store.model import ContainerInfo, ContainerOptions, options
@@ -26,7 +27,7 @@ PURGE_ROUNDS_MAX: Final = 20
 """Transactions that one turn of a duty may take; the rest is for the next turn."""
 
 
-class Store:
+class Store(Attachable):
     """All containers of a database.
 
     >>> store = Store(database, wakeups)  # doctest: +SKIP
@@ -34,29 +35,15 @@ class Store:
     """
 
     def __init__(self, database: Database | None = None, wakeups: Wakeups | None = None) -> None:
-        self._attached = (database, wakeups) if database and wakeups else None
+        super().__init__("containers", database, wakeups)
         self._opened: dict[str, OpenContainer] = {}
         self._opening = asyncio.Lock()
         self._closed = False
 
     def attach(self, database: Database, wakeups: Wakeups) -> None:
         """Connect; handles may be made before, so that modules can define what they use."""
-        self._attached = (database, wakeups)
+        super().attach(database, wakeups)
         self._opened, self._opening, self._closed = {}, asyncio.Lock(), False
-
-    @property
-    def _database(self) -> Database:
-        return self._connected[0]
-
-    @property
-    def _wakeups(self) -> Wakeups:
-        return self._connected[1]
-
-    @property
-    def _connected(self) -> tuple[Database, Wakeups]:
-        if self._attached is None:
-            raise Conflict("the app is not connected; use containers inside `async with app`")
-        return self._attached
 
     @overload
     def container(
@@ -120,7 +107,7 @@ class Store:
         """Return containers by name, those after `after`, at most `limit`."""
         if not 1 <= limit <= limits.PAGE_ROWS_MAX:
             raise InvalidValue(f"limit is 1 to {limits.PAGE_ROWS_MAX}, not {limit}")
-        return await lifecycle.list_all(self._database, after, limit)
+        return await lifecycle.list_all(self.database, after, limit)
 
     async def open(self, name: str, wanted: ContainerOptions) -> OpenContainer:
         """Return the container of that name in use; what handles call."""
@@ -132,31 +119,31 @@ class Store:
             if opened is None or opened.gone:
                 if self._closed:
                     raise Closed("the store is closed and takes no further calls")
-                found = await lifecycle.find_or_create(self._database, name, wanted)
-                opened = OpenContainer(self._database, self._wakeups, found)
+                found = await lifecycle.find_or_create(self.database, name, wanted)
+                opened = OpenContainer(self.database, self.wakeups, found)
                 self._opened[name] = opened
         return opened
 
     async def drop(self, name: str) -> bool:
         """Remove a container and all its items; False if there is none of that name."""
-        found = await lifecycle.find(self._database, name)
-        if found is None or not await lifecycle.drop(self._database, found.info):
+        found = await lifecycle.find(self.database, name)
+        if found is None or not await lifecycle.drop(self.database, found.info):
             return False
         opened = self._opened.get(name)
         if opened is not None and opened.info.id == found.info.id:
             opened.gone = True
-        self._wakeups.send(f"feed:{found.info.id}")
+        self.wakeups.send(f"feed:{found.info.id}")
         return True
 
     async def purge_expired(self, limit: int = PURGE_ROWS) -> int:
         """Remove up to `limit` expired items, as changes in the feeds that keep versions."""
-        purged, changed = await lifecycle.purge_expired(self._database, limit)
-        self._wakeups.send(*(f"feed:{container_id}" for container_id in changed))
+        purged, changed = await lifecycle.purge_expired(self.database, limit)
+        self.wakeups.send(*(f"feed:{container_id}" for container_id in changed))
         return purged
 
     async def purge_dropped(self, limit: int = PURGE_ROWS) -> int:
         """Remove up to `limit` items, and as many versions, that dropped containers left."""
-        return await lifecycle.purge_dropped(self._database, limit)
+        return await lifecycle.purge_dropped(self.database, limit)
 
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the store."""

@@ -32,6 +32,52 @@ _BUCKETS = (
 )
 
 
+LAG_SERIES_MAX = 256
+"""Leases of a host whose lag is shown one by one."""
+OTHERS = "others"
+"""The label under which the rest is shown."""
+
+
+class BoundedSeries:
+    """A gauge by unit and token that never has more than so many series.
+
+    A unit may have ten thousand leases. Whoever comes when all places are taken is shown only as
+    part of the unit's `others`, the largest value of which counts.
+    """
+
+    def __init__(self, gauge: Gauge, most: int) -> None:
+        self._gauge = gauge
+        self._most = most
+        self._shown: set[tuple[str, str]] = set()
+        self._rest: dict[tuple[str, str], float] = {}
+
+    def set(self, unit: str, token: str, value: float) -> None:
+        """Show a value."""
+        key = (unit, token)
+        if key in self._shown or len(self._shown) < self._most:
+            self._shown.add(key)
+            self._gauge.labels(unit=unit, token=token).set(value)
+        else:
+            self._rest[key] = value
+            self._show_rest(unit)
+
+    def drop(self, unit: str, token: str) -> None:
+        """Show it no longer: the lease is another host's."""
+        key = (unit, token)
+        if key in self._shown:
+            self._shown.discard(key)
+            self._gauge.remove(unit, token)
+        elif self._rest.pop(key, None) is not None:
+            self._show_rest(unit)
+
+    def _show_rest(self, unit: str) -> None:
+        values = [value for (of, _), value in self._rest.items() if of == unit]
+        if values:
+            self._gauge.labels(unit=unit, token=OTHERS).set(max(values))
+        else:
+            self._gauge.remove(unit, OTHERS)
+
+
 class Metrics:
     """The figures of one app; times are seconds."""
 
@@ -47,6 +93,19 @@ class Metrics:
         )
         self.leases = self._gauge("leases", "Leases this host owns.", "state")
         self.lease_lost = self._counter("lease_lost", "Leases lost instead of released.")
+        self.lease_handoffs = self._counter(
+            "lease_handoffs", "Leases handed over to the host that asked for them.", "unit"
+        )
+        self.lease_statements = self._counter(
+            "lease_statements",
+            "Statements on the lease store; those that serve all units of a host have unit `all`.",
+            "unit",
+            "statement",
+        )
+        self.heartbeat_delay_seconds = self._histogram(
+            "heartbeat_delay_seconds", "How much later than planned a renewal had succeeded."
+        )
+        self._feed_figures()
         self.store_commit_seconds = self._histogram(
             "store_commit_seconds", "Time of a transaction, its retries included.", "engine"
         )
@@ -61,6 +120,41 @@ class Metrics:
         self.loop_restarts = self._counter(
             "loop_restarts", "Background loops that failed and were restarted.", "loop"
         )
+
+    def _feed_figures(self) -> None:
+        self.feed_changes = self._counter(
+            "feed_changes", "Changes that handlers have returned from.", "unit"
+        )
+        self.feed_batches = self._counter(
+            "feed_batches", "Batches that handlers have returned from.", "unit"
+        )
+        self.feed_attempts = self._counter(
+            "feed_attempts", "Calls of handlers, by how they ended.", "unit", "outcome"
+        )
+        self.feed_call_seconds = self._histogram(
+            "feed_call_seconds", "Time of a handler's call.", "unit"
+        )
+        self.feed_lag_seconds = self._gauge(
+            "feed_lag_seconds",
+            "Age of the oldest change that the last call of a lease was made with, 0 when there is"
+            f" nothing left; `{OTHERS}` is the worst of those beyond {LAG_SERIES_MAX} leases.",
+            "unit",
+            "token",
+        )
+        self.feed_lag = BoundedSeries(self.feed_lag_seconds, LAG_SERIES_MAX)
+        self.feed_pending = self._gauge(
+            "feed_pending", "Changes that a unit has before it; shown by the leading host.", "unit"
+        )
+        self.feed_desired_hosts = self._gauge(
+            "feed_desired_hosts",
+            "Hosts that would have `feed_target_lag` changes each, at most one per lease with lag;"
+            " shown by the leading host.",
+            "unit",
+        )
+
+    def count_lease_statement(self, statement: str, unit: str = "all", count: int = 1) -> None:
+        """Count statements on the lease store; most serve all units of a host at once."""
+        self.lease_statements.labels(unit=unit, statement=statement).inc(count)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"relevo_{name}", text, labels, registry=self.registry)

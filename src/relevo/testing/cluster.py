@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.testing import scene
 from relevo.testing.faults import FaultBoard
 from relevo.testing.proxy import Proxy
 from relevo.testing.recorder import SKEW_VARIABLE, TRACE_VARIABLE
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLL_SECONDS = 0.02
+STACKS_SECONDS = 1.0
+"""What processes get to write down their stacks; one that is frozen writes nothing."""
+LOG_CHARACTERS_MAX = 20_000
+
+
+def _end_of(log: str) -> str:
+    return log[-LOG_CHARACTERS_MAX:]
 
 
 class Node:
@@ -62,6 +70,11 @@ class Node:
     def terminate(self) -> None:
         """SIGTERM: drain and leave."""
         self.process.send_signal(signal.SIGTERM)
+
+    def show_stacks(self) -> None:
+        """SIGUSR1: write the stack of every task and thread to the log."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
 
     @property
     def log(self) -> str:
@@ -148,7 +161,7 @@ class Cluster:
     async def until(
         self,
         condition: Callable[[], bool | Awaitable[bool]],
-        what: str,
+        what: str | Callable[[], str],
         *,
         timeout: float = 60.0,
         node: Node | None = None,
@@ -164,8 +177,18 @@ class Cluster:
             if node is not None and node.process.poll() is not None:
                 raise AssertionError(f"{node.name} ended with {node.process.poll()}:\n{node.log}")
             if time.monotonic() > give_up:
-                raise AssertionError(f"not within {timeout} s: {what}")
+                told = what if isinstance(what, str) else what()
+                raise AssertionError(f"not within {timeout} s: {told}\n{await self.scene()}")
             await asyncio.sleep(POLL_SECONDS)
+
+    async def scene(self) -> str:
+        """Describe what the store and every living node are at; for a wait that ran out."""
+        store = await scene.describe(self._url)
+        for node in self.nodes.values():
+            node.show_stacks()
+        await asyncio.sleep(STACKS_SECONDS)
+        logs = [f"== log of {name}\n{_end_of(node.log)}" for name, node in self.nodes.items()]
+        return "\n".join([store, *logs])
 
     def records(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return what all nodes, also former ones, recorded, in the order of time."""

@@ -7,8 +7,10 @@ Settings come from the environment, as for any host. The function gets the runni
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import importlib
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 
 async def _main(program: Callable[[App, Recorder], Awaitable[None]]) -> int:
+    _show_stacks_on_signal()
     app = App()
     async with app.host():
         record = Recorder(os.environ[TRACE_VARIABLE], app.leases.name)
@@ -35,6 +38,18 @@ async def _main(program: Callable[[App, Recorder], Awaitable[None]]) -> int:
             return 9
     record("stopped")
     return 0
+
+
+def _show_stacks_on_signal() -> None:
+    """Let SIGUSR1 write the stack of every task and thread to the log; the host goes on."""
+
+    def show_tasks() -> None:
+        for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
+            task.print_stack(file=sys.stderr)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, show_tasks)
+    # Threads are shown by the interpreter itself, so also when the loop stands still.
+    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
 
 
 def _skew_clock(seconds: float) -> None:

@@ -156,8 +156,12 @@ class _Connection:
         except* _SourceBroken:
             self.end(reset=True)
         finally:
-            for each in self._sockets:
-                each.close()
+            self.close()
+
+    def close(self) -> None:
+        """Let go of both ends; again does nothing."""
+        for each in self._sockets:
+            each.close()
 
     def end(self, *, reset: bool) -> None:
         """Send nothing more; `reset` makes the close to come break off instead of finish."""
@@ -444,7 +448,7 @@ class Proxy:
         self._changed()
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        del self._open[task]
+        self._open.pop(task).close()  # a task that ends before it began has closed nothing
         if not task.cancelled() and (error := task.exception()):
             self._failures.append(error)
         self._changed()

@@ -23,14 +23,14 @@ create schema relevo_trace;
 create table relevo_trace.owner_change (
   seq bigint generated always as identity primary key,
   lease_id integer, unit text, name text, strict boolean,
-  old_owner uuid, owner uuid, old_epoch bigint, epoch bigint, store_now timestamptz
+  old_owner uuid, owner uuid, old_epoch bigint, epoch bigint, clean boolean, store_now timestamptz
 );
 create function relevo_trace.note() returns trigger language plpgsql as $$
 begin
   insert into relevo_trace.owner_change
-    (lease_id, unit, name, strict, old_owner, owner, old_epoch, epoch, store_now)
+    (lease_id, unit, name, strict, old_owner, owner, old_epoch, epoch, clean, store_now)
   select new.id, u.name, new.name, u.strict,
-    old.owner, new.owner, old.epoch, new.epoch, relevo.now()
+    old.owner, new.owner, old.epoch, new.epoch, new.clean, relevo.now()
   from relevo.unit u where u.id = new.unit_id;
   return null;
 end $$;
@@ -51,6 +51,8 @@ class OwnerChange(Struct, frozen=True, kw_only=True):
     owner: UUID | None
     old_epoch: int
     epoch: int
+    clean: bool = True
+    """Whether the owner before let go in order; else its last work may be done again."""
 
 
 class Act(Struct, frozen=True, kw_only=True):

@@ -11,20 +11,24 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from relevo import limits
 from relevo.api.contract import Operation
+from relevo.api.surfaces.bulk import Condition
 from relevo.api.surfaces.items import KeyValue, container_of, key_of, key_shown
 from relevo.api.surfaces.store import SCOPE, ByContainer
 from relevo.errors import (
     BadContinuation,
+    Conflict,
     ContainerRecreated,
     FeedExpired,
     FeedRegressed,
     InvalidValue,
     NotFound,
 )
+from relevo.feed.filters import Filter
 from relevo.feed.model import FeedRange
 from relevo.feed.model import Operation as Happened
 from relevo.feed.start import check as checked_start
 from relevo.store.epk import SPACE_MAX
+from relevo.store.query import CONDITIONS_MAX
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
@@ -42,15 +46,25 @@ WAIT_SECONDS_MAX: Final = min(
 )
 
 
+Conditions = Annotated[
+    tuple[Condition, ...],
+    Meta(
+        max_length=CONDITIONS_MAX,
+        description="Conditions that all have to hold for the item of a change. With a"
+        " continuation, the same as before.",
+    ),
+]
+
+
 class ReadChanges(ByContainer, frozen=True, kw_only=True):
     """Where to read, and how much."""
 
     start: Annotated[
         str,
         Meta(
-            max_length=50,
-            description="`beginning`, `now`, or a time such as `2031-05-30T18:00:00Z`; counts"
-            " without a continuation only.",
+            max_length=2 * limits.NAME_LENGTH_MAX + 1,
+            description="`beginning`, `now`, a time such as `2031-05-30T18:00:00Z`, or the name of"
+            " a snapshot; counts without a continuation only.",
         ),
     ] = "beginning"
     mode: Annotated[
@@ -72,6 +86,14 @@ class ReadChanges(ByContainer, frozen=True, kw_only=True):
         | None
     ) = None
     partition_key: KeyValue | UnsetType = UNSET
+    where: Conditions = ()
+    operations: Annotated[
+        tuple[Happened, ...],
+        Meta(
+            max_length=3,
+            description="Only changes of these kinds; in the mode `all_versions` only.",
+        ),
+    ] = ()
     continuation: (
         Annotated[
             str,
@@ -140,6 +162,10 @@ async def read_changes(services: Services, _: Principal, command: ReadChanges) -
         continuation=command.continuation,
         max_items=command.limit,
         wait=min(POLL_SECONDS, command.wait_seconds),
+        filter=Filter(
+            where=tuple((one.path, one.op, one.value) for one in command.where),
+            operations=command.operations,
+        ),
     )
     async with aclosing(pages):  # type: ignore[type-var]
         async for page in pages:
@@ -149,15 +175,10 @@ async def read_changes(services: Services, _: Principal, command: ReadChanges) -
 
 
 def _start(text: str) -> Start:
-    if text in ("beginning", "now"):
-        return checked_start(text)
     try:
         return checked_start(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
-        raise InvalidValue(
-            f"start is `beginning`, `now` or a time such as 2031-05-30T18:00:00Z, not {text!r}",
-            pointer="/start",
-        ) from None
+        return checked_start(text)
 
 
 def _feed_range(text: str | None) -> FeedRange | None:
@@ -239,7 +260,14 @@ OPERATIONS: Final = (
         response=ChangePage,
         permission="items:read",
         handler=read_changes,
-        errors=(NotFound, BadContinuation, FeedExpired, FeedRegressed, ContainerRecreated),
+        errors=(
+            NotFound,
+            Conflict,
+            BadContinuation,
+            FeedExpired,
+            FeedRegressed,
+            ContainerRecreated,
+        ),
         scope=SCOPE,
     ),
     Operation(

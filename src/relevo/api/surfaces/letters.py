@@ -37,7 +37,8 @@ class LetterInfo(Struct, frozen=True, kw_only=True):
     partition_key: list[Any]
     lsn: int
     ts: datetime
-    reason: Literal["failed", "crash"]
+    reason: Literal["failed", "crash", "parked"]
+    """`parked` waits behind an earlier letter of its partition key."""
     error_type: str
     attempts: int
     first_failed_at: datetime
@@ -163,7 +164,7 @@ OPERATIONS: Final = (
         name="letters.redrive",
         method="POST",
         path=f"{_PATH}/{{id}}:redrive",
-        summary="Deliver a dead letter again, on a host whose program has the handler.",
+        summary="Deliver a dead letter and what is parked behind it, where the handler is.",
         request=RedriveLetter,
         response=None,
         permission="feeds:manage",

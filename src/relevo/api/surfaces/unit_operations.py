@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from relevo import limits
 from relevo.api.contract import Operation
@@ -17,6 +17,7 @@ from relevo.api.surfaces.units import ByFeed
 from relevo.errors import Conflict, ContainerRecreated, FeedExpired, FeedRegressed, NotFound
 from relevo.feed.model import Mode
 from relevo.feed.operations import Snapshot
+from relevo.feed.states import UnitPhase
 
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
@@ -46,7 +47,7 @@ class UnitView(Struct, frozen=True, kw_only=True):
 
     container: str
     name: str
-    state: Literal["running", "pausing", "paused"]
+    state: UnitPhase
     """`pausing` until nothing runs any more."""
     mode: Mode
     generation: int
@@ -115,6 +116,25 @@ def _target(text: str) -> datetime | str:
         return text
 
 
+class SetProperties(ByFeed, frozen=True, kw_only=True):
+    """What to keep with a lease."""
+
+    lease_token: Annotated[
+        str, Meta(max_length=200, description="The lease, as `feeds.get` shows it.")
+    ]
+    properties: Annotated[
+        dict[str, str],
+        Meta(max_length=limits.LABELS_MAX, description="Texts by name, instead of those it has."),
+    ] = field(default_factory=dict)
+
+
+async def set_properties(services: Services, _: Principal, command: SetProperties) -> UnitView:
+    """Keep texts with a lease, and with the leases that take its place."""
+    unit = _unit(services, command)
+    await unit.set_properties(command.lease_token, command.properties)
+    return await _shown(unit, command)
+
+
 class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
     """What to call where a unit stands."""
 
@@ -179,6 +199,18 @@ OPERATIONS: Final = (
         permission="feeds:manage",
         handler=rewind_feed,
         errors=(NotFound, Conflict, ContainerRecreated, FeedExpired, FeedRegressed),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="feeds.properties",
+        method="POST",
+        path="/v1/feeds/{container}/{name}:properties",
+        summary="Keep texts of yours with a lease of a processor.",
+        request=SetProperties,
+        response=UnitView,
+        permission="feeds:manage",
+        handler=set_properties,
+        errors=(NotFound,),
         scope=SCOPE,
     ),
     Operation(

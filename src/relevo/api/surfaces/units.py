@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
@@ -107,6 +108,12 @@ class LeaseView(Struct, frozen=True, kw_only=True):
     lag_seconds: float
     attempts: int
     """How often the batch at the head has failed so far."""
+    stalled_for: float
+    """Seconds for which a call runs that takes too long; 0 if none does."""
+    position_ts: datetime | None
+    """Time of the last change that was processed."""
+    properties: dict[str, str]
+    """What users keep with it."""
 
 
 class FeedLag(Struct, frozen=True):
@@ -131,6 +138,9 @@ def _lease(one: LeaseLag) -> LeaseView:
         exact=one.exact,
         lag_seconds=one.lag_seconds,
         attempts=one.attempts,
+        stalled_for=one.stalled_for,
+        position_ts=one.position_ts,
+        properties=one.properties,
     )
 
 

@@ -14,7 +14,7 @@ from relevo import limits
 from relevo.api import paging, problem
 from relevo.api.keys import KeyKind, NewKey
 from relevo.api.paging import Cursor, Limit
-from relevo.api.roles import ROLES, permissions_of
+from relevo.api.roles import ROLES, is_role, permissions_of
 from relevo.api.surface import SECURITY, Surface
 from relevo.errors import Forbidden, InvalidValue
 
@@ -125,7 +125,7 @@ async def resume_lease(services: Services, _: Principal, command: ByLease) -> No
 RoleName = Annotated[
     str,
     Meta(
-        max_length=limits.NAME_LENGTH_MAX,
+        max_length=limits.NAME_LENGTH_MAX + limits.ROUTER_ID_LENGTH_MAX,
         description="; ".join(f"`{name}`: {role.sentence}" for name, role in ROLES.items()),
     ),
 ]
@@ -163,7 +163,7 @@ class CreateKey(Struct, frozen=True, kw_only=True):
 async def create_key(services: Services, principal: Principal, command: CreateKey) -> KeyCreated:
     """Make a key; nobody can give more than they have."""
     for index, role in enumerate(command.roles):
-        if role not in ROLES:
+        if not is_role(role):
             close = difflib.get_close_matches(role, ROLES, n=1) or list(ROLES)
             raise InvalidValue(
                 f"there is no role {role!r}; use {' or '.join(close)}", pointer=f"/roles/{index}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from relevo.durable import sync_folder
 from relevo.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -106,14 +108,24 @@ def _make(path: Path) -> None:
             os.link(draft, path)
         except FileExistsError:
             return
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+class Vault:
+    """Gives the master key of an installation to whoever needs it, and reads it only then.
+
+    So what seals nothing works where the key is not: on an operator's machine, say.
+    """
+
+    def __init__(self, text: str | None, home: Path) -> None:
+        self._text = text
+        self._home = home
+        self._key: MasterKey | None = None
+
+    async def key(self) -> MasterKey:
+        """Return the master key, made if there is none yet; raises `SettingsError`."""
+        if self._key is None:
+            self._key = await asyncio.to_thread(MasterKey.load, self._text, self._home)
+        return self._key

@@ -1,0 +1,115 @@
+"""From bytes and plain values to typed ones, with faults that say where they lie. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from relevo.errors import InvalidJson, InvalidValue, MissingField
+
+T = TypeVar("T")
+
+SHOWN_MAX: Final = 100
+"""How much of what a caller sent is repeated to it."""
+_WHERE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?$", re.DOTALL)
+_FIELD: Final = re.compile(r"Object (?:contains unknown|missing required) field `(?P<name>[^`]*)`")
+_MISSING: Final = "Object missing required field"
+_STEP: Final = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>[^\]]*)\]")
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that a body is; none at all is an empty one.
+
+    Raises `InvalidJson`, or `InvalidValue` for another kind of value and for what cannot be stored.
+    """
+    if not body:
+        return {}
+    try:
+        decoded = msgspec.json.decode(body)
+    except RecursionError:
+        raise InvalidJson("the body is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidJson(f"the body is not JSON: {error}") from None
+    if not isinstance(decoded, dict):
+        raise InvalidValue(f"the body must be a JSON object, not {json_name(decoded)}")
+    if b"\\u0000" in body:
+        try:
+            refuse_unstorable(decoded, "")
+        except RecursionError:
+            raise InvalidJson("the body is nested too deeply") from None
+    return decoded
+
+
+def converted(value: Any, kind: type[T], pointer: str = "", *, strict: bool = True) -> T:
+    """Return a plain value as a typed one.
+
+    Raises `InvalidValue`, or `MissingField`, with a pointer at the fault.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        what, where = explain(str(error))
+        fault = MissingField if what.startswith(_MISSING) else InvalidValue
+        raise fault(what, pointer=pointer + where) from None
+
+
+def explain(message: str) -> tuple[str, str]:
+    """Split a message of msgspec into what is wrong and a JSON pointer to where.
+
+    >>> explain("Expected `int`, got `str` - at `$.limit`")
+    ('Expected `int`, got `str`', '/limit')
+    """
+    match = _WHERE.match(message)
+    assert match is not None
+    steps = [step["name"] or step["index"] for step in _STEP.finditer(match["where"] or "")]
+    field = _FIELD.match(match["what"])
+    if field is not None:
+        steps.append(field["name"])
+    pointer = "".join(f"/{escape(step[:SHOWN_MAX])}" for step in steps)
+    return match["what"][: 2 * SHOWN_MAX], pointer
+
+
+def escape(step: str) -> str:
+    """Return a name as a step of a JSON pointer."""
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+def json_name(value: Any) -> str:
+    """Return what JSON calls a value, with its article."""
+    names = {
+        dict: "an object", list: "an array", str: "a string", bool: "a boolean",
+        type(None): "null",
+    }  # fmt: skip
+    return names.get(type(value), "a number")
+
+
+def refuse_unstorable(value: Any, pointer: str) -> None:
+    """Raise `InvalidValue` for what PostgreSQL cannot hold, anywhere inside a value.
+
+    Text with U+0000 or lone surrogates; a time that has no counterpart in UTC.
+    """
+    match value:
+        case str():
+            if "\0" in value or (not value.isascii() and _has_surrogate(value)):
+                raise InvalidValue("a text is not UTF-8 or contains U+0000", pointer=pointer)
+        case dict():
+            for key, each in value.items():
+                refuse_unstorable(key, pointer)
+                refuse_unstorable(each, f"{pointer}/{escape(key)}")
+        case list() | tuple():
+            for index, each in enumerate(value):
+                refuse_unstorable(each, f"{pointer}/{index}")
+        case datetime() if value.tzinfo is not None:  # without a zone it is taken for UTC
+            try:
+                value.astimezone(UTC)
+            except (OverflowError, ValueError):
+                raise InvalidValue("this time is out of range", pointer=pointer) from None
+        case _:
+            pass
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,229 @@
+"""The instants of a pattern, from any point on, without stepping through the past. Pure."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Final
+
+from relevo.core.recurrence.reading import Pattern
+from relevo.errors import InvalidRecurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from zoneinfo import ZoneInfo
+
+DAYS_TRIED_MAX: Final = 1_500
+"""Days on which an elapsed-time pattern may have no instant in a row before it is given up."""
+_SPAN: Final = {"MINUTELY": timedelta(minutes=1), "HOURLY": timedelta(hours=1)}
+
+
+def after(
+    pattern: Pattern,
+    anchor: datetime,
+    instant: datetime | None = None,
+    *,
+    zone: ZoneInfo | None = None,
+) -> datetime | None:
+    """Return the first instant later than `instant`, by default the first of all; in UTC.
+
+    None if there is none. COUNT is the caller's to count: only it knows how many there were.
+    """
+    return next(instants(pattern, anchor, zone=zone, after=instant), None)
+
+
+def instants(
+    pattern: Pattern,
+    anchor: datetime,
+    *,
+    zone: ZoneInfo | None = None,
+    after: datetime | None = None,
+) -> Iterator[datetime]:
+    """Yield the instants of a series that begins at `anchor`, later than `after`, in UTC.
+
+    Without `after`, COUNT ends them.
+    """
+    if anchor.tzinfo is None:
+        raise InvalidRecurrence(f"the start of a series needs a time zone, not {anchor}")
+    start = anchor.astimezone(UTC)
+    floor = start - timedelta(microseconds=1) if after is None else after.astimezone(UTC)
+    found = (_elapsed if pattern.elapsed else _days)(pattern, start, floor, zone or UTC)
+    given, last = 0, None
+    for one in found:
+        if one < start or one <= floor or one == last:
+            continue
+        if pattern.until is not None and one > pattern.until:
+            return
+        if after is None and pattern.count is not None and given >= pattern.count:
+            return
+        given, last = given + 1, one
+        yield one
+
+
+def _days(pattern: Pattern, start: datetime, floor: datetime, where: tzinfo) -> Iterator[datetime]:
+    """Instants by the calendar: the days of a month that fit, each at the times of day."""
+    local = start.astimezone(where)
+    times = [
+        (hour, minute)
+        for hour in pattern.hours or (local.hour,)
+        for minute in pattern.minutes or (local.minute,)
+    ]
+    rest = {"second": local.second, "microsecond": local.microsecond}
+    # A day early: a gap may have moved an instant of the day before beyond midnight.
+    begin = max(local.date(), floor.astimezone(where).date() - timedelta(days=1))
+    for day in _fitting_days(pattern, local.date(), begin):
+        moments = [
+            datetime(day.year, day.month, day.day, hour, minute, tzinfo=where, **rest)
+            for hour, minute in times
+        ]
+        yield from sorted(one.astimezone(UTC) for one in moments)
+
+
+def _fitting_days(pattern: Pattern, anchor: date, begin: date) -> Iterator[date]:
+    """Days from `begin` on that a pattern has, month by month to the end of the calendar."""
+    year, month = begin.year, begin.month
+    while year <= 9_999:
+        if _month_fits(pattern, anchor, year, month):
+            for number in _days_of_month(pattern, anchor, year, month):
+                day = date(year, month, number)
+                if day >= begin:
+                    yield day
+        year, month = _next_month(pattern, anchor, year, month)
+
+
+def _next_month(pattern: Pattern, anchor: date, year: int, month: int) -> tuple[int, int]:
+    if month < 12:
+        return year, month + 1
+    step = pattern.interval if pattern.frequency == "YEARLY" else 1
+    behind = (year - anchor.year) % step if step > 1 else 0
+    return year + step - behind, 1
+
+
+def _month_fits(pattern: Pattern, anchor: date, year: int, month: int) -> bool:
+    if pattern.months and month not in pattern.months:
+        return False
+    if pattern.frequency == "MONTHLY":
+        passed = (year - anchor.year) * 12 + month - anchor.month
+        return passed >= 0 and passed % pattern.interval == 0
+    if pattern.frequency == "YEARLY":
+        if (year - anchor.year) % pattern.interval:
+            return False
+        free = pattern.months or pattern.month_days or pattern.week_days
+        return bool(free) or month == anchor.month
+    return True
+
+
+def _days_of_month(pattern: Pattern, anchor: date, year: int, month: int) -> Iterable[int]:
+    length = calendar.monthrange(year, month)[1]
+    wanted: Iterable[int] = range(1, length + 1)
+    if pattern.frequency == "DAILY":
+        passed = date(year, month, 1).toordinal() - anchor.toordinal()
+        wanted = range(1 + -passed % pattern.interval, length + 1, pattern.interval)
+    if pattern.month_days:
+        named = {one if one > 0 else length + 1 + one for one in pattern.month_days}
+        wanted = [one for one in wanted if one in named]
+    if pattern.frequency in ("DAILY", "WEEKLY"):
+        return [one for one in wanted if _in_week(pattern, anchor, date(year, month, one))]
+    if pattern.week_days:
+        fitting = _by_week_day(pattern, year, month, length)
+        return [one for one in wanted if one in fitting]
+    if pattern.month_days:
+        return wanted
+    return [anchor.day] if anchor.day <= length else []
+
+
+def _in_week(pattern: Pattern, anchor: date, day: date) -> bool:
+    """Whether a day is a day of the week that counts, in a week that does."""
+    days = {one.day for one in pattern.week_days}
+    if pattern.frequency == "DAILY":
+        return not days or day.weekday() in days
+    if day.weekday() not in (days or {anchor.weekday()}):
+        return False
+    weeks = _week(day, pattern.week_start) - _week(anchor, pattern.week_start)
+    return weeks % pattern.interval == 0
+
+
+def _week(day: date, start: int) -> int:
+    """Return the number of a day's week, whatever day weeks begin on."""
+    return (day.toordinal() - 1 - start) // 7
+
+
+def _by_week_day(pattern: Pattern, year: int, month: int, length: int) -> set[int]:
+    found: set[int] = set()
+    of_year = pattern.frequency == "YEARLY" and not pattern.months
+    for one in pattern.week_days:
+        first = 1 + (one.day - date(year, month, 1).weekday()) % 7
+        every = range(first, length + 1, 7)
+        if one.nth is None:
+            found.update(every)
+        elif of_year:
+            day = _nth_of_year(year, one.day, one.nth)
+            if day is not None and day.month == month:
+                found.add(day.day)
+        elif abs(one.nth) <= len(every):
+            found.add(every[one.nth - 1 if one.nth > 0 else one.nth])
+    return found
+
+
+def _nth_of_year(year: int, week_day: int, nth: int) -> date | None:
+    if nth > 0:
+        first = date(year, 1, 1)
+        day = first + timedelta(days=(week_day - first.weekday()) % 7 + 7 * (nth - 1))
+    else:
+        last = date(year, 12, 31)
+        day = last - timedelta(days=(last.weekday() - week_day) % 7 + 7 * (-nth - 1))
+    return day if day.year == year else None
+
+
+def _elapsed(
+    pattern: Pattern, start: datetime, floor: datetime, where: tzinfo
+) -> Iterator[datetime]:
+    """Instants a fixed time apart, of which the BY parts take those that fit the local clock."""
+    step = _SPAN[pattern.frequency] * pattern.interval
+    if not (
+        pattern.months
+        or pattern.month_days
+        or pattern.week_days
+        or pattern.hours
+        or pattern.minutes
+    ):
+        one = start + max(0, (floor - start) // step) * step
+        while True:
+            yield one
+            one += step
+    begin = max(start, floor).astimezone(where).date()
+    daily = Pattern(
+        text="", frequency="DAILY", months=pattern.months, month_days=pattern.month_days,
+        week_days=pattern.week_days,
+    )  # fmt: skip
+    empty = 0
+    for day in _fitting_days(daily, begin, begin):
+        found = list(_elapsed_on(pattern, start, day, where, step))
+        empty = 0 if found else empty + 1
+        if empty > DAYS_TRIED_MAX:
+            return
+        yield from found
+
+
+def _elapsed_on(
+    pattern: Pattern, start: datetime, day: date, where: tzinfo, step: timedelta
+) -> Iterator[datetime]:
+    low = datetime(day.year, day.month, day.day, tzinfo=where).astimezone(UTC)
+    high = low + timedelta(hours=30)  # no local day is longer, and what is beyond is not of it
+    minutes = pattern.minutes if pattern.frequency == "HOURLY" else ()
+    local_start = start.astimezone(where)
+    base = start - timedelta(minutes=local_start.minute) if minutes else start
+    one = base + max(0, (low - base) // step) * step
+    while one < high:
+        for offset in minutes or (0,):
+            moment = one + timedelta(minutes=offset)
+            local = moment.astimezone(where)
+            if local.date() == day and _time_fits(pattern, local):
+                yield moment
+        one += step
+
+
+def _time_fits(pattern: Pattern, local: datetime) -> bool:
+    return (not pattern.hours or local.hour in pattern.hours) and (
+        not pattern.minutes or local.minute in pattern.minutes
+    )

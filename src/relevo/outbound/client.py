@@ -1,0 +1,238 @@
+"""An HTTP client for addresses that somebody else wrote down.
+
+It connects only to addresses that were checked, and to exactly those: names are resolved here, and
+the connection goes to what was looked at, so a name that means something else a moment later leads
+nowhere else. No redirects, no proxies, no cookies, no compression; one deadline for everything;
+answers up to a size.
+
+Error messages name the host alone: paths and queries of such addresses hold secrets more often than
+not, and what a foreign host says is not for those who read our errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+from msgspec import Struct
+from yarl import URL
+
+from relevo import limits
+from relevo.errors import OutboundFailed, OutboundRefused
+from relevo.outbound.addresses import Allowed, literal
+
+if TYPE_CHECKING:
+    import ssl
+    from types import TracebackType
+
+_PASSING: Final = frozenset({502, 503, 504})
+"""Statuses by which something in between says that it did not get through."""
+_BROKEN: Final = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError)
+_HINT: Final = "the operator may open it with RELEVO_OUTBOUND_ALLOW"
+
+
+class Answer(Struct, frozen=True):
+    """What the other side answered; the body is whole and within the bound."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Client:
+    """Sends requests to the outside; use it as `async with`, one for the life of a process."""
+
+    def __init__(
+        self,
+        allowed: Allowed,
+        *,
+        seconds: float = limits.OUTBOUND_SECONDS_MAX,
+        resolver: AbstractResolver | None = None,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        """Build it; `resolver` replaces the system's, `trust` the system's certificates."""
+        self._allowed = allowed
+        self._seconds = seconds
+        self._resolver = resolver
+        self._trust = trust
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        checked = _Checked(self._resolver or ThreadedResolver(), self._allowed)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=checked,
+                use_dns_cache=False,
+                ssl=self._trust or True,
+                limit=limits.OUTBOUND_CONNECTIONS_MAX,
+                limit_per_host=limits.OUTBOUND_CONNECTIONS_PER_HOST_MAX,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            headers={"accept-encoding": "identity", "user-agent": "relevo"},
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send a POST and return the answer, whatever its status.
+
+        It is sent once more when the connection fails or the answer is 502, 503 or 504, so the
+        other side may see it twice. Both attempts share one deadline. Raises `OutboundRefused` if
+        the address may not be called, `OutboundFailed` if there is no whole answer.
+        """
+        target = self._checked(url)
+        _check_headers(headers, target)
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._attempts(target, body, headers)
+        except TimeoutError:
+            raise OutboundFailed(
+                f"{_shown(target)} did not answer within {self._seconds:g} s"
+            ) from None
+
+    def _checked(self, text: str) -> URL:
+        url = parsed(text)
+        assert url.raw_host is not None
+        try:
+            address = literal(url.raw_host)
+        except ValueError as error:
+            raise OutboundRefused(f"{_shown(url)} is not called: {error}") from None
+        if address is not None and not self._allowed.permits(url.raw_host, address):
+            raise OutboundRefused(
+                f"{_shown(url)} is not called: the address is not one of the internet; {_HINT}"
+            )
+        return url
+
+    async def _attempts(self, url: URL, body: bytes, headers: Mapping[str, str]) -> Answer:
+        for _ in range(limits.OUTBOUND_ATTEMPTS_MAX - 1):
+            try:
+                answer = await self._once(url, body, headers)
+            except aiohttp.ClientError as error:
+                if isinstance(error, _BROKEN) and not isinstance(error, aiohttp.ClientSSLError):
+                    continue
+                raise _failed(url, error) from None
+            if answer.status not in _PASSING:
+                return answer
+        try:
+            return await self._once(url, body, headers)
+        except aiohttp.ClientError as error:
+            raise _failed(url, error) from None
+
+    async def _once(self, url: URL, body: bytes, headers: Mapping[str, str]) -> Answer:
+        assert self._session is not None, "use the client as `async with`"
+        async with self._session.post(
+            url, data=body, headers=headers, allow_redirects=False
+        ) as response:
+            return Answer(response.status, response.headers.copy(), await _read(response, url))
+
+
+class _Checked(AbstractResolver):
+    """Resolves names to those of their addresses that may be connected to."""
+
+    def __init__(self, resolver: AbstractResolver, allowed: Allowed) -> None:
+        self._resolver = resolver
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily | int = 0
+    ) -> list[ResolveResult]:
+        try:
+            found = await self._resolver.resolve(host, port, family)  # type: ignore[arg-type]
+        except UnicodeError:  # a name that no server can even be asked for
+            found = []
+        open_ = [one for one in found if self._allowed.permits(host, ip_address(one["host"]))]
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "no addresses")
+        if not open_:
+            raise OutboundRefused(
+                f"{host} is not called: no address it has is one of the internet; {_HINT}"
+            )
+        return open_
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+def parsed(text: str) -> URL:
+    """Return a URL that can be called at all; raises `OutboundRefused` for any other text."""
+    try:
+        url = URL(text)
+        host, port = url.raw_host, url.port
+    except ValueError:
+        raise OutboundRefused("the address to call is not a URL; write it like https://…") from None
+    if len(text) > limits.URL_BYTES_MAX:
+        raise OutboundRefused(f"the URL to call is longer than {limits.URL_BYTES_MAX} characters")
+    if url.scheme not in ("http", "https") or not host or not port:
+        raise OutboundRefused("the URL to call must start with http:// or https:// and a host")
+    if url.raw_user is not None or url.raw_password is not None:
+        raise OutboundRefused(
+            f"the URL of {_shown(url)} holds a user or password; use the fields for credentials"
+        )
+    return url
+
+
+def origin(text: str) -> str:
+    """Return the part of a URL that holds no secret, for messages."""
+    return _shown(parsed(text))
+
+
+def _check_headers(headers: Mapping[str, str], url: URL) -> None:
+    """Refuse what could not be sent, or would become a header of its own, without showing it."""
+    for name, value in headers.items():
+        if any(not " " <= one <= "~" for one in value):
+            raise OutboundRefused(
+                f"the header {name} for {_shown(url)} has characters that no header may have"
+            )
+
+
+async def _read(response: aiohttp.ClientResponse, url: URL) -> bytes:
+    """Read a body up to the bound; a compressed one is refused, since it may unfold to anything."""
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise OutboundFailed(f"{_shown(url)} sent a compressed answer, which was not asked for")
+    most = limits.OUTBOUND_ANSWER_BYTES_MAX
+    content = bytearray()
+    async for part in response.content.iter_any():
+        content += part
+        if len(content) > most:
+            response.close()
+            raise OutboundFailed(f"{_shown(url)} answered with more than {most} bytes")
+    return bytes(content)
+
+
+def _failed(url: URL, error: aiohttp.ClientError) -> OutboundFailed:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            reason = "has a certificate that is not trusted"
+        case aiohttp.ClientSSLError():
+            reason = "speaks no TLS that can be used"
+        case aiohttp.ClientConnectorDNSError():
+            reason = "cannot be found by name"
+        case aiohttp.ClientConnectorError():
+            reason = f"cannot be connected to ({error.os_error.strerror or 'no reason given'})"
+        case aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError():
+            reason = "closed the connection before it had answered"
+        case _:
+            reason = "did not answer in HTTP"
+    return OutboundFailed(f"{_shown(url)} {reason}")
+
+
+def _shown(url: URL) -> str:
+    """The part of a URL that holds no secret."""
+    return f"{url.scheme}://{url.host_port_subcomponent}"

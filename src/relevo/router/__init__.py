@@ -1,0 +1,1 @@
+"""The job router: which worker, of those able and free, gets this job?"""

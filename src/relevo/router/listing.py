@@ -1,0 +1,93 @@
+"""Lists of jobs and workers: what is asked for, page by page."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from relevo.postgres import catalog
+from relevo.router import views
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from relevo.postgres import Database
+    from relevo.router.views import RouterJob, RouterWorker
+
+T = TypeVar("T")
+SQL = catalog.load(__package__)
+JobStatus = Literal[
+    "created",
+    "pendingClassification",
+    "classificationFailed",
+    "pendingSchedule",
+    "scheduled",
+    "scheduleFailed",
+    "waitingForActivation",
+    "queued",
+    "assigned",
+    "completed",
+    "closed",
+    "cancelled",
+]
+UNFINISHED: Final = frozenset(
+    {
+        "created", "pendingClassification", "queued", "assigned", "classificationFailed",
+        "completed", "pendingSchedule", "scheduled", "scheduleFailed", "waitingForActivation",
+    }
+)  # fmt: skip
+
+
+class Listing(Struct, Generic[T], frozen=True):
+    """A page, and where the next one begins."""
+
+    items: list[T]
+    after: int | None
+    """None on the last page."""
+
+
+class JobFilter(Struct, frozen=True, kw_only=True):
+    """Which jobs to list; conditions combine with "and"."""
+
+    status: str = "all"
+    """A status, `all`, or `active` for everything that is not finished."""
+    queue_id: str | None = None
+    channel_id: str | None = None
+    classification_policy_id: str | None = None
+    scheduled_before: datetime | None = None
+    scheduled_after: datetime | None = None
+
+    async def page(self, database: Database, after: int, limit: int) -> Listing[RouterJob]:
+        """Return the jobs behind `after`."""
+        unfinished = self.status == "active" or self.status in UNFINISHED
+        rows = await database.fetch(
+            SQL.list_unfinished_jobs if unfinished else SQL.list_jobs, after, limit + 1,
+            None if self.status in ("all", "active") else [self.status], self.queue_id,
+            self.channel_id, self.classification_policy_id, self.scheduled_before,
+            self.scheduled_after,
+        )  # fmt: skip
+        return Listing([views.job_in(row) for row in rows[:limit]], _after(rows, limit))
+
+
+class WorkerFilter(Struct, frozen=True, kw_only=True):
+    """Which workers to list; conditions combine with "and"."""
+
+    state: Literal["all", "active", "draining", "inactive"] = "all"
+    queue_id: str | None = None
+    channel_id: str | None = None
+    has_capacity: bool = False
+    """Only those that could take one more job, on that channel or on any."""
+
+    async def page(self, database: Database, after: int, limit: int) -> Listing[RouterWorker]:
+        """Return the workers behind `after`."""
+        rows = await database.fetch(
+            SQL.list_workers, after, limit + 1, None if self.state == "all" else self.state,
+            self.queue_id, self.channel_id, self.has_capacity,
+        )  # fmt: skip
+        return Listing([views.worker_in(row) for row in rows[:limit]], _after(rows, limit))
+
+
+def _after(rows: list[asyncpg.Record], limit: int) -> int | None:
+    return rows[limit - 1]["number"] if len(rows) > limit else None

@@ -1,0 +1,457 @@
+"""The documents of the job router, typed and checked: policies, queues, jobs, workers, options.
+
+    queue = checked("queues", documents.merged("queues", stored, change))
+    document_of(queue)      what is stored and, with id and etag, answered
+
+`checked` is for what callers send: it takes enumerations in any letter case, gives every default,
+and raises the narrowest error with a pointer at the fault. `stored` trusts what was checked before.
+"""
+
+from __future__ import annotations
+
+import functools
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
+
+from relevo import limits
+from relevo.core.decoding import converted
+from relevo.core.labels import Operator
+from relevo.errors import InvalidValue, MissingField
+from relevo.router import documents
+from relevo.router.checks import (
+    check_id,
+    check_key,
+    check_label_value,
+    check_labels,
+    check_unique,
+    to_instant,
+    to_utc,
+)
+from relevo.router.exception_parts import (
+    CancelExceptionAction,
+    ExceptionAction,
+    ExceptionRule,
+    ExceptionTrigger,
+    ManualReclassifyExceptionAction,
+    Note,
+    Priority,
+    QueueLengthTrigger,
+    ReclassifyExceptionAction,
+    WaitTimeTrigger,
+)
+from relevo.router.policy_parts import (
+    BestWorkerMode,
+    ConditionalQueueAttachment,
+    ConditionalWorkerAttachment,
+    DirectMapRule,
+    DistributionMode,
+    ExpressionRule,
+    FunctionCredential,
+    FunctionRule,
+    Id,
+    LongestIdleMode,
+    Part,
+    PassThroughQueueAttachment,
+    PassThroughWorkerAttachment,
+    QueueAllocation,
+    QueueAttachment,
+    RoundRobinMode,
+    RouterRule,
+    RuleEngineQueueAttachment,
+    RuleEngineWorkerAttachment,
+    ScoringRuleOptions,
+    Seconds,
+    StaticQueueAttachment,
+    StaticRule,
+    StaticWorkerAttachment,
+    Text,
+    WebhookCredential,
+    WebhookRule,
+    WeightedQueueAttachment,
+    WeightedWorkerAttachment,
+    WorkerAllocation,
+    WorkerAttachment,
+    WorkerSelectors,
+)
+from relevo.router.selectors import QueueSelector, WorkerSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "BestWorkerMode",
+    "CancelExceptionAction",
+    "CancelJobOptions",
+    "Channel",
+    "ClassificationPolicy",
+    "CloseJobOptions",
+    "CompleteJobOptions",
+    "ConditionalQueueAttachment",
+    "ConditionalWorkerAttachment",
+    "DeclineJobOfferOptions",
+    "DirectMapRule",
+    "DistributionMode",
+    "DistributionPolicy",
+    "ExceptionAction",
+    "ExceptionPolicy",
+    "ExceptionRule",
+    "ExceptionTrigger",
+    "ExpressionRule",
+    "FunctionCredential",
+    "FunctionRule",
+    "JobDocument",
+    "JobNote",
+    "Kind",
+    "LongestIdleMode",
+    "ManualReclassifyExceptionAction",
+    "MatchingMode",
+    "PassThroughQueueAttachment",
+    "PassThroughWorkerAttachment",
+    "QueueAllocation",
+    "QueueAttachment",
+    "QueueLengthTrigger",
+    "ReclassifyExceptionAction",
+    "ReclassifyJobOptions",
+    "RoundRobinMode",
+    "RouterQueue",
+    "RouterRule",
+    "RuleEngineQueueAttachment",
+    "RuleEngineWorkerAttachment",
+    "ScoringRuleOptions",
+    "StaticQueueAttachment",
+    "StaticRule",
+    "StaticWorkerAttachment",
+    "UnassignJobOptions",
+    "WaitTimeTrigger",
+    "WebhookCredential",
+    "WebhookRule",
+    "WeightedQueueAttachment",
+    "WeightedWorkerAttachment",
+    "WorkerAllocation",
+    "WorkerAttachment",
+    "WorkerDocument",
+    "check_id",
+    "checked",
+    "document_of",
+    "read",
+    "stored",
+]
+
+T = TypeVar("T", bound=Struct)
+Kind = Literal[
+    "classificationPolicies",
+    "distributionPolicies",
+    "exceptionPolicies",
+    "queues",
+    "jobs",
+    "workers",
+]
+Labels = dict[str, Any]
+Count = Annotated[int, Meta(ge=1, le=limits.ROUTER_COUNT_MAX)]
+
+
+class DistributionPolicy(Part, frozen=True, kw_only=True):
+    """Who is offered a job, how many at a time, and for how long."""
+
+    name: Text | None = None
+    offer_expires_after_seconds: Seconds | None = None
+    mode: DistributionMode = field(default_factory=LongestIdleMode)
+
+
+class RouterQueue(Part, frozen=True, kw_only=True):
+    """Where jobs wait, and the policies that apply there."""
+
+    name: Text | None = None
+    distribution_policy_id: Id
+    exception_policy_id: Id | None = None
+    labels: Labels = field(default_factory=dict)
+
+    def check(self, at: str) -> None:
+        """Refuse labels beyond the bounds."""
+        check_labels({f"{at}/labels": self.labels})
+
+
+class ClassificationPolicy(Part, frozen=True, kw_only=True):
+    """How queue, priority and selectors follow from a job's labels."""
+
+    name: Text | None = None
+    fallback_queue_id: Id | None = None
+    queue_selector_attachments: Annotated[
+        tuple[QueueAttachment, ...], Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
+    ] = ()
+    worker_selector_attachments: Annotated[
+        tuple[WorkerAttachment, ...], Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
+    ] = ()
+    prioritization_rule: RouterRule | None = None
+
+
+class ExceptionPolicy(Part, frozen=True, kw_only=True):
+    """What happens when a queue is too long or a job waits too long."""
+
+    name: Text | None = None
+    exception_rules: Annotated[
+        tuple[ExceptionRule, ...], Meta(max_length=limits.ROUTER_RULES_MAX)
+    ] = ()
+
+    def check(self, at: str) -> None:
+        """Refuse two rules of one id."""
+        ids = [one.id for one in self.exception_rules]
+        check_unique(ids, f"{at}/exceptionRules", "id")
+
+
+class JobNote(Part, frozen=True, kw_only=True):
+    """A remark on a job; without a time it is of now."""
+
+    message: Note
+    added_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        to_utc(self, "added_at")
+
+
+class MatchingMode(Part, frozen=True, kw_only=True):
+    """Whether a job is matched at once, later, or when its caller says so."""
+
+    kind: Literal["queueAndMatch", "scheduleAndSuspend", "suspend"]
+    schedule_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind != "scheduleAndSuspend":
+            force_setattr(self, "schedule_at", None)
+        to_instant(self, "schedule_at")
+
+    def check(self, at: str) -> None:
+        """Refuse a schedule without a time."""
+        if self.kind == "scheduleAndSuspend" and self.schedule_at is None:
+            raise MissingField(
+                "a job that is scheduled needs scheduleAt", pointer=f"{at}/scheduleAt"
+            )
+
+
+class JobDocument(Part, frozen=True, kw_only=True):
+    """What callers may write of a job."""
+
+    channel_id: Id
+    channel_reference: Text | None = None
+    queue_id: Id | None = None
+    classification_policy_id: Id | None = None
+    priority: Priority = limits.ROUTER_PRIORITY_DEFAULT
+    disposition_code: Text | None = None
+    requested_worker_selectors: WorkerSelectors = ()
+    labels: Labels = field(default_factory=dict)
+    tags: Labels = field(default_factory=dict)
+    notes: Annotated[tuple[JobNote, ...], Meta(max_length=limits.ROUTER_NOTES_MAX)] = ()
+    matching_mode: MatchingMode = MatchingMode(kind="queueAndMatch")
+
+    def check(self, at: str) -> None:
+        """Refuse a job that nobody knows where to put."""
+        check_id(self.channel_id, f"{at}/channelId")
+        if self.queue_id is None and self.classification_policy_id is None:
+            raise MissingField(
+                "a job needs queueId or classificationPolicyId; else nobody knows where it goes",
+                pointer=f"{at}/queueId",
+            )
+        check_labels({f"{at}/labels": self.labels, f"{at}/tags": self.tags})
+
+
+class Channel(Part, frozen=True, kw_only=True):
+    """A channel that a worker serves, and what a job on it takes of its capacity."""
+
+    channel_id: Id
+    capacity_cost_per_job: Annotated[int, Meta(ge=0, le=limits.ROUTER_COUNT_MAX)]
+    max_number_of_jobs: Count | None = None
+
+
+class WorkerDocument(Part, frozen=True, kw_only=True):
+    """What callers may write of a worker."""
+
+    queues: Annotated[tuple[Id, ...], Meta(max_length=limits.ROUTER_QUEUES_PER_WORKER_MAX)] = ()
+    capacity: Count = 1
+    labels: Labels = field(default_factory=dict)
+    tags: Labels = field(default_factory=dict)
+    channels: Annotated[
+        tuple[Channel, ...], Meta(max_length=limits.ROUTER_CHANNELS_PER_WORKER_MAX)
+    ] = ()
+    available_for_offers: bool = False
+    max_concurrent_offers: Count | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "queues", tuple(dict.fromkeys(self.queues)))
+
+    def check(self, at: str) -> None:
+        """Refuse a channel that is there twice, and labels beyond the bounds."""
+        for number, one in enumerate(self.queues):
+            check_id(one, f"{at}/queues/{number}")
+        channels = [one.channel_id for one in self.channels]
+        for number, one in enumerate(channels):
+            check_id(one, f"{at}/channels/{number}/channelId")
+        check_unique(channels, f"{at}/channels", "channelId")
+        check_labels({f"{at}/labels": self.labels, f"{at}/tags": self.tags})
+
+
+class CancelJobOptions(Part, frozen=True, kw_only=True):
+    """What a job is cancelled with."""
+
+    note: Note | None = None
+    disposition_code: Text | None = None
+
+
+class CompleteJobOptions(Part, frozen=True, kw_only=True):
+    """What a job is completed with."""
+
+    note: Note | None = None
+
+
+class CloseJobOptions(Part, frozen=True, kw_only=True):
+    """What a job is closed with, and when."""
+
+    disposition_code: Text | None = None
+    close_at: datetime | None = None
+    note: Note | None = None
+
+    def __post_init__(self) -> None:
+        to_instant(self, "close_at")
+
+
+class UnassignJobOptions(Part, frozen=True, kw_only=True):
+    """Whether a job that is taken back waits for its caller."""
+
+    suspend_matching: bool = False
+
+
+class DeclineJobOfferOptions(Part, frozen=True, kw_only=True):
+    """When a declined job may be offered to the worker again."""
+
+    retry_offer_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        to_instant(self, "retry_offer_at")
+
+
+class ReclassifyJobOptions(Part, frozen=True, kw_only=True):
+    """Nothing can be said yet."""
+
+
+_TYPES: Final[Mapping[str, type[Part]]] = {
+    "classificationPolicies": ClassificationPolicy,
+    "distributionPolicies": DistributionPolicy,
+    "exceptionPolicies": ExceptionPolicy,
+    "queues": RouterQueue,
+    "jobs": JobDocument,
+    "workers": WorkerDocument,
+}
+
+
+def checked(kind: Kind, document: Mapping[str, Any] | None, *, now: datetime | None = None) -> Any:
+    """Return a merged document as its struct; raises with a pointer at what is wrong.
+
+    With `now`, notes without a time are of then.
+    """
+    plain = documents.settled(msgspec.to_builtins(document or {}))
+    found = read(_TYPES[kind], plain)
+    if now is not None and isinstance(found, JobDocument):
+        notes = (
+            one if one.added_at else msgspec.structs.replace(one, added_at=now)
+            for one in found.notes
+        )
+        return msgspec.structs.replace(found, notes=tuple(notes))
+    return found
+
+
+def stored(kind: Kind, document: Mapping[str, Any]) -> Any:
+    """Return the struct of a document that was checked when it was written."""
+    return msgspec.convert(document, _TYPES[kind])
+
+
+def read(kind: type[T], value: Any, at: str = "") -> T:
+    """Return a plain value as a struct of this vocabulary, checked."""
+    found = converted(_canonical(value), kind, at)
+    _check(found, at)
+    return found
+
+
+def document_of(part: Struct) -> documents.Document:
+    """Return a struct as a plain document; what is unset is left out, what is empty is there."""
+    document = documents.written(documents.without_nulls(msgspec.to_builtins(part)))
+    assert isinstance(document, dict)
+    return document
+
+
+_ENUMERATIONS: Final[dict[str, dict[str, str]]] = {
+    name: {one.casefold(): one for one in values}
+    for name, values in {
+        "kind": [
+            *("static", "expression", "function", "webhook", "directMap"),
+            *("conditional", "passThrough", "ruleEngine", "weightedAllocation"),
+            *("bestWorker", "longestIdle", "roundRobin", "queueLength", "waitTime"),
+            *("cancel", "manualReclassify", "reclassify"),
+            *("queueAndMatch", "scheduleAndSuspend", "suspend"),
+        ],
+        "labelOperator": get_args(Operator),
+        "language": ["powerFx"],
+        "scoringParameters": ["jobLabels", "workerSelectors"],
+    }.items()
+}
+
+
+def _canonical(value: Any, names: Mapping[str, str] | None = None) -> Any:
+    """Return a value with enumerations as we spell them; `names` are those of this place."""
+    match value:
+        case dict():
+            return {
+                name: each
+                if name in documents.MAPS or name == "value"
+                else _canonical(each, _ENUMERATIONS.get(name))
+                for name, each in value.items()
+            }
+        case list():
+            return [_canonical(each, names) for each in value]
+        case str() if names is not None:
+            return names.get(value.casefold(), value)
+        case _:
+            return value
+
+
+_PLAIN: Final = frozenset({str, int, float, bool, type(None), dict, datetime})
+"""What has nothing inside that says how it is to be checked."""
+
+
+@functools.cache
+def _names(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
+    """Return the names of a struct's fields, ours and those of the wire."""
+    return tuple((one.name, one.encode_name) for one in msgspec.structs.fields(kind))
+
+
+def _check(value: Any, at: str) -> None:
+    match value:
+        case QueueSelector() | WorkerSelector():
+            _check_selector(value, at)
+        case Struct():
+            for name, wire in _names(type(value)):
+                each = getattr(value, name)
+                if type(each) not in _PLAIN:
+                    _check(each, f"{at}/{wire}")
+            if isinstance(value, Part):
+                value.check(at)
+        case tuple():
+            for number, each in enumerate(value):
+                _check(each, f"{at}/{number}")
+        case _:
+            pass
+
+
+def _check_selector(selector: QueueSelector | WorkerSelector, at: str) -> None:
+    check_key(selector.key, f"{at}/key")
+    if selector.value is not None:
+        check_label_value(selector.value, f"{at}/value")
+    seconds = getattr(selector, "expires_after_seconds", None)
+    if seconds is not None and not 0 < seconds <= limits.ROUTER_SECONDS_MAX:
+        raise InvalidValue(
+            f"a selector expires after more than 0 and at most {limits.ROUTER_SECONDS_MAX:.0f}"
+            f" seconds, not {seconds}",
+            pointer=f"{at}/expiresAfterSeconds",
+        )

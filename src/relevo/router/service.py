@@ -1,0 +1,166 @@
+"""`app.router`: jobs, workers, offers, policies and queues, in Python.
+
+What changes something is committed when its call returns; matching follows by itself. Names are
+those of the ancestor's API in Python's spelling, and the vocabulary of its beginnings is there too:
+`register_worker`, `total_capacity`, `offer_ttl`, `define_channel`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from relevo.errors import Conflict
+from relevo.leases.loops import Duty
+from relevo.outbound.addresses import Allowed
+from relevo.outbound.client import Client
+from relevo.postgres import catalog
+from relevo.router import events, workers
+from relevo.router.administration import Administration
+from relevo.router.calling import Caller
+from relevo.router.commands import Call, Commands
+from relevo.router.explanations import Explanations
+from relevo.router.matcher import Matcher
+from relevo.router.natives import Natives
+from relevo.router.resources import Options, Remembered
+from relevo.router.watching import Watching
+from relevo.router.work import Work
+
+if TYPE_CHECKING:
+    from relevo.events import EventLog
+    from relevo.leases import Leases
+    from relevo.postgres import Database, Wakeups
+    from relevo.router.administration import Sealer
+    from relevo.router.world import World
+    from relevo.settings import Settings
+
+SQL = catalog.load(__package__)
+OFFERS_KEPT_SECONDS = 86_400.0
+"""How long an offer that came to nothing is remembered, to tell 409 from 404."""
+FORGET_ROWS_MAX = 2_000
+"""Rows that are forgotten in one transaction."""
+DAY = 86_400.0
+
+
+class Router(Natives):
+    """The job router of an app.
+
+    >>> await app.router.register_worker("ana", queues=["kitchen"], channels={"pizza": 50})
+    ...     # doctest: +SKIP
+    """
+
+    def __init__(self, settings: Settings, log: EventLog, sealer: Sealer) -> None:
+        self.options = Options(
+            unassign_max=settings.router_unassign_max or None,
+            deregister_on_expiry=settings.router_deregister_on_expiry,
+            idle_seconds=settings.router_worker_idle_days * DAY or None,
+            job_retention_seconds=settings.router_job_retention_days * DAY or None,
+            strict_channels=settings.router_strict_channels,
+        )
+        self._allowed = Allowed.parse(settings.outbound_allow)
+        self._log = log
+        self._sealer = sealer
+        self._attached: _Attached | None = None
+        log.catalogue.register(*events.TYPES)
+
+    async def attach(self, database: Database, wakeups: Wakeups) -> None:
+        """Connect."""
+        client = await Client(self._allowed).__aenter__()
+        self._attached = _Attached(database, wakeups, self, client)
+
+    async def close(self) -> None:
+        """Let calls under way end."""
+        if self._attached is not None:
+            await self._attached.commands.close()
+            await self._attached.client.__aexit__(None, None, None)
+            self._attached = None
+
+    async def start(self, leases: Leases) -> None:
+        """Be a candidate for matching; for hosts."""
+        await self._now.matcher.join(leases)
+
+    @property
+    def work(self) -> Work:
+        """Jobs, workers and offers as the wire has them."""
+        return self._now.work
+
+    @property
+    def watching(self) -> Watching:
+        """What happens to the offers of one worker."""
+        return self._now.watching
+
+    @property
+    def policies(self) -> Administration:
+        """Policies and queues as the wire has them."""
+        return self._now.policies
+
+    @property
+    def explanations(self) -> Explanations:
+        """Why things are as they are."""
+        return self._now.explanations
+
+    def duties(self) -> list[Duty]:
+        """Return what housekeeping should do for the router."""
+        return [
+            Duty("deregister idle workers", 60.0, self.deregister_idle),
+            Duty("forget ended offers", 60.0, self.forget),
+        ]
+
+    async def deregister_idle(self) -> int:
+        """Deregister workers that have given no sign for too long; return how many."""
+        if self.options.idle_seconds is None:
+            return 0
+        database, limit = self._now.database, timedelta(seconds=self.options.idle_seconds)
+        rows = await database.fetch(SQL.idle_workers, self.options.idle_seconds)
+        for row in rows:
+            await self._now.commands.call(_deregister_call(row["id"], limit))
+        return len(rows)
+
+    async def forget(self) -> None:
+        """Forget offers that came to nothing, and jobs that ended longer ago than they are kept."""
+        await self._forget(SQL.forget_offers, OFFERS_KEPT_SECONDS)
+        if self.options.job_retention_seconds is not None:
+            await self._forget(SQL.forget_jobs, self.options.job_retention_seconds)
+
+    async def _forget(self, sql: str, seconds: float) -> None:
+        """Forget in small parts until nothing of that age is left."""
+        forgotten = FORGET_ROWS_MAX
+        while forgotten == FORGET_ROWS_MAX:
+            rows = await self._now.database.write(sql, seconds, FORGET_ROWS_MAX, idempotent=True)
+            forgotten = rows[0][0]
+
+    @property
+    def _now(self) -> _Attached:
+        if self._attached is None:
+            raise Conflict("the app is not connected; use the router inside `async with app`")
+        return self._attached
+
+
+class _Attached:
+    """What a router has only while it is connected."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, router: Router, client: Client
+    ) -> None:
+        remembered = Remembered(router._sealer, router.options)
+        self.database = database
+        self.wakeups = wakeups
+        self.client = client
+        self.commands = Commands(database, router._log, remembered)
+        self.policies = Administration(database, router._log, router._sealer)
+        self.work = Work(database, self.commands)
+        self.watching = Watching(database, wakeups)
+        self.caller = Caller(client)
+        self.matcher = Matcher(database, wakeups, self.commands, remembered, self.caller)
+        self.explanations = Explanations(database, remembered, self.caller)
+
+
+def _deregister_call(worker_id: str, limit: timedelta) -> Call:
+    def decide(world: World) -> None:
+        worker = world.workers.get(worker_id)
+        if worker is None or not worker.available or worker.holding:
+            return
+        if world.now - max(worker.seen_at, worker.idle_since) > limit:
+            workers.deregister(world, worker, edited=False)
+
+    return Call(decide, whole=(worker_id,))

@@ -1,0 +1,33 @@
+"""Spans for whoever collects traces: one if `opentelemetry-api` is installed, else nothing."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+
+def span(name: str, attributes: Mapping[str, str | int]) -> AbstractContextManager[Any]:
+    """Return a span around a block, which is the current one in it; an error is noted with it."""
+    tracer = _tracer()
+    if tracer is None:
+        return nullcontext()
+    found: AbstractContextManager[Any] = tracer.start_as_current_span(
+        name, attributes=dict(attributes)
+    )
+    return found
+
+
+@functools.cache
+def _tracer() -> Any:
+    """The tracer of this process, or None; looked for once, since an import that fails is slow."""
+    try:
+        trace = importlib.import_module("opentelemetry.trace")
+    except ImportError:
+        return None
+    return trace.get_tracer("relevo")

@@ -1,0 +1,83 @@
+"""Figures that must not grow without bound, and spans without a hard dependency."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo.telemetry import tracing
+from relevo.telemetry.metrics import LAG_SERIES_MAX, BoundedSeries, Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def series(metrics: Metrics) -> dict[str, float]:
+    (family,) = metrics.feed_lag_seconds.collect()
+    return {sample.labels["token"]: sample.value for sample in family.samples}
+
+
+def test_beyond_a_bound_only_the_worst_of_the_others_is_shown() -> None:
+    metrics = Metrics()
+    lag = BoundedSeries(metrics.feed_lag_seconds, 2)
+    for token, value in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 9.0), ("a", 5.0)):
+        lag.set("u", token, value)
+    assert series(metrics) == {"a": 5.0, "b": 2.0, "others": 9.0}
+    lag.drop("u", "d")
+    assert series(metrics) == {"a": 5.0, "b": 2.0, "others": 3.0}
+    lag.drop("u", "c")
+    lag.drop("u", "a")
+    lag.drop("u", "never seen")
+    assert series(metrics) == {"b": 2.0}
+
+
+def test_a_unit_with_thousands_of_leases_has_a_bounded_number_of_series() -> None:
+    metrics = Metrics()
+    for number in range(5_000):
+        metrics.feed_lag.set("u", f"{number:04X}", float(number))
+    assert len(series(metrics)) == LAG_SERIES_MAX + 1
+
+
+class Spans:
+    """Stands for opentelemetry's tracer."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, dict[str, Any]]] = []
+
+    @contextmanager
+    def start_as_current_span(self, name: str, *, attributes: dict[str, Any]) -> Iterator[None]:
+        yield
+        self.ended.append((name, attributes))
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
+    found = Spans()
+    package, trace = ModuleType("opentelemetry"), ModuleType("opentelemetry.trace")
+    trace.get_tracer = lambda _: found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "opentelemetry", package)
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
+    tracing._tracer.cache_clear()
+    yield found
+    tracing._tracer.cache_clear()
+
+
+def test_a_span_is_opened_where_opentelemetry_is_installed(spans: Spans) -> None:
+    with tracing.span("call", {"relevo.unit": "u", "relevo.changes": 3}):
+        assert spans.ended == []
+    assert spans.ended == [("call", {"relevo.unit": "u", "relevo.changes": 3})]
+
+
+def test_without_opentelemetry_there_is_no_span_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+    tracing._tracer.cache_clear()
+    with tracing.span("call", {}) as nothing:
+        assert nothing is None
+    tracing._tracer.cache_clear()
