@@ -61,6 +61,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
     drain_seconds: float = 30.0
     """How long a stopping host lets running work end."""
+    oidc_issuer: str | None = None
+    """URL of an OpenID Connect issuer whose tokens are accepted as bearer; needs `relevo[oidc]`."""
+    oidc_audience: str = "relevo"
+    """What its tokens must be made out to."""
+    oidc_roles_claim: str = "roles"
+    """The claim that names the roles; dots lead into objects, as in `realm_access.roles`."""
     outbound_allow: tuple[str, ...] = ()
     """Hosts and networks that rules may call although their addresses are private or special."""
 

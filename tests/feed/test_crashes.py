@@ -132,7 +132,7 @@ async def test_errors_are_told_apart_by_source(
         return await read(*arguments, **options)
 
     async def failing_write(sql: str, *arguments: Any, **options: Any) -> Any:
-        if sql == SQL.checkpoint and failures["write"]:
+        if sql == SQL.checkpoints and failures["write"]:
             failures["write"] -= 1
             raise DatabaseUnavailable("no answer")
         return await write(sql, *arguments, **options)

@@ -15,6 +15,7 @@ from relevo.errors import Forbidden, Unauthenticated
 
 if TYPE_CHECKING:
     from relevo.api.keyring import Key, KeyRing
+    from relevo.api.oidc import Issuer
     from relevo.api.request import Head
 
 
@@ -83,9 +84,15 @@ class Authenticator:
     """Turns the `Authorization` header into a principal, from keys that are held in memory."""
 
     def __init__(
-        self, ring: KeyRing, *, public_hosts: tuple[str, ...], skew_seconds: float
+        self,
+        ring: KeyRing,
+        *,
+        public_hosts: tuple[str, ...],
+        skew_seconds: float,
+        issuer: Issuer | None = None,
     ) -> None:
         self._ring = ring
+        self._issuer = issuer
         self._public_hosts = tuple(host.encode() for host in public_hosts)
         self._skew_seconds = skew_seconds
 
@@ -112,6 +119,9 @@ class Authenticator:
                 )
 
     async def _bearer(self, token: bytes) -> Caller:
+        if self._issuer is not None and self._issuer.is_token(token):
+            await self._ring.signing_keys(fresh=False)  # which also tells the time
+            return Caller(await self._issuer.principal(token, self._ring.now()))
         key = await self._ring.by_hash(hashlib.sha256(token).digest())
         if key is None:
             raise Unauthenticated("this key is unknown, revoked or expired")

@@ -24,6 +24,7 @@ from relevo import limits
 from relevo.api import problem, streaming
 from relevo.api.auth import ANONYMOUS, Authenticator, Caller, authorise
 from relevo.api.contract import PUBLIC, Operation, Stream, Text, Versioned, encoded
+from relevo.api.oidc import Issuer
 from relevo.api.operations import OPERATIONS, SURFACES, call
 from relevo.api.paging import Page
 from relevo.api.problem import Answer, RequestTimeout, UrlTooLong
@@ -120,6 +121,7 @@ class HttpApi:
             services.keys.ring,
             public_hosts=settings.public_hosts,
             skew_seconds=settings.signature_skew,
+            issuer=_issuer(services),
         )
         self._seconds = services.app.metrics.http_request_seconds
         self._in_flight = 0
@@ -269,6 +271,14 @@ class HttpApi:
             allowed = ", ".join(self._routes.allowed(exchange.head.segments))
             extra = (*extra, (b"allow", allowed.encode()))
         return _with(surface.render(shown, exchange.request_id), extra)
+
+
+def _issuer(services: Services) -> Issuer | None:
+    told = services.app.settings
+    if told.oidc_issuer is None:
+        return None
+    client = services.app.router.client
+    return Issuer(client, told.oidc_issuer, told.oidc_audience, told.oidc_roles_claim)
 
 
 def _report(exchange: _Exchange, shown: RelevoError, error: Exception) -> None:

@@ -90,6 +90,10 @@ class Client:
         assert self._session is not None
         await self._session.close()
 
+    async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """Send a GET and return the answer; otherwise as `post`."""
+        return await self._send("GET", url, None, headers)
+
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Send a POST and return the answer, whatever its status.
 
@@ -97,11 +101,16 @@ class Client:
         other side may see it twice. Both attempts share one deadline. Raises `OutboundRefused` if
         the address may not be called, `OutboundFailed` if there is no whole answer.
         """
+        return await self._send("POST", url, body, headers)
+
+    async def _send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         target = self._checked(url)
         _check_headers(headers, target)
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._attempts(target, body, headers)
+                return await self._attempts(method, target, body, headers)
         except TimeoutError:
             raise OutboundFailed(
                 f"{_shown(target)} did not answer within {self._seconds:g} s"
@@ -120,10 +129,12 @@ class Client:
             )
         return url
 
-    async def _attempts(self, url: URL, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _attempts(
+        self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         for _ in range(limits.OUTBOUND_ATTEMPTS_MAX - 1):
             try:
-                answer = await self._once(url, body, headers)
+                answer = await self._once(method, url, body, headers)
             except aiohttp.ClientError as error:
                 if isinstance(error, _BROKEN) and not isinstance(error, aiohttp.ClientSSLError):
                     continue
@@ -131,14 +142,16 @@ class Client:
             if answer.status not in _PASSING:
                 return answer
         try:
-            return await self._once(url, body, headers)
+            return await self._once(method, url, body, headers)
         except aiohttp.ClientError as error:
             raise _failed(url, error) from None
 
-    async def _once(self, url: URL, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _once(
+        self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         assert self._session is not None, "use the client as `async with`"
-        async with self._session.post(
-            url, data=body, headers=headers, allow_redirects=False
+        async with self._session.request(
+            method, url, data=body, headers=headers, allow_redirects=False
         ) as response:
             return Answer(response.status, response.headers.copy(), await _read(response, url))
 

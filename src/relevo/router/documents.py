@@ -7,14 +7,16 @@ arrays are replaced. An object of another `kind` takes the place of the old one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from relevo import limits
 from relevo.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Document = dict[str, Any]
 

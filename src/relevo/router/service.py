@@ -99,6 +99,11 @@ class Router(Natives):
         """Why things are as they are."""
         return self._now.explanations
 
+    @property
+    def client(self) -> Client:
+        """Calls to the outside, to where they may go."""
+        return self._now.client
+
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the router."""
         return [
