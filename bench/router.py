@@ -16,14 +16,14 @@ from relevo.postgres.embedded import EmbeddedServer
 
 WORKERS: Final = 1_000
 JOBS: Final = int(os.environ.get("BENCH_ROUTER_JOBS", "20000"))
-CALLERS: Final = 400
+CALLERS: Final = 1_000
 LATENCIES: Final = 500
 ROUNDS: Final = 3
 
 HOW: Final = f"""
 {router_matching.HOW.strip()}
 End to end: embedded PostgreSQL, fsync on, one process that is host, matcher and client; {WORKERS:,}
-workers that take one job each, {JOBS:,} jobs, {CALLERS} callers that create them and as many that
+workers that take one job each, {JOBS:,} jobs, {CALLERS:,} callers that create them and as many that
 accept, complete and close what the event log says was offered; medians of {ROUNDS} rounds. Latency:
 50 jobs a second, from the call that creates a job to the moment its offer is read from the log.
 {router_http.HOW.strip()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 JOBS: Final = int(os.environ.get("BENCH_ROUTER_HTTP_JOBS", "4000"))
-CALLERS: Final = 32
+CALLERS: Final = 128
 LOADERS: Final = 2
 VERSION: Final = {"api-version": "2023-11-01"}
 KEY: Final = "cmVsZXZvLWJlbmNoLXJlbGV2by1iZW5jaC1yZWxldm8tYg=="
