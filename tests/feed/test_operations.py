@@ -15,7 +15,7 @@ from relevo.errors import (
     LeaseLost,
     NotFound,
 )
-from relevo.feed import unit
+from relevo.feed import unit, worker
 from relevo.feed.operations import UnitHandle
 from relevo.feed.pull import Reader
 from relevo.feed.tokens import Place
@@ -192,6 +192,25 @@ async def test_the_other_unit_does_not_notice(kitchen: Kitchen, wakeups: Wakeups
     after = await bar.state()
     assert (after.state, after.generation) == ("running", 1)
     assert [one.epoch for one in after.leases] == [one.epoch for one in before.leases]
+
+
+async def test_a_position_in_ranges_a_host_has_not_seen_yet_is_gone_on_from(
+    kitchen: Kitchen, wakeups: Wakeups, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F9, 14.1
+    monkeypatch.setattr(worker, "LOOK_SECONDS", 3600.0)  # what was seen once will do
+    await kitchen.serve()
+    orders = handle(kitchen, wakeups)
+    await kitchen.write(*range(10))
+    await kitchen.until_delivered(*range(10))
+    await orders.pause()
+    await orders.snapshot("tuesday")
+    for one in list((await kitchen.orders.ranges()).open):
+        await kitchen.orders.split(one.id)
+    await orders.rewind("tuesday")  # the positions are those of the new ranges
+    await orders.resume()
+    await kitchen.write(*range(10, 20))
+    await kitchen.until_delivered(*range(10, 20))
+    assert sorted(map(int, kitchen.delivered)) == list(range(20))
 
 
 async def test_snapshots_are_kept_and_gone_back_to(kitchen: Kitchen, wakeups: Wakeups) -> None:

@@ -170,7 +170,8 @@ class Worker:
         processor = self.processor
         since = instant() if self._looked else instant() - LOOK_SECONDS
         source = await self._monitored(processor.source(since))
-        if any(lsn > source.last_lsn for lsn in self.standing.ledger.stored.values()):
+        stored = self.standing.ledger.stored
+        if any(one not in source.ranges.by_id or lsn > source.last_lsn for one, lsn in stored.items()):
             source = await self._monitored(processor.source(instant()))  # it was too old
         self._source, self._looked = source, True
         ranges = source.ranges.over(self.standing.interval)

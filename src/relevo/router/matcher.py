@@ -144,7 +144,7 @@ class Matching:
 
     async def _build(self) -> None:
         """Read everything that matching looks at; then bring on what has not got that far."""
-        self._clock = await self._database.fetchval("select relevo.now()")
+        self._clock = await self._database.fetchval(SQL.time)
         await self._renew_resources()
         after, unsettled = "", list[JobReading]()
         while rows := await self._database.fetch(SQL.worker_ids, after, ROWS_MAX):
