@@ -198,9 +198,9 @@ async def test_a_position_in_ranges_a_host_has_not_seen_yet_is_gone_on_from(
     kitchen: Kitchen, wakeups: Wakeups, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F9, 14.1
     monkeypatch.setattr(worker, "LOOK_SECONDS", 3600.0)  # what was seen once will do
-    await kitchen.serve()
-    orders = handle(kitchen, wakeups)
     await kitchen.write(*range(10))
+    await kitchen.serve(start="beginning", poll_interval=3600.0)
+    orders = handle(kitchen, wakeups)
     await kitchen.until_delivered(*range(10))
     await orders.pause()
     await orders.snapshot("tuesday")

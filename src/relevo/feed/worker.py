@@ -171,7 +171,9 @@ class Worker:
         since = instant() if self._looked else instant() - LOOK_SECONDS
         source = await self._monitored(processor.source(since))
         stored = self.standing.ledger.stored
-        if any(one not in source.ranges.by_id or lsn > source.last_lsn for one, lsn in stored.items()):
+        if any(
+            one not in source.ranges.by_id or lsn > source.last_lsn for one, lsn in stored.items()
+        ):
             source = await self._monitored(processor.source(instant()))  # it was too old
         self._source, self._looked = source, True
         ranges = source.ranges.over(self.standing.interval)

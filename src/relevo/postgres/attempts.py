@@ -52,11 +52,19 @@ async def transaction_of(connection: asyncpg.Connection, attempt: Attempt) -> As
         yield
     except BaseException as error:
         attempt.own = is_own(error)
-        with suppress(Exception):  # the connection may be gone; the server rolls back by itself
-            await asyncio.shield(transaction.rollback())
+        await _roll_back(transaction)
         raise
     attempt.committing = True
     await transaction.commit()
+
+
+async def _roll_back(transaction: asyncpg.transaction.Transaction) -> None:
+    """Roll back also when cancelled; if the connection is gone, the server does it by itself."""
+    ended = asyncio.ensure_future(transaction.rollback())
+    # Cancelled once more, nobody waits for it any longer: then its error is nobody's.
+    ended.add_done_callback(lambda task: task.cancelled() or task.exception())
+    with suppress(Exception):
+        await asyncio.shield(ended)
 
 
 def ending_of(error: Exception, attempt: Attempt) -> Ending:
