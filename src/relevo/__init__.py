@@ -18,6 +18,20 @@ from relevo.errors import (
     RelevoError,
     SettingsError,
 )
+from relevo.jobs import (
+    Fail,
+    Job,
+    JobCanceled,
+    JobContext,
+    JobDefinition,
+    JobFailed,
+    JobHandle,
+    JobPaused,
+    Lane,
+    Recurrence,
+    RetryLater,
+    Suspend,
+)
 from relevo.leases.model import LeaseConfig
 from relevo.settings import Settings
 
@@ -25,15 +39,27 @@ __all__ = [
     "App",
     "Conflict",
     "DatabaseUnavailable",
+    "Fail",
     "Health",
     "HostFenced",
     "HostSuperseded",
     "InvalidValue",
+    "Job",
+    "JobCanceled",
+    "JobContext",
+    "JobDefinition",
+    "JobFailed",
+    "JobHandle",
+    "JobPaused",
+    "Lane",
     "LeaseConfig",
     "LeaseLost",
     "NotFound",
     "OutcomeUnknown",
+    "Recurrence",
     "RelevoError",
+    "RetryLater",
     "Settings",
     "SettingsError",
+    "Suspend",
 ]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
@@ -15,10 +15,14 @@ from relevo import settings as settings_module
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import Feeds
+from relevo.jobs import events as job_events
+from relevo.jobs.registry import JobDefinition, Registering, described
+from relevo.jobs.service import Jobs
 from relevo.leases.directory import Directory
 from relevo.leases.loops import Housekeeping
 from relevo.leases.model import LeaseConfig
 from relevo.leases.service import Leases
+from relevo.pipeline.service import Pipeline
 from relevo.postgres import clock, migrate
 from relevo.postgres.database import Database
 from relevo.postgres.wakeups import Wakeups
@@ -27,9 +31,11 @@ from relevo.sealing import Vault
 from relevo.store import Store
 from relevo.supervision import Supervisor
 from relevo.telemetry.metrics import Metrics
+from relevo.workflows.definition import WorkflowDefinition
+from relevo.users.service import Users
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
     from datetime import timedelta
 
     from relevo.feed.container import FeedContainer
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from relevo.store import Container
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Health(Struct, frozen=True):
@@ -73,6 +80,14 @@ class App:
         self.events = EventFeed(self.feeds)
         self.vault = Vault(settings.secret_key, settings.home)
         self.router = Router(settings, self.events, self.vault)
+        self.users = Users()
+        self.jobs = Jobs(settings)
+        self.pipeline = Pipeline(self.store, self.jobs, self.vault)
+        self.table = self.pipeline.table
+        self.step = self.pipeline.step
+        self.message = self.pipeline.message
+        self.service = self.pipeline.service
+        self.events.catalogue.register(*job_events.TYPES)
         self._database: Database | None = None
         self._wakeups: Wakeups | None = None
         self._leases: Leases | None = None
@@ -151,6 +166,52 @@ class App:
         )  # fmt: skip
         return self.feeds.container(handle)
 
+    def job(
+        self,
+        name: str,
+        *,
+        lane: str = "plugin",
+        token: Callable[..., str | None] | None = None,
+        process: bool = False,
+        time_limit: float | None = None,
+        auto_delete: bool = False,
+    ) -> Registering:
+        """Make a function the handler of jobs of a name; its first parameter is the context.
+
+        Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
+        process of their own. `token` says from the arguments which jobs follow each other.
+        `auto_delete` removes the record of a success.
+        """
+
+        def register(function: Any) -> Any:
+            handler = described(
+                name, function, process=process, lane=lane, token=token, time_limit=time_limit,
+                auto_delete=auto_delete,
+            )  # fmt: skip
+            self.jobs.registry.add(handler)
+            return JobDefinition(self.jobs, handler, function)
+
+        return register
+
+    def workflow(
+        self, name: str, *, version: int = 1
+    ) -> Callable[
+        [Callable[Concatenate[Any, P], AsyncGenerator[Any, Any]]], WorkflowDefinition[P]
+    ]:
+        """Make an async generator a workflow; see `relevo.workflows` for what it yields.
+
+        Instances keep the version that they began with: register a changed one under the next.
+        """
+
+        def register(
+            function: Callable[Concatenate[Any, P], AsyncGenerator[Any, Any]],
+        ) -> WorkflowDefinition[P]:
+            made = WorkflowDefinition(self.jobs, name, version, function)
+            self.jobs.registry.add(made.handler())
+            return made
+
+        return register
+
     async def now(self) -> Any:
         """Return the time by which Relevo decides: `relevo.now()` of the database."""
         return (await clock.read(self.database)).now
@@ -168,6 +229,9 @@ class App:
         self.store.attach(database, self._wakeups)
         self.feeds.attach(database, self._wakeups)
         self.events.attach(database, self._wakeups)
+        self.users.attach(database, self._wakeups)
+        self.jobs.attach(database, self._wakeups)
+        self.pipeline.attach(database, self._wakeups)
         await self.router.attach(database, self._wakeups)
 
     async def _prepare(self, database: Database) -> None:
@@ -183,6 +247,7 @@ class App:
         """Disconnect; the embedded server stops if nobody else uses it."""
         await self.supervisor.stop()
         if self._database is not None:
+            await self.jobs.close()
             await self.router.close()
             await self.store.close()
         if self._wakeups is not None:
@@ -239,13 +304,17 @@ class App:
             housekeeping = Housekeeping(self.database)
             housekeeping.duties += [
                 *self.store.duties(), *self.feeds.duties(), *self.events.duties(),
-                *self.router.duties(),
+                *self.router.duties(), *self.jobs.duties(), *self.pipeline.duties(),
             ]  # fmt: skip
             await housekeeping.join(self._leases)
             await self.feeds.start(self._leases, self.supervisor)
             await self.router.start(self._leases)
+            await self.pipeline.start()
+            await self.jobs.start(self._leases, self.supervisor)
             yield
         finally:
+            with contextlib.suppress(RelevoError):
+                await self.jobs.stop(told.drain_seconds)
             with contextlib.suppress(RelevoError):
                 await self.feeds.stop(told.drain_seconds)
             with contextlib.suppress(RelevoError):

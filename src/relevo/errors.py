@@ -6,6 +6,7 @@
     │   │   ├── BadContinuation          a token is damaged or foreign
     │   │   ├── InvalidJson              the body is not JSON
     │   │   ├── InvalidExpression        a rule or filter that cannot be read
+    │   │   ├── InvalidQuery             a query that cannot be read, or asks for what is not there
     │   │   ├── MissingField             a field that has to be there is not
     │   │   ├── ReferenceNotFound        a policy or queue that is named does not exist
     │   │   ├── MissingApiVersion        the query does not say which version of the API is meant
@@ -284,6 +285,19 @@ class InvalidExpression(InvalidValue):
         self.line = line
         self.column = column
         """Where in the text the fault lies; both count from 1."""
+
+
+class InvalidQuery(InvalidValue):
+    """A query cannot be read, is larger than queries may be, or asks for what is not there."""
+
+    code = "invalid_query"
+
+    def __init__(
+        self, message: str, *, dataverse: str = "0x80040203", pointer: str | None = None
+    ) -> None:
+        super().__init__(message, pointer=pointer)
+        self.dataverse = dataverse
+        """The code by which clients of Dataverse know it."""
 
 
 class ExpressionFailed(CallerError):

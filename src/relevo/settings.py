@@ -51,6 +51,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    tls_cert: Path | None = None
+    """Certificate with its chain (PEM); with it the HTTP API is served over TLS, and only so."""
+    tls_key: Path | None = None
+    """Private key of the certificate (PEM, without a password)."""
     address: str | None = None
     """Where other hosts reach this one; default: what it listens on."""
     host_name: str | None = None
@@ -80,6 +84,22 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many days ended router jobs are kept; 0 for ever."""
     router_strict_channels: bool = False
     """Whether router jobs and workers may only use channels that were defined."""
+    jobs_crashes_max: int = 3
+    """How many hosts a system job may lose before it fails."""
+    jobs_keep_succeeded_days: float = 30.0
+    """How many days records of succeeded jobs are kept; 0 for ever."""
+    jobs_keep_canceled_days: float = 30.0
+    """How many days records of canceled jobs are kept; 0 for ever."""
+    jobs_keep_failed_days: float = 90.0
+    """How many days records of failed jobs are kept; 0 for ever."""
+    jobs_brake_failures: int = 20
+    """How many failures in `jobs_brake_minutes` an extension may have before its jobs wait; 0: any."""
+    jobs_brake_minutes: float = 5.0
+    """Over how many minutes failures of an extension are counted."""
+    jobs_strict_states: bool = False
+    """Whether postponing a suspended job is refused."""
+    jobs_strict_delete: bool = False
+    """Whether only completed jobs can be deleted."""
 
     lease_expiration: float = 10.0
     lease_renew: float = 3.0
@@ -104,6 +124,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
         Allowed.parse(self.outbound_allow)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, lacking = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise SettingsError(f"{given} is set but {lacking} is not; TLS needs both")
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._shown())})"

@@ -17,6 +17,7 @@ from relevo.api.operations import OPERATIONS
 from relevo.api.roles import ROLES
 from relevo.api.server import Address, serving
 from relevo.api.services import Services, open_services
+from relevo.api.tls import server_tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -121,7 +122,7 @@ def open_site(relevo_url: str, tmp_path: Path) -> Opens:
             services = await stack.enter_async_context(open_services(app))
             api = HttpApi(services, operations=operations, bounds=bounds)
             address = await stack.enter_async_context(
-                serving(api, "127.0.0.1", 0, grace_seconds=grace_seconds)
+                serving(api, "127.0.0.1", 0, tls=server_tls(told), grace_seconds=grace_seconds)
             )
             session = await stack.enter_async_context(aiohttp.ClientSession())
             secrets = {

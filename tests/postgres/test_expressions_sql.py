@@ -21,6 +21,7 @@ from relevo.core.expressions.tree import (
     Expression,
     In,
     IsNull,
+    Like,
     List,
     Logic,
     Member,
@@ -29,6 +30,7 @@ from relevo.core.expressions.tree import (
     Not,
     Rules,
 )
+from relevo.core.expressions.values import fold
 from relevo.errors import InvalidExpression
 
 if TYPE_CHECKING:
@@ -200,6 +202,42 @@ async def test_times_and_uuids_are_bound_as_such(database: Database) -> None:
     )
     found = to_sql.clause(node, columns.get, first=2)
     assert await database.fetchval(f"select {found.sql}", key, *found.parameters) is True
+
+
+def fits(pattern: str, text: str) -> bool:
+    """What a pattern means: `%` any text, `_` any character, all else itself."""
+    parts = {"%": ".*", "_": "."}
+    return bool(
+        re.fullmatch("".join(parts.get(one, re.escape(one)) for one in pattern), text, re.S)
+    )
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words, st.lists(st.none() | words, max_size=6), rules)
+async def test_patterns(
+    database: Database, pattern: str, texts: list[str | None], rules: Rules
+) -> None:
+    same = fold if rules.case == "folded" else str
+    expected = [
+        (None if rules.nulls == "unknown" else fits(same(pattern), ""))
+        if text is None
+        else fits(same(pattern), same(text))
+        for text in texts
+    ]
+    node = Like(Name("t"), pattern, rules)
+    rows: list[tuple[Any, ...]] = [(None, None, text, None) for text in texts]
+    assert await in_database(database, made(node, first=5), rows) == expected
+    with pytest.raises(InvalidExpression, match="Like is only searched for in the database"):
+        to_python.function(node)
+
+
+def test_clauses_share_parameters() -> None:
+    shared = to_sql.Parameters()
+    node = Compare("=", Name("t"), Constant("A"), Rules(nulls="unknown", case="folded"))
+    one, two = (to_sql.clause(node, COLUMNS.get, parameters=shared) for _ in range(2))
+    assert len(two.parameters) == 4  # the two tables of letters stand there once
+    assert two.parameters[:3] == one.parameters
+    assert "$4::text" in two.sql
 
 
 @pytest.mark.parametrize(

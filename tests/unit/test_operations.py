@@ -17,15 +17,16 @@ from relevo.errors import Forbidden, RelevoError
 
 # Written out by hand: a change of what a role may do has to be made twice, on purpose.
 VIEWER = {
-    "containers:read", "feeds:read", "health:read", "hosts:read", "leases:read", "metrics:read",
-    "router:read", "workers:read",
+    "containers:read", "feeds:read", "health:read", "hosts:read", "jobs:read", "leases:read",
+    "metrics:read", "router:read", "workers:read",
 }  # fmt: skip
 MAY = {
     "admin": set(roles.PERMISSIONS),
     "consumer": {"containers:read", "feeds:read", "items:read"},
-    "operator": VIEWER | {"feeds:manage", "hosts:drain", "leases:move", "leases:pause"},
-    "producer": {"items:write"},
-    "reader": {"router:read", "workers:read"},
+    "operator": VIEWER
+    | {"feeds:manage", "hosts:drain", "jobs:delete", "jobs:write", "leases:move", "leases:pause"},
+    "producer": {"items:write", "jobs:submit"},
+    "reader": {"jobs:read", "router:read", "workers:read"},
     "router": {"router:read", "router:work", "workers:read", "offers:answer"},
     "supervisor": VIEWER | {"router:manage", "router:work", "offers:answer"},
     "viewer": VIEWER,

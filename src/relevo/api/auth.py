@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from msgspec import Struct
 
 from relevo.api import roles, signing
 from relevo.api.contract import PUBLIC, Operation
 from relevo.errors import Forbidden, Unauthenticated
+from relevo.users.model import SYSTEM, Reach
 
 if TYPE_CHECKING:
     from relevo.api.keyring import Key, KeyRing
@@ -27,11 +29,18 @@ class Principal(Struct, frozen=True, kw_only=True):
     permissions: frozenset[str] = frozenset()
     scopes: tuple[str, ...] = ()
     """Patterns of the resources it may touch, such as `queue:mail-*`; none is no restriction."""
+    user: UUID | None = None
+    """Whose rows are its own; None for who is known elsewhere, and found by `id`."""
+    reach: Mapping[str, Reach] = {}
+    """How far permissions reach that do not reach everything."""
 
 
 ANONYMOUS: Final = Principal(id="", name="anonymous")
 LOCAL_ADMIN: Final = Principal(
-    id="local", name="local administrator", permissions=roles.permissions_of(("admin",))
+    id="local",
+    name="local administrator",
+    permissions=roles.permissions_of(("admin",)),
+    user=SYSTEM,
 )
 """Who runs the CLI beside the database: it could change every row anyway."""
 
@@ -49,6 +58,11 @@ def authorise(principal: Principal, operation: Operation, command: Any = None) -
         raise Forbidden(
             f"{operation.name} needs the permission {operation.permission!r}, which none of this"
             " key's roles grants; use another key"
+        )
+    if principal.reach.get(operation.permission, "all") != "all" and not operation.minds_reach:
+        raise Forbidden(
+            f"{operation.name} is about everybody's rows, and this key's right reaches"
+            f" {principal.reach[operation.permission]!r} alone; use another key"
         )
     if not principal.scopes:
         return

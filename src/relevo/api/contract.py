@@ -44,6 +44,16 @@ class Versioned(Struct, frozen=True, kw_only=True):
     """Whether this very call has made the resource."""
 
 
+class Reply(Struct, frozen=True, kw_only=True):
+    """An answer that says its own status and headers: what surfaces of others need."""
+
+    body: Any = None
+    """Sent as JSON, or as it is if it is bytes; None sends nothing."""
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    content_type: str = "application/json; charset=utf-8"
+
+
 class Sent(Struct, frozen=True, kw_only=True):
     """One event of a stream."""
 
@@ -96,6 +106,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     """The resource a key's scopes are held against, such as `queue:{name}`."""
     headers: Mapping[str, str] = {}
     """Fields that come from headers, and from which."""
+    url: str | None = None
+    """The field that is the URL as the client used it, with its query as it came."""
     body: str | None = None
     """The field that is the whole body: as it came if its type is `bytes`, decoded otherwise."""
     query: frozenset[str] = frozenset()
@@ -104,6 +116,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     """Answers in the place of `handler`, with a `Stream`, whoever accepts `text/event-stream`."""
     checks_scopes: bool = False
     """Whether the handler itself holds a key's scopes against what it finds."""
+    minds_reach: bool = False
+    """Whether the handler keeps to the reach of a permission; others need the widest."""
     fixed: Mapping[str, Any] = {}
     """Fields whose values our own clients fill in without asking."""
     in_overload: bool = False
@@ -123,11 +137,13 @@ class Operation(Struct, frozen=True, kw_only=True):
     def elsewhere(self) -> frozenset[str]:
         """The fields that come neither from the query nor from members of the body."""
         return frozenset(
-            {*self.parameters, *self.headers, *self.query, *([self.body] if self.body else ())}
+            {*self.parameters, *self.headers, *self.query, *filter(None, (self.body, self.url))}
         )
 
     def status_of(self, response: Any) -> int:
         """Return the HTTP status for a response."""
+        if isinstance(response, Reply):
+            return response.status
         for outcome in self.outcomes:
             if outcome.when(response):
                 return outcome.status
@@ -159,7 +175,11 @@ def encoded(response: Any) -> bytes:
             return b""
         case Text():
             return response.body
-        case Versioned():
+        case Reply(body=bytes() as body):
+            return body
+        case Reply(body=None):
+            return b""
+        case Reply() | Versioned():
             return msgspec.json.encode(response.body)
         case _:
             return msgspec.json.encode(response)

@@ -23,7 +23,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo.api import problem, streaming
 from relevo.api.auth import ANONYMOUS, Authenticator, Caller, authorise
-from relevo.api.contract import PUBLIC, Operation, Stream, Text, Versioned, encoded
+from relevo.api.contract import PUBLIC, Operation, Reply, Stream, Text, Versioned, encoded
 from relevo.api.oidc import Issuer
 from relevo.api.operations import OPERATIONS, SURFACES, call
 from relevo.api.paging import Page
@@ -172,7 +172,7 @@ class HttpApi:
 
     async def _handle(self, exchange: _Exchange) -> Answer:
         head = exchange.head
-        self._check_size(head)
+        self._check_size(head, exchange.surface)
         if head.method == "OPTIONS":
             return self._options(head)
         match = self._routes.find(head.method, head.segments)
@@ -181,7 +181,7 @@ class HttpApi:
         with self._slot(operation):
             caller = await self._admit(operation, head)
             exchange.surface.check(head)
-            body = await self._body(head, exchange.receive)
+            body = await self._body(head, exchange)
             if caller.check_body is not None:
                 caller.check_body(body)
             strict = exchange.surface.strict
@@ -195,21 +195,18 @@ class HttpApi:
             )
             return _encode(operation, exchange, response)
 
-    def _check_size(self, head: Head) -> None:
-        if len(head.target) > self._bounds.url_bytes:
-            raise UrlTooLong(
-                f"the URL has {len(head.target)} bytes; at most {self._bounds.url_bytes} are taken"
-            )
+    def _check_size(self, head: Head, surface: Surface) -> None:
+        most = surface.url_bytes or self._bounds.url_bytes
+        if len(head.target) > most:
+            raise UrlTooLong(f"the URL has {len(head.target)} bytes; at most {most} are taken")
         declared = head.value(b"content-length") or b"0"
         if not declared.isdigit():
             raise InvalidValue("Content-Length is not a number", pointer="Content-Length")
-        if len(declared) > 18 or int(declared) > self._bounds.body_bytes:
-            raise self._too_large()
+        if len(declared) > 18 or int(declared) > self._body_bytes(surface):
+            raise _too_large(self._body_bytes(surface))
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(
-            f"the body has more than {self._bounds.body_bytes} bytes; send less at once"
-        )
+    def _body_bytes(self, surface: Surface) -> int:
+        return surface.body_bytes or self._bounds.body_bytes
 
     def _options(self, head: Head) -> Answer:
         allowed = self._routes.allowed(head.segments)
@@ -239,10 +236,11 @@ class HttpApi:
         authorise(caller.principal, operation)
         return caller
 
-    async def _body(self, head: Head, receive: Receive) -> bytes:
+    async def _body(self, head: Head, exchange: _Exchange) -> bytes:
         lengths = head.values(b"content-length")
         if not head.values(b"transfer-encoding") and all(length == b"0" for length in lengths):
             return b""
+        most, receive = self._body_bytes(exchange.surface), exchange.receive
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -251,8 +249,8 @@ class HttpApi:
                 raise RequestTimeout("the connection was closed before the body was complete")
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
-            if size > self._bounds.body_bytes:
-                raise self._too_large()
+            if size > most:
+                raise _too_large(most)
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
@@ -271,6 +269,10 @@ class HttpApi:
             allowed = ", ".join(self._routes.allowed(exchange.head.segments))
             extra = (*extra, (b"allow", allowed.encode()))
         return _with(surface.render(shown, exchange.request_id), extra)
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body has more than {most} bytes; send less at once")
 
 
 def _issuer(services: Services) -> Issuer | None:
@@ -307,6 +309,8 @@ def _encode(operation: Operation, exchange: _Exchange, response: Any) -> Answer:
             return Answer(200, streaming.HEADERS, b"", streaming.chunks(response))
         case Text():
             headers = ((b"content-type", response.content_type.encode()),)
+        case Reply():
+            headers = _reply_headers(response)
         case Versioned():
             changed = format_datetime(response.modified_at.astimezone(UTC), usegmt=True)
             headers += ((b"etag", response.etag.encode()), (b"last-modified", changed.encode()))
@@ -315,6 +319,12 @@ def _encode(operation: Operation, exchange: _Exchange, response: Any) -> Answer:
         case _:
             pass
     return Answer(status, headers, encoded(response))
+
+
+def _reply_headers(reply: Reply) -> problem.Headers:
+    kind = {} if reply.body is None else {"content-type": reply.content_type}
+    sent = {**kind, **reply.headers}
+    return tuple((name.lower().encode(), value.encode()) for name, value in sent.items())
 
 
 def _with(answer: Answer, headers: problem.Headers) -> Answer:

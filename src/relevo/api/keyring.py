@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.api.auth import Principal
-from relevo.api.roles import permissions_of, scopes_of
+from relevo.api.roles import permissions_of, reach_of, scopes_of
 from relevo.errors import RelevoError
 from relevo.postgres import catalog
 from relevo.postgres.grouping import Group
@@ -154,6 +154,8 @@ class KeyRing:
             name=row["name"],
             permissions=permissions_of(tuple(row["roles"])),
             scopes=(*row["scopes"], *scopes_of(tuple(row["roles"]))),
+            user=row["user_id"],
+            reach=reach_of(tuple(row["roles"])),
         )
         return Key(
             id=row["id"],

@@ -7,19 +7,19 @@ import hashlib
 import secrets
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID
 
+import asyncpg
 import structlog
 from msgspec import Struct
 
 from relevo import limits
 from relevo.api.keyring import SQL, KeyRing
 from relevo.api.signing import decode_secret
-from relevo.errors import Conflict, InvalidValue, NotFound, SettingsError
+from relevo.errors import Conflict, InvalidValue, NotFound, ReferenceNotFound, SettingsError
 from relevo.postgres import locks
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from relevo.postgres.database import Database, Transaction
     from relevo.sealing import MasterKey
 
@@ -44,6 +44,8 @@ class KeyInfo(Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None
     """Right within a minute."""
     revoked_at: datetime | None
+    user_id: UUID
+    """Whose key it is: who owns what is made with it."""
 
 
 class NewKey(Struct, frozen=True, kw_only=True):
@@ -54,6 +56,8 @@ class NewKey(Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...]
     scopes: tuple[str, ...] = ()
     expires_at: datetime | None = None
+    user_id: UUID | None = None
+    """Whose key it is; None makes a new user."""
 
 
 class KeyCreated(Struct, frozen=True, kw_only=True):
@@ -176,17 +180,24 @@ class Keys:
                 )
             await self._check_fingerprint(tx)
             sealed = self._master.seal(decode_secret(secret), key_id)
-        row = await tx.fetchrow(
-            SQL.insert_key,
-            key_id,
-            new.name,
-            new.kind,
-            list(new.roles),
-            list(new.scopes),
-            _hash(secret),
-            sealed,
-            new.expires_at,
-        )
+        try:
+            row = await tx.fetchrow(
+                SQL.insert_key,
+                key_id,
+                new.name,
+                new.kind,
+                list(new.roles),
+                list(new.scopes),
+                _hash(secret),
+                sealed,
+                new.expires_at,
+                new.user_id,
+            )
+        except asyncpg.ForeignKeyViolationError:
+            raise ReferenceNotFound(
+                f"there is no user {new.user_id}; leave it out, and one is made",
+                pointer="/user_id",
+            ) from None
         assert row is not None
         return _info(row)
 

@@ -68,6 +68,7 @@ class Issuer:
             name=str(name),
             permissions=roles.permissions_of(given),
             scopes=roles.scopes_of(given),
+            reach=roles.reach_of(given),
         )
 
     async def _claims(self, token: str, now: datetime) -> dict[str, Any]:

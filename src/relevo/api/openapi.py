@@ -128,7 +128,7 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Schema]:
     found = []
     for name, schema in fields.items():
         place = _place(operation, name)
-        if place != "body":
+        if place not in ("body", "url"):
             found.append(
                 {
                     "name": operation.headers.get(name, name),
@@ -143,6 +143,8 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Schema]:
 
 def _place(operation: Operation, name: str) -> str:
     """Return where a field of a command travels."""
+    if name == operation.url:
+        return "url"
     if name in operation.parameters:
         return "path"
     if name in operation.headers:

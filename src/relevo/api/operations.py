@@ -19,6 +19,8 @@ from relevo.api.surfaces import (
     bulk,
     feed,
     items,
+    job_views,
+    jobs,
     letters,
     routing,
     routing_insight,
@@ -241,6 +243,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *routing_offers.OPERATIONS,
     *routing_insight.OPERATIONS,
     *routing_standing.OPERATIONS,
+    *jobs.OPERATIONS,
+    *job_views.OPERATIONS,
 )
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

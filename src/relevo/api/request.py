@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from relevo.api.contract import Operation
 
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
+_HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 
 
 class Head(Struct, frozen=True):
@@ -36,6 +38,8 @@ class Head(Struct, frozen=True):
     query: bytes
     headers: tuple[tuple[bytes, bytes], ...]
     """Names in lower case, in the order they came."""
+    scheme: str = "http"
+    """How it came to this host; before a proxy it may have been another."""
 
     def values(self, name: bytes) -> list[bytes]:
         """Return every value of a header."""
@@ -60,7 +64,18 @@ def head_of(scope: Mapping[str, Any]) -> Head:
         segments=split_path(raw_path),
         query=query,
         headers=tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"]),
+        scheme=scope.get("scheme", "http"),
     )
+
+
+def origin(head: Head) -> str:
+    """Return scheme and host of the address that the client itself has used."""
+    told = head.value(b"x-forwarded-proto") or head.scheme.encode()
+    scheme = told.partition(b",")[0].strip().lower()
+    host = head.value(b"host") or b""
+    if not _HOST.fullmatch(host):
+        host = b"localhost"
+    return f"{'https' if scheme == b'https' else 'http'}://{host.decode()}"
 
 
 def split_path(raw_path: bytes) -> tuple[str, ...]:
@@ -138,6 +153,8 @@ def command_of(
         refuse_unstorable(text, f"/{name}")
         values[name] = converted(text, plan.types[name], f"/{name}", strict=False)
     values |= _from_headers(operation, head)
+    if operation.url is not None:
+        values[operation.url] = origin(head) + head.target.decode("latin-1")
     if operation.body is not None:
         if body:
             _check_media_type(head)
@@ -169,7 +186,9 @@ def request_of(operation: Operation, command: Struct) -> tuple[str, bytes]:
     """
     plain_command = msgspec.to_builtins(command, builtin_types=(bytes,))
     values = {
-        k: v for k, v in plain_command.items() if v is not None and k not in operation.headers
+        k: v
+        for k, v in plain_command.items()
+        if v is not None and k not in operation.headers and k != operation.url
     }
     target = operation.path
     for name in operation.parameters:

@@ -9,11 +9,17 @@ from __future__ import annotations
 import functools
 import glob
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from relevo.users.model import RIGHTS, Reach, right_of, wider
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 PERMISSIONS: Final = {
+    "bulk:run": RIGHTS["bulk.run"],
     "containers:manage": "make, split and drop containers",
     "containers:read": "see containers and their ranges",
     "feeds:manage": "pause, resume and rewind processors, redrive and discard dead letters",
@@ -23,6 +29,11 @@ PERMISSIONS: Final = {
     "hosts:read": "see hosts",
     "items:read": "read items and their changes",
     "items:write": "write and delete items",
+    "jobs:delete": "remove system jobs and their records",
+    "jobs:payload": "read what system jobs were given, saved and returned, and their traces",
+    "jobs:read": "see system jobs, without what users put into them",
+    "jobs:submit": "submit system jobs",
+    "jobs:write": "cancel, pause, resume and postpone system jobs",
     "keys:read": "see access keys, never their secrets",
     "keys:write": "make and revoke access keys",
     "leases:move": "ask for a lease to go to another host",
@@ -30,6 +41,7 @@ PERMISSIONS: Final = {
     "leases:read": "see units and who owns their leases",
     "metrics:read": "read the figures of a host",
     "offers:answer": "accept and decline offers, and say what became of the work",
+    "pipeline:bypass": RIGHTS["pipeline.bypass"],
     "router:manage": "make, change and delete the router's policies and queues",
     "router:read": "see the router's policies, queues, jobs and events",
     "router:work": "bring jobs to the router and look after its workers",
@@ -56,8 +68,8 @@ ROLES: Final = {
         "read items and follow their changes", ("containers:read", "feeds:read", "items:read")
     ),
     "operator": Role(
-        "see everything but keys and items, run hosts, leases and feeds",
-        (*_VIEW, "feeds:*", "hosts:*", "leases:*"),
+        "see everything but keys, items and payloads, run hosts, leases, feeds and system jobs",
+        (*_VIEW, "feeds:*", "hosts:*", "jobs:write", "jobs:delete", "leases:*"),
         _PRIVATE,
     ),
     "producer": Role("bring work in", ("items:write", "jobs:submit", "messages:send")),
@@ -65,7 +77,9 @@ ROLES: Final = {
         "bring jobs to the router, look after its workers and answer offers for them",
         ("router:read", "router:work", "workers:read", "offers:answer"),
     ),
-    "reader": Role("see what the job router does", ("router:read", "workers:read")),
+    "reader": Role(
+        "see what the job router and system jobs do", ("router:read", "workers:read", "jobs:read")
+    ),
     "supervisor": Role(
         "see everything but keys and items, run the job router",
         (*_VIEW, "router:*", "offers:*"),
@@ -77,13 +91,23 @@ ROLES: Final = {
         ("messages:receive", "offers:answer", "workers:read"),
     ),
 }
+_OF_RIGHT: Final = {
+    "job.read": "jobs:read",
+    "job.write": "jobs:write",
+    "job.delete": "jobs:delete",
+    "job.payload.read": "jobs:payload",
+    "job.submit": "jobs:submit",
+    "pipeline.bypass": "pipeline:bypass",
+    "bulk.run": "bulk:run",
+}
+"""The permission that each right of `relevo.users` is."""
 _OF_ONE_WORKER: Final = "worker:"
 """What a role begins with that is `worker` for the worker of this id, and for no other."""
 
 
 def is_role(name: str) -> bool:
-    """Whether there is such a role."""
-    return _base(name) in ROLES
+    """Whether there is such a role; a single right with its reach, `job.read:own`, is one too."""
+    return _base(name) in ROLES or right_of(name) is not None
 
 
 def _base(name: str) -> str:
@@ -105,7 +129,8 @@ def granted(role: str) -> frozenset[str]:
     """Return the permissions of a role; none if there is no such role."""
     found = ROLES.get(role)
     if found is None:
-        return frozenset()
+        single = right_of(role)
+        return frozenset() if single is None else frozenset({_OF_RIGHT[single[0]]})
     return frozenset(
         permission
         for permission in PERMISSIONS
@@ -117,3 +142,30 @@ def granted(role: str) -> frozenset[str]:
 def permissions_of(roles: tuple[str, ...]) -> frozenset[str]:
     """Return what a key with these roles may do."""
     return frozenset().union(*(granted(_base(role)) for role in roles))
+
+
+def reach_of(roles: tuple[str, ...]) -> dict[str, Reach]:
+    """Return how far permissions of single rights reach; those of roles reach everything.
+
+    >>> reach_of(("job.read:own", "job.write:unit", "job.write:own"))
+    {'jobs:read': 'own', 'jobs:write': 'unit'}
+    >>> reach_of(("job.read:own", "reader"))
+    {'jobs:read': 'all'}
+    """
+    found: dict[str, Reach] = {}
+    for role in roles:
+        single = right_of(role)
+        if single is not None:
+            permission = _OF_RIGHT[single[0]]
+            found[permission] = wider(found.get(permission, "own"), single[1])
+    whole = permissions_of(tuple(role for role in roles if right_of(role) is None))
+    return {one: "all" if one in whole else reach for one, reach in found.items()}
+
+
+def covers(
+    permissions: frozenset[str], reach: Mapping[str, Reach], permission: str, roles: tuple[str, ...]
+) -> bool:
+    """Whether who has permissions with a reach has a permission as far as some roles grant it."""
+    given = reach_of(roles).get(permission, "all")
+    mine = reach.get(permission, "all")
+    return permission in permissions and wider(mine, given) == mine

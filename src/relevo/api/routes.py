@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
@@ -20,10 +21,14 @@ class Match(Struct, frozen=True):
     parameters: dict[str, str]
 
 
+_PARAMETER: Final = re.compile(r"\{[^}]*\}")
+
+
 class _Node(Struct):
     fixed: dict[str, _Node] = field(default_factory=dict)
-    variable: dict[str, _Node] = field(default_factory=dict)
-    """By suffix: `:cancel` for `{id}:cancel`, the empty one for `{id}`; longest first."""
+    variable: dict[tuple[str, ...], _Node] = field(default_factory=dict)
+    """By the texts between the variable parts of a segment: `("", ":cancel")` for `{id}:cancel`,
+    `("", "(", ")")` for `{name}({id})`; those with most text first."""
     operations: dict[str, Operation] = field(default_factory=dict)
 
 
@@ -60,11 +65,13 @@ class Routes:
     def _add(self, operation: Operation) -> None:
         node = self._root
         for part in operation.path[1:].split("/"):
-            if part.startswith("{"):
-                suffix = part.partition("}")[2]
-                node.variable.setdefault(suffix, _Node())
-                node.variable = dict(sorted(node.variable.items(), key=lambda item: -len(item[0])))
-                node = node.variable[suffix]
+            texts = tuple(_PARAMETER.split(part))
+            if len(texts) > 1:
+                node.variable.setdefault(texts, _Node())
+                node.variable = dict(
+                    sorted(node.variable.items(), key=lambda item: -len("".join(item[0])))
+                )
+                node = node.variable[texts]
             else:
                 node = node.fixed.setdefault(part, _Node())
         assert operation.method not in node.operations, f"{operation.name} is there twice"
@@ -82,9 +89,29 @@ def _ends(
     segment, rest = segments[0], segments[1:]
     if segment in node.fixed:
         yield from _ends(node.fixed[segment], rest, values)
-    for suffix, child in node.variable.items():
-        if segment.endswith(suffix) and len(segment) > len(suffix):
-            yield from _ends(child, rest, (*values, segment[: len(segment) - len(suffix)]))
+    for texts, child in node.variable.items():
+        found = _between(segment, texts)
+        if found is not None:
+            yield from _ends(child, rest, (*values, *found))
+
+
+def _between(segment: str, texts: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What stands between texts in a segment, never nothing; what could lie further is left last.
+
+    >>> _between("jobs(a(b))", ("", "(", ")"))
+    ('jobs', 'a(b)')
+    """
+    first, *middle, last = texts
+    if not (segment.startswith(first) and segment.endswith(last)):
+        return None
+    rest = segment[len(first) : len(segment) - len(last)]
+    found = []
+    for text in middle:
+        value, hit, rest = rest.partition(text)
+        if not hit or not value:
+            return None
+        found.append(value)
+    return (*found, rest) if rest else None
 
 
 def _methods(nodes: Iterator[_Node]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import uvicorn
 from msgspec import Struct
@@ -17,6 +17,7 @@ from relevo.api.problem import HeadersTooLarge
 from relevo.errors import InvalidValue, RelevoError, SettingsError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from relevo.api.http import HttpApi
@@ -35,29 +36,35 @@ class Address(Struct, frozen=True):
 
     host: str
     port: int
+    scheme: Literal["http", "https"] = "http"
 
     @property
     def url(self) -> str:
         """The base of its URLs."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
 
 @asynccontextmanager
 async def serving(
-    api: HttpApi, host: str, port: int, *, grace_seconds: int = GRACE_SECONDS
+    api: HttpApi,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    grace_seconds: int = GRACE_SECONDS,
 ) -> AsyncIterator[Address]:
     """Serve while the block runs, then stop: no new connections, requests in flight may end.
 
-    Port 0 takes a free one; the address says which. Raises `SettingsError` if the port is taken.
-    Signals are the caller's business.
+    Port 0 takes a free one; the address says which. With `tls` nothing but https is answered.
+    Raises `SettingsError` if the port is taken. Signals are the caller's business.
     """
     listener = await asyncio.to_thread(_listen, host, port)
-    server = _Server(_config(api, grace_seconds))
+    server = _Server(_config(api, tls, grace_seconds))
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
     try:
         await _first(task, server.up.wait())
-        yield Address(host, listener.getsockname()[1])
+        yield Address(host, listener.getsockname()[1], "https" if tls else "http")
     finally:
         api.stop()
         server.should_exit = True
@@ -108,11 +115,11 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _config(api: HttpApi, grace_seconds: int) -> uvicorn.Config:
+def _config(api: HttpApi, tls: ssl.SSLContext | None, grace_seconds: int) -> uvicorn.Config:
     class Protocol(_BoundedProtocol):
         refuse = staticmethod(api.refuse)
 
-    return uvicorn.Config(
+    config = uvicorn.Config(
         api,
         http=Protocol,
         ws="none",
@@ -127,6 +134,9 @@ def _config(api: HttpApi, grace_seconds: int) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
+    config.load()
+    config.ssl = tls  # its own options take neither a least version nor care of encrypted keys
+    return config
 
 
 class _Server(uvicorn.Server):

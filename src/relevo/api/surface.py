@@ -35,6 +35,10 @@ class Surface(Struct, frozen=True, kw_only=True):
     """Looks at what all its requests must have, once it is known who asks."""
     page: Callable[[Head, Page[Any]], Any] = lambda _, page: page
     """How a page of a list looks."""
+    url_bytes: int | None = None
+    """How long its URLs may be, if it is not the usual."""
+    body_bytes: int | None = None
+    """How large its bodies may be, if it is not the usual."""
     problem: type[Struct] = Problem
     """What `render` makes an error of."""
     problem_type: str = PROBLEM.decode()

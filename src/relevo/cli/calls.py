@@ -22,6 +22,7 @@ from relevo.api.problem import Problem
 from relevo.api.request import takes_raw
 from relevo.api.services import Services, open_services
 from relevo.api.surfaces import routing
+from relevo.api.tls import client_tls
 from relevo.app import App
 from relevo.core.decoding import converted
 from relevo.errors import (
@@ -30,6 +31,7 @@ from relevo.errors import (
     NotFound,
     OutcomeUnknown,
     RelevoError,
+    SettingsError,
     Unauthenticated,
     Unavailable,
 )
@@ -38,6 +40,7 @@ from relevo.sealing import MasterKey
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     import aiohttp
 
@@ -73,9 +76,9 @@ def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManage
         from relevo.api.server import Address
 
         told = session.settings()
-        url = Address(told.host, told.port).url
+        url = Address(told.host, told.port, "https" if told.tls_cert else "http").url
     if url is not None:
-        return over_http(url, session.key())
+        return over_http(url, session.key(), session.authorities)
     told = session.settings()
     # Whoever looks at a shared database must not change its schema by the way.
     migrate = told.migrate and told.database_url is None
@@ -120,8 +123,10 @@ class LocalCalls:
 
 
 @asynccontextmanager
-async def over_http(url: str, key: str | None) -> AsyncIterator[Calls]:
-    """Open a client of the host at a URL."""
+async def over_http(
+    url: str, key: str | None, authorities: Path | None = None
+) -> AsyncIterator[Calls]:
+    """Open a client of the host at a URL, believed by the system's authorities or by these."""
     import aiohttp  # only here: it takes as long to import as all the rest
 
     headers = {"Accept": "application/json"}
@@ -130,7 +135,10 @@ async def over_http(url: str, key: str | None) -> AsyncIterator[Calls]:
     timeout = aiohttp.ClientTimeout(
         total=limits.REQUEST_SECONDS_MAX + 5.0, connect=limits.CONNECT_SECONDS_MAX
     )
-    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+    connector = aiohttp.TCPConnector(ssl=client_tls(authorities) if authorities else True)
+    async with aiohttp.ClientSession(
+        headers=headers, timeout=timeout, connector=connector
+    ) as session:
         yield RemoteCalls(url, session)
 
 
@@ -152,6 +160,11 @@ class RemoteCalls:
             ) as response:
                 reply = Reply(response.status, await response.read())
                 content_type = response.content_type
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise SettingsError(
+                f"the certificate of {self._url} is not to be trusted ({_reason(error)}); use the"
+                " name it is made out to, and name its authority with --ca or RELEVO_CA"
+            ) from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unavailable(
                 f"cannot reach {self._url} ({_reason(error)}); check the URL, and that"

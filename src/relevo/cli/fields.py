@@ -41,8 +41,9 @@ def parameters(operation: Operation) -> list[click.Parameter]:
     info = inspect.type_info(operation.request)
     assert isinstance(info, inspect.StructType)
     by_name = {field.encode_name: field for field in info.fields}
-    arguments = [_argument(by_name[name]) for name in operation.parameters]
-    told = {*operation.parameters, *operation.fixed}
+    named = [name for name in operation.parameters if name not in operation.fixed]
+    arguments = [_argument(by_name[name]) for name in named]
+    told = {*operation.parameters, *operation.fixed, operation.url}
     others = [field for field in info.fields if field.encode_name not in told]
     arguments += [_content(field) for field in others if _is_content(field)]
     return [*arguments, *(_option(field) for field in others if not _is_content(field))]

@@ -30,6 +30,9 @@ _ONE_HOST: Final = (
     " machine."
 )
 
+_ENDING: Final = frozenset({"jobs.cancel"})
+"""Operations that end something for good though they do not delete it."""
+
 
 def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS) -> None:
     """Add a group for each noun and in it a command for each verb."""
@@ -73,7 +76,7 @@ def _command(operation: Operation, verb: str) -> Command:
         parameters.append(
             click.Option(["follow", "--all"], is_flag=True, help="Every page, not just one.")
         )
-    if operation.method == "DELETE":
+    if _is_final(operation):
         parameters.append(
             click.Option(["yes", "--yes"], is_flag=True, help="Do not ask on a terminal.")
         )
@@ -93,6 +96,10 @@ def _command(operation: Operation, verb: str) -> Command:
     )
 
 
+def _is_final(operation: Operation) -> bool:
+    return operation.method == "DELETE" or operation.name in _ENDING
+
+
 def _is_paged(operation: Operation) -> bool:
     names = {field.name for field in msgspec.structs.fields(operation.request)}
     return {"cursor", "limit"} <= names
@@ -101,7 +108,7 @@ def _is_paged(operation: Operation) -> bool:
 def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
     session.log_quietly()
     values = fields.values(operation, given)
-    if operation.method == "DELETE" and not given["yes"] and not _confirmed(operation, values):
+    if _is_final(operation) and not given["yes"] and not _confirmed(operation, values):
         note("nothing was done")
         return exits.REFUSED
 

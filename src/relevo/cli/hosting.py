@@ -14,6 +14,7 @@ from msgspec import Struct
 from relevo.api.http import HttpApi
 from relevo.api.server import GRACE_SECONDS, Address, serving
 from relevo.api.services import open_services
+from relevo.api.tls import server_tls
 from relevo.app import App
 from relevo.cli.signals import StopSignals
 from relevo.errors import HostSuperseded
@@ -81,6 +82,7 @@ async def _serve(
     signals: StopSignals,
 ) -> None:
     told = app.settings
+    tls = server_tls(told)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app)
         embedded = app.database.endpoint.embedded
@@ -89,7 +91,7 @@ async def _serve(
         services = await stack.enter_async_context(open_services(app))
         http = await stack.enter_async_context(AsyncExitStack())
         grace = int(min(GRACE_SECONDS, told.drain_seconds))
-        server = serving(HttpApi(services), told.host, told.port, grace_seconds=grace)
+        server = serving(HttpApi(services), told.host, told.port, tls=tls, grace_seconds=grace)
         address = await http.enter_async_context(server)
         app.settings = msgspec.structs.replace(told, address=told.address or reachable(address))
         async with app.host():
@@ -120,7 +122,7 @@ async def _until_stopped(app: App, signals: StopSignals) -> None:
 def reachable(address: Address) -> str:
     """Return the URL under which others reach what listens there."""
     if address.host in _EVERY_ADDRESS:
-        return Address(socket.gethostname(), address.port).url
+        return msgspec.structs.replace(address, host=socket.gethostname()).url
     return address.url
 
 

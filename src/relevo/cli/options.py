@@ -54,6 +54,12 @@ REMOTE: Final = (
         metavar="KEY",
         help="Access key for --url. Better: RELEVO_KEY or RELEVO_KEY_FILE, which ps does not show.",
     ),
+    SharedOption(
+        "--ca",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Authorities to trust for --url (PEM), instead of the system's. Also: RELEVO_CA.",
+    ),
 )
 OUTPUT: Final = (
     SharedOption(

@@ -22,6 +22,7 @@ from relevo.api.keys import KeyInfo
 from relevo.api.surfaces.bulk import ItemOutcome
 from relevo.api.surfaces.feed import ChangeView
 from relevo.api.surfaces.items import ItemView
+from relevo.api.surfaces.job_models import JobView
 from relevo.api.surfaces.letters import LetterInfo
 from relevo.api.surfaces.routing_policies import (
     ClassificationPolicyView,
@@ -31,6 +32,7 @@ from relevo.api.surfaces.routing_policies import (
 )
 from relevo.api.surfaces.store import ContainerView
 from relevo.api.surfaces.units import FeedView, LeaseView
+from relevo.jobs.views import JobCount, SuspendedCount
 from relevo.leases.model import HostInfo, LeaseInfo
 from relevo.router.views import RouterJob, RouterWorker
 from relevo.router.watching import OpenOffer
@@ -68,6 +70,15 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
     OpenOffer: (
         "offer_id", "job_id", "queue_id", "channel_id", "job_priority", "job_labels", "expires_at",
     ),
+    JobView: (
+        "id", "name", "lane", "status", "token", "attempt", "progress", "created_at",
+        "postpone_until", "host", "error_code",
+    ),
+    JobCount: ("state", "status", "operation_type", "type_label", "jobs"),
+    SuspendedCount: (
+        "type_label", "handler", "jobs", "for_event", "for_time", "for_somebody", "since",
+        "next_at",
+    ),
     KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
 }  # fmt: skip
 """The columns of a table, for types with more than fit on a screen; `json` has them all."""
@@ -75,6 +86,8 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
 STYLES: Final = {
     "ok": "green", "yes": "green", "active": "green", "applied": "green",
     "warn": "yellow", "pending": "yellow", "paused": "yellow", "skip": "dim", "no": "dim",
+    "succeeded": "green", "in_progress": "cyan", "failed": "bold red", "canceled": "dim",
+    "waiting": "yellow", "pausing": "yellow", "canceling": "yellow",
     "fail": "bold red", "blocked": "red", "revoked": "red", "expired": "red", "changed": "red",
     "unknown": "red",
 }  # fmt: skip
@@ -204,6 +217,8 @@ def _shown(name: str, value: Any) -> Any:
     """Return what users put into their work as the JSON that it is."""
     if name in JSON and value is not None:
         return msgspec.json.encode(value).decode()
+    if name == "progress" and value is not None:
+        return f"{value:.0%}"
     return f"{value:.1f}" if isinstance(value, float) else value
 
 

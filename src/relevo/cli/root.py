@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from relevo.cli import exits, feed, feed_run, generic, router, router_desk, router_import
+from relevo.cli import (
+    exits,
+    feed,
+    feed_run,
+    generic,
+    job,
+    job_run,
+    router,
+    router_desk,
+    router_import,
+)
 from relevo.cli.completion import completion
 from relevo.cli.demo import demo
 from relevo.cli.demo_hosts import demo_host
@@ -44,11 +54,13 @@ def build() -> click.Group:
     """Return the whole command tree."""
     root = _Root(PROGRAM, help=_HELP, params=list(EVERYWHERE), no_args_is_help=True)
     root = click.version_option(version("relevo"), message="%(prog)s %(version)s")(root)
-    for each in (up, demo, demo_host, doctor, migrate, completion):
+    for each in (up, job_run.run, demo, demo_host, doctor, migrate, completion):
         root.add_command(each)
     generic.add_commands(root)
     for each in (feed.lag, feed.tail, feed_run.run):
         generic.group_of(root, "feed").add_command(each)
+    for each in (job.submit, job.show, job.wait, job.views, job.watch):
+        generic.group_of(root, "job").add_command(each)
     ours = generic.group_of(root, "router")
     for each in (router.classify, router.watch, router_desk.work, router_import.take_over):
         ours.add_command(each)

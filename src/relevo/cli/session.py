@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Output = Literal["table", "json"]
 URL_VARIABLE: Final = "RELEVO_URL"
 KEY_VARIABLE: Final = "RELEVO_KEY"
+CA_VARIABLE: Final = "RELEVO_CA"
 
 
 class Session:
@@ -92,6 +93,12 @@ class Session:
                 " named by RELEVO_KEY_FILE"
             )
         return key or None
+
+    @property
+    def authorities(self) -> Path | None:
+        """The file with the authorities that hosts are believed by; None for the system's."""
+        named = self.given.get("ca") or self._environ.get(CA_VARIABLE)
+        return Path(named) if named else None
 
     def log_quietly(self) -> None:
         """Send only warnings of the libraries to standard error, unless asked for more."""

@@ -30,6 +30,18 @@ if TYPE_CHECKING:
 @click.option(
     "host_name", "--name", metavar="NAME", help="Name of this host; unique. Default: made up."
 )
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Serve https with this certificate and its chain (PEM).",
+)
+@click.option(
+    "--tls-key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Private key of the certificate (PEM, without a password).",
+)
 @click.option("--address", metavar="URL", help="Where other hosts reach this one.")
 @click.option(
     "--drain-seconds",

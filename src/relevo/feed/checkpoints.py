@@ -28,6 +28,8 @@ class Checkpoint(Struct, frozen=True):
     position: str
     last: datetime | None
     isolation: str | None
+    relaxed: bool
+    """Whether a crash of the server may forget it; if all of a statement may be."""
 
 
 class Checkpoints:
@@ -61,6 +63,7 @@ class Checkpoints:
             [one.position for one in entries],
             [one.last for one in entries],
             [one.isolation for one in entries],
+            all(one.relaxed for one in entries),
             idempotent=True,
         )
         stored = {row["lease_id"] for row in rows}

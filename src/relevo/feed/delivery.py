@@ -181,7 +181,7 @@ class Lane:
             standing.finish(run)
             standing.calls_unstored += 1
             if trouble is not None or self._worker.is_due():
-                await standing.flush()
+                await standing.flush(relaxed=trouble is None)
             await faults.point("after_checkpoint_commit")
         elif not ctx.confirmed and trouble is not None:
             if trouble.closely:

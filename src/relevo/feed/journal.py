@@ -120,6 +120,8 @@ class Journal:
         last: datetime | None,
         troubles: Troubles | None,
         tx: Transaction | None = None,
+        *,
+        relaxed: bool = False,
     ) -> None:
         """Move the position, in a transaction of the caller if one is given."""
         position, isolation = _text(snapshot.positions), _json(troubles)
@@ -127,7 +129,9 @@ class Journal:
         sql = SQL.checkpoint
         if snapshot.done or snapshot.tidy:
             sql, arguments = SQL.checkpoint_done, (*arguments, *_columns(snapshot.done, 3))
-        elif tx is None and await self._store(Checkpoint(*self._fence, position, last, isolation)):
+        elif tx is None and await self._store(
+            Checkpoint(*self._fence, position, last, isolation, relaxed)
+        ):
             return
         if tx is None:
             await self._write(sql, *arguments)

@@ -166,10 +166,14 @@ class Standing:
         self.lanes.release()
         return whole
 
-    async def flush(self) -> None:
-        """Store what is finished, if the store does not say so yet."""
+    async def flush(self, *, relaxed: bool = False) -> None:
+        """Store what is finished, if the store does not say so yet.
+
+        `relaxed` is for what nobody waits for: a server that crashes in the next moment may forget
+        it, and the changes come again.
+        """
         async with self._storing:
-            await self._store()
+            await self._store(relaxed=relaxed)
 
     async def confirm_in(self, tx: Transaction, run: Run) -> Moved | None:
         """Store a call's changes as finished in a transaction; `committed` or `undone` follows.
@@ -260,14 +264,14 @@ class Standing:
         """A batch that failed has returned without confirming; that may come later."""
         self.troubles.pop(lane, None)
 
-    async def _store(self) -> None:
+    async def _store(self, *, relaxed: bool = False) -> None:
         self._check()
         snapshot = self.ledger.unstored()
         noted = self._note(snapshot.positions, self.troubles)
         if snapshot.positions == self.ledger.stored and not snapshot.done and noted == self._noted:
             return
         calls = self.calls_unstored
-        await self.journal.checkpoint(snapshot, self._last, noted)
+        await self.journal.checkpoint(snapshot, self._last, noted, relaxed=relaxed)
         self._stored(snapshot, noted)
         self.calls_unstored -= calls
 

@@ -112,6 +112,10 @@ class Leases:
             raise Conflict("the host is not running; start it first")
         return self._life
 
+    def lives(self, life: Life) -> bool:
+        """Whether a life is the present one, and within its self-fencing deadline."""
+        return self._life is life and not life.deadline.passed
+
     @property
     def may_act(self) -> bool:
         """Whether the host lives and is within its self-fencing deadline."""

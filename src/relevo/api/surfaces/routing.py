@@ -12,6 +12,7 @@ from msgspec import Struct
 from relevo import errors
 from relevo.api.paging import Page
 from relevo.api.problem import JSON, Answer, Headers, detail, retry_after
+from relevo.api.request import origin
 from relevo.api.surface import SECURITY, Surface
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ VERSIONS: Final = ", ".join(get_args(Version)).encode()
 CONTINUATION: Final = "continuation"
 """The argument of the query that says where a list goes on."""
 _ID: Final = re.compile(rb"[!-~]{1,128}")
-_HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 
 
 class ErrorDetail(Struct, frozen=True, omit_defaults=True):
@@ -124,7 +124,7 @@ def listing(head: Head, page: Page[Any]) -> Listing[Any]:
     ]
     query = urlencode([*arguments, (CONTINUATION, page.next)])
     path = head.target.partition(b"?")[0].decode("latin-1")
-    return Listing(page.items, f"{_origin(head)}{path}?{query}")
+    return Listing(page.items, f"{origin(head)}{path}?{query}")
 
 
 def one_of(text: str, names: Iterable[str], argument: str) -> str:
@@ -143,14 +143,6 @@ def page_of(listed: Listing[T]) -> Page[T]:
     """Return a list of the ancestor's form as a page of ours: a client's part."""
     query = parse_qs(urlsplit(listed.next_link or "").query)
     return Page(listed.value, query.get(CONTINUATION, [None])[0])
-
-
-def _origin(head: Head) -> str:
-    scheme = (head.value(b"x-forwarded-proto") or b"").partition(b",")[0].strip().lower()
-    host = head.value(b"host") or b""
-    if not _HOST.fullmatch(host):
-        host = b"localhost"
-    return f"{'https' if scheme == b'https' else 'http'}://{host.decode()}"
 
 
 def _headers(head: Head, request_id: str) -> Headers:

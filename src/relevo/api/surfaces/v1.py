@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo import limits
-from relevo.api import paging, problem
+from relevo.api import paging, problem, roles
 from relevo.api.keys import KeyKind, NewKey
 from relevo.api.paging import Cursor, Limit
 from relevo.api.roles import ROLES, is_role, permissions_of
@@ -158,6 +158,9 @@ class CreateKey(Struct, frozen=True, kw_only=True):
     ] = "bearer"
     scopes: Annotated[tuple[Scope, ...], Meta(max_length=limits.KEY_SCOPES_MAX)] = ()
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    user_id: (
+        Annotated[UUID, Meta(description="The user it belongs to; without it, a new one.")] | None
+    ) = None
 
 
 async def create_key(services: Services, principal: Principal, command: CreateKey) -> KeyCreated:
@@ -168,7 +171,11 @@ async def create_key(services: Services, principal: Principal, command: CreateKe
             raise InvalidValue(
                 f"there is no role {role!r}; use {' or '.join(close)}", pointer=f"/roles/{index}"
             )
-    beyond = permissions_of(command.roles) - principal.permissions
+    beyond = {
+        permission
+        for permission in permissions_of(command.roles)
+        if not roles.covers(principal.permissions, principal.reach, permission, command.roles)
+    }
     if beyond:
         raise Forbidden(
             f"these roles grant more than you may do yourself: {', '.join(sorted(beyond))}"

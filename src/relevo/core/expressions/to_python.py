@@ -26,6 +26,7 @@ from relevo.core.expressions.tree import (
     In,
     IsNull,
     Join,
+    Like,
     List,
     Logic,
     Member,
@@ -87,6 +88,8 @@ def _run(node: Expression) -> Run:
             return _in(node)
         case Affix():
             return _affix(node)
+        case Like():
+            raise InvalidExpression("Like is only searched for in the database; use In or Affix.")
         case Negate() | Arithmetic():
             return _calculation(node)
         case Join():

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from relevo import limits
 from relevo.core.expressions.tree import (
@@ -27,6 +28,7 @@ from relevo.core.expressions.tree import (
     Expression,
     In,
     IsNull,
+    Like,
     List,
     Logic,
     Member,
@@ -60,6 +62,8 @@ class Column(Struct, frozen=True):
 
     sql: str
     type: SqlType
+    exact: bool = False
+    """Letter case always matters in it, whatever the rules say: ids that are kept as text."""
 
 
 class Clause(Struct, frozen=True):
@@ -73,32 +77,61 @@ class Clause(Struct, frozen=True):
 Columns = Callable[[tuple[str, ...]], Column | None]
 
 
+class Parameters:
+    """The values that a statement binds, numbered from `first`; several clauses may share them."""
+
+    def __init__(self, first: int = 1) -> None:
+        self.first = first
+        self.values: list[Any] = []
+        self.folding: tuple[str, str] | None = None
+
+    def bound(self, value: Any, kind: str) -> str:
+        """Bind a value and return the SQL that stands for it."""
+        self.values.append(value)
+        return f"${self.first + len(self.values) - 1}::{kind}"
+
+    def folded(self, sql: str) -> str:
+        """Return the SQL of a text in Unicode's simple lower case, by our own table.
+
+        That of servers depends on their version and locale. Most texts need only ASCII's.
+        """
+        if self.folding is None:
+            upper, lower = "".join(map(chr, folding())), "".join(folding().values())
+            self.folding = self.bound(upper, "text"), self.bound(lower, "text")
+        upper, lower = self.folding
+        return (
+            f'(case when octet_length({sql}) = length({sql}) then lower({sql} collate "C") '
+            f"else translate({sql}, {upper}, {lower}) end)"
+        )
+
+
 def clause(
     expression: Expression,
     columns: Columns,
     *,
     first: int = 1,
+    parameters: Parameters | None = None,
     depth_max: int = limits.EXPRESSION_DEPTH_MAX,
     nodes_max: int = limits.EXPRESSION_STEPS_MAX,
 ) -> Clause:
     """Return the clause of an expression, its parameters numbered from `first`.
 
     `columns` says what a path (a name and its members) stands for, or None if it is unknown. What
-    this back end does not know raises `InvalidExpression`.
+    this back end does not know raises `InvalidExpression`. With `parameters` the values are bound
+    there, behind those that are there already.
     """
     measure(expression, depth_max=depth_max, nodes_max=nodes_max)
-    writer = _Writer(columns, first, depth_max)
-    made = writer.sql(expression)
-    return Clause(made.sql, tuple(writer.parameters), made.type)
+    bound = Parameters(first) if parameters is None else parameters
+    made = _Writer(columns, bound, depth_max).sql(expression)
+    return Clause(made.sql, tuple(bound.values), made.type)
 
 
 class _Writer:
-    def __init__(self, columns: Columns, first: int, terms_max: int) -> None:
+    def __init__(self, columns: Columns, parameters: Parameters, terms_max: int) -> None:
         self.columns = columns
-        self.first = first
         self.terms_max = terms_max
-        self.parameters: list[Any] = []
-        self.folding: tuple[str, str] | None = None
+        self.parameters = parameters
+        self.bound = parameters.bound
 
     def sql(self, node: Expression) -> Column:
         match node:
@@ -124,6 +157,8 @@ class _Writer:
                 return Column(f"(position({part} in {whole}) > 0)", "boolean")
             case Affix():
                 return self.affix(node)
+            case Like():
+                return self.like(node)
             case Negate(operand=operand, rules=rules):
                 return self.arithmetic(Arithmetic(Constant(0), (("-", operand),), rules))
             case Arithmetic():
@@ -133,10 +168,6 @@ class _Writer:
                     f"{type(node).__name__} cannot be searched for in the database; use "
                     "comparisons, and, or, not, in, starts, ends and arithmetic."
                 )
-
-    def bound(self, value: Any, kind: str) -> str:
-        self.parameters.append(value)
-        return f"${self.first + len(self.parameters) - 1}::{kind}"
 
     def constant(self, value: Any) -> Column:
         kind = _type(value)
@@ -164,6 +195,7 @@ class _Writer:
         if not alike or (left.type == "boolean" and not equality):
             return _unlike(left, right, node)
         if left.type == "text":
+            rules = _exact(rules, left, right)
             order = "" if equality else ' collate "C"'  # by code points, as Python orders
             a, b = (self.text(one, rules) + order for one in (left, right))
         elif "float8" in (left.type, right.type):
@@ -178,20 +210,8 @@ class _Writer:
         return Column(f"coalesce({a} {sign} {b}, false)", "boolean")
 
     def text(self, column: Column, rules: Rules) -> str:
-        """A text as it is compared: by our own table of lower case if the rules say so.
-
-        That of servers depends on their version and locale. Most texts need only ASCII's.
-        """
-        if rules.case == "exact":
-            return column.sql
-        if self.folding is None:
-            upper, lower = "".join(map(chr, folding())), "".join(folding().values())
-            self.folding = self.bound(upper, "text"), self.bound(lower, "text")
-        sql, (upper, lower) = column.sql, self.folding
-        return (
-            f'(case when octet_length({sql}) = length({sql}) then lower({sql} collate "C") '
-            f"else translate({sql}, {upper}, {lower}) end)"
-        )
+        """A text as it is compared."""
+        return column.sql if rules.case == "exact" else self.parameters.folded(column.sql)
 
     def listed(self, node: In, items: tuple[Expression, ...]) -> Column:
         """Whether a list has the item: those of its type in one array, then what others add."""
@@ -216,6 +236,7 @@ class _Writer:
     def array(self, item: Column, values: list[Any], rules: Rules) -> str:
         sql, kind = item.sql, _type(values[0])
         if kind == "text":
+            rules = _exact(rules, item)
             sql = self.text(item, rules)
             values = [fold(v) for v in values] if rules.case == "folded" else values
         elif _kind(kind) == "number" and "float8" in {item.type, *map(_type, values)}:
@@ -224,19 +245,26 @@ class _Writer:
         return f"coalesce({test}, false)" if rules.nulls == "blank" else test
 
     def texts(self, whole: Expression, part: Expression, rules: Rules) -> tuple[str, str]:
-        found = [self.sql(one) for one in (whole, part)]
-        for one in found:
-            if one.type not in ("text", "null"):
-                raise InvalidExpression(f"A {one.type} stands where a text is needed; use a text.")
+        return self.as_text(whole, rules), self.as_text(part, rules)
+
+    def as_text(self, node: Expression, rules: Rules) -> str:
+        made = self.sql(node)
+        if made.type not in ("text", "null"):
+            raise InvalidExpression(f"A {made.type} stands where a text is needed; use a text.")
         blank = "coalesce({}::text, '')" if rules.nulls == "blank" else "{}::text"
-        a, b = (self.text(Column(blank.format(one.sql), "text"), rules) for one in found)
-        return a, b
+        return self.text(Column(blank.format(made.sql), "text"), rules)
 
     def affix(self, node: Affix) -> Column:
         whole, part = self.texts(node.text, node.part, node.rules)
         if node.side == "start":
             return Column(f"starts_with({whole}, {part})", "boolean")
         return Column(f"(right({whole}, length({part})) = {part})", "boolean")
+
+    def like(self, node: Like) -> Column:
+        _type(node.pattern)
+        pattern = fold(node.pattern) if node.rules.case == "folded" else node.pattern
+        text = self.as_text(node.text, node.rules)
+        return Column(f"({text} like {self.bound(pattern, 'text')} escape '')", "boolean")
 
     def arithmetic(self, node: Arithmetic) -> Column:
         if len(node.rest) > self.terms_max:  # PostgreSQL nests them, and its stack has an end
@@ -275,6 +303,10 @@ def _unlike(left: Column, right: Column, node: Compare) -> Column:
     return Column(
         f"(case {nulls} when 0 then {unlike} when 1 then {one} else {both} end)", "boolean"
     )
+
+
+def _exact(rules: Rules, *columns: Column) -> Rules:
+    return replace(rules, case="exact") if any(one.exact for one in columns) else rules
 
 
 def _divisor(node: Expression) -> bool:

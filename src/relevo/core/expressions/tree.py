@@ -96,6 +96,15 @@ class Affix(Struct, frozen=True):
     rules: Rules
 
 
+class Like(Struct, frozen=True):
+    """Whether a text has the form of a pattern: `%` is any text, `_` any character."""
+
+    text: Expression
+    pattern: str
+    """Nothing else in it is special, and nothing takes what is special from the two."""
+    rules: Rules
+
+
 class Negate(Struct, frozen=True):
     """A number with its sign turned."""
 
@@ -169,6 +178,7 @@ Expression: TypeAlias = (
     | Compare
     | In
     | Affix
+    | Like
     | Negate
     | Arithmetic
     | Join
@@ -200,6 +210,8 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (item, container)
         case Affix(text=text, part=part):
             return (text, part)
+        case Like(text=text):
+            return (text,)
         case Arithmetic(first=first, rest=rest):
             return (first, *(operand for _, operand in rest))
         case Call(arguments=parts) | List(items=parts):

@@ -1,0 +1,125 @@
+"""Relevo's side of the measurement of jobs: `python -m bench.jobs_side ROLE URL [ARGUMENT …]`.
+
+The roles are those of `bench.jobs_peers.run`, so that everybody is measured by the same clock.
+BENCH_JOBS_DELETE=1 removes the record of a success, BENCH_JOBS_EVENTS says what the log gets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from typing import Any, Final
+
+from relevo import App, serving, settings, telemetry
+from relevo.jobs.model import Lane
+
+DELETE: Final = os.environ.get("BENCH_JOBS_DELETE") == "1"
+EVENTS: Final = os.environ.get("BENCH_JOBS_EVENTS", "none")
+
+
+def now() -> float:
+    """Milliseconds of CLOCK_MONOTONIC, which all processes of a machine share."""
+    return time.monotonic_ns() / 1e6
+
+
+def payload(size: int, sent: float = 0.0) -> dict[str, Any]:
+    return {"sent": sent, "text": "x" * size}
+
+
+def tell(value: Any) -> None:
+    print(json.dumps(value), flush=True)
+
+
+async def prepare(app: App) -> None:
+    async with app.host():
+        pass  # lanes and handlers are written
+
+
+async def single(app: App, count: int, size: int, callers: int) -> None:
+    async def together(many: int) -> None:
+        left = iter(range(many))
+
+        async def caller() -> None:
+            for _ in left:
+                await app.jobs.submit("nothing", payload(size))
+
+        await asyncio.gather(*(caller() for _ in range(callers)))
+
+    async with app:
+        await together(callers)
+        began = now()
+        await together(count)
+        tell({"seconds": (now() - began) / 1000})
+
+
+async def bulk(app: App, count: int, size: int, chunk: int) -> None:
+    async with app:
+        began = now()
+        for at in range(0, count, chunk):
+            many = min(chunk, count - at)
+            await app.jobs.submit_many("nothing", [payload(size) for _ in range(many)])
+        tell({"seconds": (now() - began) / 1000})
+
+
+async def paced(app: App, count: int, size: int, per_second: int) -> None:
+    async with app:
+        began = now()
+        async with asyncio.TaskGroup() as group:
+            for at in range(count):
+                await asyncio.sleep(max(0.0, began + at * 1000 / per_second - now()) / 1000)
+                group.create_task(app.jobs.submit("nothing", payload(size, now())))
+        tell({"seconds": (now() - began) / 1000})
+
+
+class Tally:
+    """What a worker has had."""
+
+    def __init__(self) -> None:
+        self.count, self.first, self.delays = 0, 0.0, list[float]()
+
+    def state(self, **more: Any) -> dict[str, Any]:
+        figures = {"count": self.count, "first": self.first, "cpu": time.process_time()}
+        return {**figures, "delays": [], **more}
+
+    async def report(self) -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(0.02)
+            if self.count != told:
+                told = self.count
+                tell(self.state())
+
+
+async def work(app: App, tally: Tally) -> None:
+    tell(tally.state())
+    await asyncio.to_thread(sys.stdin.readline)
+    reporting = asyncio.create_task(tally.report())
+    async with app.host():
+        await asyncio.to_thread(sys.stdin.readline)
+        reporting.cancel()
+        tell(tally.state(delays=tally.delays))
+
+
+async def main(role: str, url: str, *rest: str) -> None:
+    telemetry.configure_logs("json", "warning")
+    app, tally = App(settings=settings.load({"database_url": url}, environ={})), Tally()
+    app.jobs.registry.configure(Lane(name="plugin", events=EVENTS))  # type: ignore[arg-type]
+
+    @app.job("nothing", auto_delete=DELETE)
+    async def nothing(ctx: Any, sent: float, text: str) -> None:
+        tally.count, tally.first = tally.count + 1, tally.first or now()
+        if sent:
+            tally.delays.append(now() - sent)
+
+    if role == "work":
+        await work(app, tally)
+    else:
+        roles: Any = {"prepare": prepare, "single": single, "bulk": bulk, "paced": paced}
+        await roles[role](app, *map(int, rest))
+
+
+if __name__ == "__main__":
+    serving.run(main(*sys.argv[1:]))

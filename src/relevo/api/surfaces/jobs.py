@@ -1,0 +1,246 @@
+"""`/v1/jobs`: submit, find, follow and command system jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import msgspec
+
+from relevo.api import paging
+from relevo.api.contract import Operation, Versioned
+from relevo.api.paging import Page
+from relevo.api.surfaces.job_models import (
+    ByJob,
+    CancelJob,
+    CommandJob,
+    JobPayload,
+    JobSubmitted,
+    JobView,
+    JobWaited,
+    ListJobs,
+    PostponeJob,
+    SubmitJob,
+    WaitForJob,
+    version_of,
+    view_of,
+)
+from relevo.errors import InvalidQuery, InvalidValue
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
+from relevo.jobs.model import Recurrence
+from relevo.querying.model import Position
+
+if TYPE_CHECKING:
+    from relevo.api.auth import Principal
+    from relevo.api.services import Services
+    from relevo.jobs.model import Job
+    from relevo.jobs.querying import JobQuery
+
+_EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
+
+
+async def submit_job(services: Services, _: Principal, command: SubmitJob) -> JobSubmitted:
+    """Store a job; a host that has its handler runs it."""
+    told = msgspec.structs.asdict(command)
+    handler, data, recurrence = (told.pop(name) for name in ("handler", "data", "recurrence"))
+    if recurrence is not None:
+        recurrence = Recurrence(**msgspec.structs.asdict(recurrence))
+    made = await services.app.jobs.submit(handler, data, recurrence=recurrence, **told)
+    return JobSubmitted(made.id)
+
+
+async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page[JobView]:
+    """Return jobs by the time of their submit."""
+    after = paging.decode(command.cursor, _Place)
+    position = None if after is None else Position((after.created_at, after.sequence, after.id))
+    found = await _query(services, command).page(command.limit, position)
+    views = await views_of(services, found.jobs)
+    following = None
+    if found.position is not None:
+        created_at, sequence, key = found.position.values
+        following = paging.encode(_Place(created_at, sequence, key))
+    return Page(views, following)
+
+
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    created_at: datetime
+    sequence: int
+    id: UUID
+
+
+def _query(services: Services, command: ListJobs) -> JobQuery:
+    wanted = {name: getattr(command, name) for name in _EQUAL}
+    query = services.app.jobs.query().where(
+        **{name: value for name, value in wanted.items() if value not in (None, ())}
+    )
+    query = query.created(after=command.created_after, before=command.created_before)
+    if command.filter is not None:
+        query = query.filter(command.filter)
+    if command.order == "newest":
+        return query.order_by("-createdon", "-sequence")
+    return query.order_by("createdon", "sequence")
+
+
+async def views_of(services: Services, jobs: list[Job]) -> list[JobView]:
+    """Return what is shown of jobs, with whom they wait for."""
+    heads = await services.app.jobs.blocked_by([job.id for job in jobs if job.blocked])
+    return [view_of(job, heads.get(job.id)) for job in jobs]
+
+
+async def get_job(services: Services, _: Principal, command: ByJob) -> Versioned:
+    """Return a job as it is."""
+    job = await services.app.jobs.get(command.id)
+    (view,) = await views_of(services, [job])
+    return Versioned(body=view, etag=f'W/"{job.version}"', modified_at=job.modified_at)
+
+
+async def get_payload(services: Services, _: Principal, command: ByJob) -> JobPayload:
+    """Return what a job was given, saved and returned."""
+    job = await services.app.jobs.get(command.id)
+    return JobPayload(
+        id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
+    )
+
+
+async def wait_for_job(services: Services, _: Principal, command: WaitForJob) -> JobWaited:
+    """Return when a job has ended, or when the time is over."""
+    jobs = services.app.jobs
+    await jobs.get(command.id)  # one that never was is not waited for
+    try:
+        await jobs.end_of(command.id, command.wait_seconds)
+        done = True
+    except TimeoutError:
+        done = False
+    try:
+        (view,) = await views_of(services, [await jobs.get(command.id)])
+    except JobMissing:
+        return JobWaited(done=True, job=None)
+    return JobWaited(done=done or view.state == "completed", job=view)
+
+
+async def cancel_job(services: Services, _: Principal, command: CancelJob) -> None:
+    """Cancel a job; a running handler is asked to stop."""
+    version = version_of(command.if_match)
+    await services.app.jobs.command(command.id, "cancel", series=command.series, version=version)
+
+
+async def pause_job(services: Services, _: Principal, command: CommandJob) -> None:
+    """Ask a running handler to yield at its next checkpoint."""
+    await _give(services, command, "pause")
+
+
+async def resume_job(services: Services, _: Principal, command: CommandJob) -> None:
+    """Let a suspended job go on."""
+    await _give(services, command, "resume")
+
+
+async def postpone_job(services: Services, _: Principal, command: PostponeJob) -> None:
+    """Let a job wait until an instant."""
+    await _give(services, command, "postpone", until=command.until)
+
+
+async def delete_job(services: Services, _: Principal, command: CommandJob) -> None:
+    """Remove a job's record; a running handler is asked to stop."""
+    await _give(services, command, "delete")
+
+
+async def _give(services: Services, command: CommandJob, name: str, **told: Any) -> None:
+    version = version_of(command.if_match)
+    await services.app.jobs.command(command.id, name, version=version, **told)
+
+
+_HEADERS: Final = {"if_match": "If-Match"}
+_REFUSALS: Final = (JobMissing, JobRefused, StaleJob, PlatformJob)
+
+
+def _action(verb: str, summary: str, request: Any, handler: Any) -> Operation:
+    return Operation(
+        name=f"jobs.{verb}",
+        method="POST",
+        path=f"/v1/jobs/{{id}}:{verb}",
+        summary=summary,
+        request=request,
+        response=None,
+        permission="jobs:write",
+        handler=handler,
+        errors=_REFUSALS,
+        headers=_HEADERS,
+    )
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="jobs.submit",
+        method="POST",
+        path="/v1/jobs",
+        summary="Submit a job for a handler; it is stored when this answers.",
+        request=SubmitJob,
+        response=JobSubmitted,
+        permission="jobs:submit",
+        handler=submit_job,
+        errors=(InvalidValue, JobRefused),
+        status=201,
+        scope="handler:{handler}",
+    ),
+    Operation(
+        name="jobs.list",
+        method="GET",
+        path="/v1/jobs",
+        summary="List jobs, by what they are and how they are.",
+        request=ListJobs,
+        response=Page[JobView],
+        permission="jobs:read",
+        handler=list_jobs,
+        errors=(InvalidQuery,),
+    ),
+    Operation(
+        name="jobs.get",
+        method="GET",
+        path="/v1/jobs/{id}",
+        summary="Show a job.",
+        request=ByJob,
+        response=JobView,
+        permission="jobs:read",
+        handler=get_job,
+        errors=(JobMissing,),
+    ),
+    Operation(
+        name="jobs.payload",
+        method="GET",
+        path="/v1/jobs/{id}/payload",
+        summary="Show what a job was given, saved and returned, and the trace of its error.",
+        request=ByJob,
+        response=JobPayload,
+        permission="jobs:payload",
+        handler=get_payload,
+        errors=(JobMissing,),
+    ),
+    Operation(
+        name="jobs.wait",
+        method="GET",
+        path="/v1/jobs/{id}/end",
+        summary="Wait until a job has ended, and say how.",
+        request=WaitForJob,
+        response=JobWaited,
+        permission="jobs:read",
+        handler=wait_for_job,
+        errors=(JobMissing,),
+    ),
+    _action("cancel", "Cancel a job; a running handler is asked to stop.", CancelJob, cancel_job),
+    _action("pause", "Ask a running job to yield at its next checkpoint.", CommandJob, pause_job),
+    _action("resume", "Let a suspended job go on.", CommandJob, resume_job),
+    _action("postpone", "Let a job wait until an instant.", PostponeJob, postpone_job),
+    Operation(
+        name="jobs.delete",
+        method="DELETE",
+        path="/v1/jobs/{id}",
+        summary="Remove a job and its record; a running handler is asked to stop.",
+        request=CommandJob,
+        response=None,
+        permission="jobs:delete",
+        handler=delete_job,
+        errors=_REFUSALS,
+        headers=_HEADERS,
+    ),
+)

@@ -1,0 +1,103 @@
+"""The picture of system jobs at work: lanes above, running jobs with their progress below."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from relevo.cli.render import STYLES, Renderer, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+ROWS_MAX: Final = 20
+BAR_WIDTH: Final = 24
+
+
+@contextmanager
+def screen(renderer: Renderer, *, live: bool) -> Iterator[Callable[[RenderableType], None]]:
+    """Give what shows a picture: in place on a terminal, one after the other elsewhere."""
+    if live and renderer.output == "table" and renderer.console.is_terminal:
+        with Live(console=renderer.console, auto_refresh=False) as drawn:
+            yield lambda picture: drawn.update(picture, refresh=True)
+    else:
+        yield renderer.console.print
+
+
+def board(
+    renderer: Renderer, lanes: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]]
+) -> RenderableType:
+    """Return the picture of lanes and running jobs, which are given as the API answers them."""
+    parts: list[RenderableType] = [_lanes(lanes)]
+    if running:
+        parts.append(_running(running[:ROWS_MAX]))
+        if len(running) > ROWS_MAX:
+            parts.append(Text(f"and {len(running) - ROWS_MAX} more", style="dim"))
+    else:
+        parts.append(Text("nothing runs at this moment", style="dim"))
+    if renderer.console.is_terminal:
+        parts.append(Text(f"as of {datetime.now().astimezone():%H:%M:%S}", style="dim"))
+    return Group(*parts)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _lanes(lanes: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("lane", "running", "ready", "suspended", "oldest ready")
+    for one in lanes:
+        table.add_row(
+            Text(printable(one["name"])), *(str(one[n]) for n in ("running", "ready", "suspended")),
+            _ago(one["oldest"]),
+        )  # fmt: skip
+    return table
+
+
+def _running(jobs: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("job", "lane", "status", "host", "attempt", "runs for", "progress")
+    for one in jobs:
+        table.add_row(
+            Text(printable(one["name"])), Text(printable(one["lane"])),
+            Text(one["status"].replace("_", " "), style=STYLES.get(one["status"], "")),
+            Text(printable(one["host_name"] or "-")), str(one["attempt"]), _ago(one["started_at"]),
+            _bar(one["progress"]),
+        )  # fmt: skip
+    return table
+
+
+def _bar(progress: float | None) -> RenderableType:
+    if progress is None:
+        return Text("-", style="dim")
+    bar = ProgressBar(total=1.0, completed=progress, width=BAR_WIDTH)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(bar, f"{progress:.0%}")
+    return grid
+
+
+def _ago(told: str | datetime | None) -> str:
+    """How long ago something was.
+
+    >>> _ago(None)
+    '-'
+    """
+    if told is None:
+        return "-"
+    instant = told if isinstance(told, datetime) else datetime.fromisoformat(told)
+    seconds = max(0, int((datetime.now(UTC) - instant).total_seconds()))
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,143 @@
+"""`relevo run module:app`: a host for what a program defines, with a live picture of its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+import structlog
+
+from relevo.app import App
+from relevo.cli.job_board import board, screen
+from relevo.cli.options import command
+from relevo.cli.render import Renderer, note
+from relevo.cli.signals import StopSignals
+from relevo.cli.values import Text
+from relevo.errors import HostSuperseded, RelevoError
+from relevo.telemetry import configure_logs
+
+if TYPE_CHECKING:
+    from relevo.cli.session import Session
+
+log = structlog.get_logger(__name__)
+LOOK_SECONDS: Final = 1.0
+LINE_SECONDS: Final = 10.0
+SHARE: Final = 20.0
+"""A look may take one part in so many of the time; with many jobs it is taken less often."""
+
+
+@command("run")
+@click.argument(
+    "target",
+    type=Text(),
+    metavar="MODULE:APP",
+    help="Where the program has its app; `:app` may be left out.",
+)
+@click.option("--name", metavar="NAME", help="Name of this host; unique. Default: made up.")
+@click.option("--plain", is_flag=True, help="Log lines instead of the picture.")
+@click.pass_obj
+def run(session: Session, target: str, name: str | None, plain: bool) -> None:
+    """Serve what a program defines: its jobs, its processors of feeds.
+
+    The module is looked for in the current folder, too. On a terminal a picture shows what runs,
+    how far it is and what waits; elsewhere a line is logged when that changes. SIGTERM or Ctrl-C
+    lets what runs end, and stops; a second one ends at once.
+    """
+    app = _found(target)
+    picture = sys.stdout.isatty() and not plain
+    level = session.given.get("log_level") or ("warning" if picture else app.settings.log_level)
+    configure_logs(app.settings.log_format, level)
+    asyncio.run(_serve(app, name, picture=picture))
+
+
+def _found(target: str) -> App:
+    module_name, _, name = target.partition(":")
+    if not module_name:
+        raise click.UsageError(f"{target!r} is not of the form module:app")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"there is no module {module_name!r}: {error}") from error
+    app = vars(module).get(name or "app")
+    if not isinstance(app, App):
+        raise click.UsageError(
+            f"{name or 'app'!r} of {module_name} is no relevo.App; name the one to serve"
+        )
+    return app
+
+
+async def _serve(app: App, name: str | None, *, picture: bool) -> None:
+    with StopSignals() as signals:
+        try:
+            async with app.host(name=name):
+                signals.starting = False
+                processors = (one.unit_name for one in app.feeds.processors.values())
+                served = ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
+                note(f"serving {served or 'nothing of its own'} as host {app.leases.name}")
+                await _until_stopped(app, signals, picture=picture)
+        except asyncio.CancelledError:
+            if not signals.asked.is_set():
+                raise
+
+
+async def _until_stopped(app: App, signals: StopSignals, *, picture: bool) -> None:
+    telling = asyncio.ensure_future(_draw(app) if picture else _tell(app))
+    asked = asyncio.ensure_future(signals.asked.wait())
+    superseded = asyncio.ensure_future(app.leases.superseded.wait())
+    try:
+        await asyncio.wait({asked, superseded}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in (telling, asked, superseded):
+            one.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+    if app.leases.superseded.is_set():
+        raise HostSuperseded(
+            f"another process took over as host {app.leases.name!r}, so this one has stopped; give"
+            " each its own name with --name"
+        )
+
+
+async def _draw(app: App) -> None:
+    """Draw lanes and what runs on this host, in place."""
+    renderer = Renderer()
+    with screen(renderer, live=True) as draw:
+        while True:
+            begun = time.monotonic()
+            try:
+                lanes = await app.jobs.views.lanes()
+                running = await app.jobs.views.running(app.leases.life.incarnation)
+                draw(board(renderer, *_plain(lanes, running)))
+            except RelevoError:
+                pass  # what keeps the host from the database is logged where it matters
+            await asyncio.sleep(max(LOOK_SECONDS, SHARE * (time.monotonic() - begun)))
+
+
+async def _tell(app: App) -> None:
+    """Log what lanes hold, when it has changed."""
+    before: dict[str, tuple[int, ...]] = {}
+    while True:
+        begun = time.monotonic()
+        try:
+            for one in await app.jobs.views.lanes():
+                now = (one.running, one.ready, one.suspended)
+                if now != before.get(one.name, (0, 0, 0)):
+                    log.info(
+                        "jobs.lane", lane=one.name, running=one.running, ready=one.ready,
+                        suspended=one.suspended,
+                    )  # fmt: skip
+                before[one.name] = now
+        except RelevoError:
+            pass
+        await asyncio.sleep(max(LINE_SECONDS, SHARE * (time.monotonic() - begun)))
+
+
+def _plain(*values: Any) -> Any:
+    return msgspec.to_builtins(values)

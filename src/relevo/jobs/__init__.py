@@ -1,0 +1,56 @@
+"""System jobs: work that runs apart from the request that caused it (async-service)."""
+
+from relevo.jobs.errors import (
+    Fail,
+    JobCanceled,
+    JobFailed,
+    JobMissing,
+    JobPaused,
+    JobRefused,
+    LoopDetected,
+    PlatformJob,
+    RetryLater,
+    StaleJob,
+    Suspend,
+)
+from relevo.jobs.model import Job, Lane, Recurrence
+from relevo.jobs.querying import (
+    COMPLETED,
+    LOCKED,
+    READY,
+    SUSPENDED,
+    JobQuery,
+    State,
+    Status,
+)
+from relevo.jobs.registry import JobDefinition
+from relevo.jobs.running.context import JobContext
+from relevo.jobs.service import JobHandle, Jobs
+
+__all__ = [
+    "COMPLETED",
+    "LOCKED",
+    "READY",
+    "SUSPENDED",
+    "Fail",
+    "Job",
+    "JobCanceled",
+    "JobContext",
+    "JobDefinition",
+    "JobFailed",
+    "JobHandle",
+    "JobMissing",
+    "JobPaused",
+    "JobQuery",
+    "JobRefused",
+    "Jobs",
+    "Lane",
+    "LoopDetected",
+    "PlatformJob",
+    "Recurrence",
+    "RetryLater",
+    "StaleJob",
+    "State",
+    "Status",
+    "Suspend",
+]

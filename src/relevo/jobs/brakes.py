@@ -1,0 +1,130 @@
+"""The failure-rate brake: an extension that keeps failing is stopped for a while (6.4).
+
+Hosts count failed runs by extension and minute. The leader compares the counts: jobs of an
+extension with too many wait, others go on as ever. After the pause one of them is let through; if
+it succeeds the rest follows, if it fails the pause begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import structlog
+from msgspec import Struct
+
+from relevo.errors import RelevoError
+from relevo.leases.loops import Duty
+from relevo.postgres import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relevo.jobs.running.claims import Settlement
+    from relevo.postgres import Database, Transaction, Wakeups
+
+SQL = catalog.load("relevo.jobs")
+log = structlog.get_logger(__name__)
+PAUSE: Final = timedelta(minutes=10)
+ROWS: Final = 1_000
+GATHER_SECONDS: Final = 0.2
+NOTED_MAX: Final = 10_000
+"""Failures that wait to be counted; of more than that, nobody needs to know how many."""
+
+
+class Brake(Struct, frozen=True):
+    """An extension whose jobs wait, and the job that shows whether they have to."""
+
+    extension: str
+    since: datetime
+    until: datetime
+    probe: UUID | None
+
+
+class Brakes:
+    """Counts failures on every host, and brakes on the leader."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, *, failures: int, minutes: float
+    ) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._failures = failures
+        self._span = timedelta(minutes=minutes)
+        self._noted: list[UUID] = []
+        self._came = asyncio.Event()
+
+    @property
+    def on(self) -> bool:
+        """Whether there is a brake at all: `jobs_brake_failures` is not 0."""
+        return self._failures > 0
+
+    def duties(self) -> list[Duty]:
+        """What is done every so often by one host."""
+        return [Duty("jobs.brakes", 0.5, self.watch)] if self.on else []
+
+    def note(self, settled: Sequence[Settlement]) -> None:
+        """Take in what runs came to; those that ended with an error count.
+
+        A handler that asks for a retry, without an error's code, has not failed.
+        """
+        if not self.on:
+            return
+        failed = [
+            one.claim.id for one in settled
+            if one.event == "fail" or (one.event == "retry" and one.error is not None)
+        ]  # fmt: skip
+        if failed:
+            self._noted += failed[: NOTED_MAX - len(self._noted)]
+            self._came.set()
+
+    async def count(self) -> None:
+        """Write the counts, as they come."""
+        while True:
+            await self._came.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            self._came.clear()
+            noted, self._noted = self._noted, []
+            try:
+                await self._database.write(SQL.count_failures, noted)
+            except RelevoError as error:
+                log.warning("jobs.failures_not_counted", failures=len(noted), error=str(error)[:500])
+
+    async def watch(self) -> int:
+        """Put brakes on, probe, and lift them; returns how many jobs were touched."""
+        for row in await self._database.write(
+            SQL.watch_brakes, self._failures, self._span, PAUSE
+        ):
+            log.warning(f"jobs.brake_{row['change']}", extension=row["extension"])
+        total = 0
+        for statement in (SQL.brake_jobs, SQL.release_braked_jobs):
+            while touched := (await self._database.write(statement, ROWS))[0][0]:
+                total += touched
+                if touched < ROWS:
+                    break
+        if total:
+            self._wakeups.send("jobs")
+        return total
+
+    async def list(self) -> list[Brake]:
+        """Return the brakes that are on."""
+        rows = await self._database.fetch(SQL.brakes)
+        return [Brake(row["extension"], row["since"], row["until"], row["probe"]) for row in rows]
+
+    async def deactivate(self, extension: str) -> int:
+        """Cancel the jobs of an extension that have not started (S20), in chunks; how many."""
+        total = 0
+        while moved := await self._database.run(lambda tx: self._deactivate(tx, extension)):
+            total += moved
+        return total
+
+    async def _deactivate(self, tx: Transaction, extension: str) -> int:
+        rows = await tx.fetch(SQL.jobs_of_extension, extension, ROWS)
+        if not rows:
+            return 0
+        keys = sorted({f"c{row['chain']}" for row in rows if row["chain"] is not None})
+        if keys:
+            await tx.execute(SQL.lock_gates, keys)
+        return len(await tx.fetch(SQL.deactivate_jobs, [row["id"] for row in rows], keys))

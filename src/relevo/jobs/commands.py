@@ -1,0 +1,212 @@
+"""What clients ask of jobs: cancel, pause, resume, postpone, delete, another recurrence (3.3, 3.4).
+
+Commands ride in groups. One transaction locks the gates of its jobs, then their rows, judges each
+by the table of `relevo.jobs.states`, and moves those that may.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from msgspec import UNSET, Struct
+
+from relevo.errors import InvalidRecurrence, RelevoError
+from relevo.jobs import codes, series, states
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
+from relevo.jobs.patches import Command
+from relevo.jobs.states import Move, Refusal
+from relevo.postgres import catalog
+from relevo.postgres.grouping import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relevo.postgres import Database, Transaction, Wakeups
+
+SQL = catalog.load("relevo.jobs")
+HOST_TOPIC: Final = "jobs:host:{}"
+"""Wakes the host that runs a job: something is asked of it."""
+
+
+_BUSY: Final = object()
+"""Somebody else is writing the row: its command gets a transaction of its own, which may wait."""
+
+
+class Scope(Struct, frozen=True):
+    """Whose jobs a caller sees; None is everybody's (A27)."""
+
+    owners: frozenset[UUID] | None = None
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """One command of one caller on one job; `version` is what `If-Match` names."""
+
+    id: UUID
+    command: str
+    until: datetime | None = None
+    change: Command | None = None
+    version: int | None = None
+    user: UUID | None = None
+    scope: Scope = Scope()
+
+
+class Commands:
+    """Carries out commands; an answer or a refusal for each."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, *, strict: frozenset[str]) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._strict = strict
+        self._group: Group[Ask, int] = Group(
+            "job command", self._together, key=lambda ask: ask.id, metrics=database.metrics
+        )
+
+    async def give(self, ask: Ask) -> int:
+        """Carry out a command; returns the status that the job has then, -1 if it is gone."""
+        return await self._group.call(ask)
+
+    async def give_all(self, asks: Sequence[Ask]) -> None:
+        """Carry out commands in one transaction, all or none (UpdateMultiple)."""
+        woken: set[str] = set()
+
+        async def work(tx: Transaction) -> None:
+            for answer in await self._apply(tx, asks, woken, SQL.lock_jobs):
+                if isinstance(answer, Exception):
+                    raise answer
+
+        await self._database.run(work)
+        self._wakeups.send("jobs", *woken)
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await self._group.close()
+
+    async def _together(self, asks: Sequence[Ask]) -> list[int | Exception]:
+        woken: set[str] = set()
+        answers: list[Any] = [_BUSY] * len(asks)
+        if len(asks) > 1:
+            answers = await self._database.run(
+                lambda tx: self._apply(tx, asks, woken, SQL.lock_free_jobs)
+            )
+        answers = [
+            await self._alone(ask, woken) if answer is _BUSY else answer
+            for ask, answer in zip(asks, answers, strict=True)
+        ]
+        self._wakeups.send("jobs", *woken)
+        return answers
+
+    async def _alone(self, ask: Ask, woken: set[str]) -> int | Exception:
+        """Carry out one command; a failure of the database is its own."""
+        try:
+            found = await self._database.run(
+                lambda tx: self._apply(tx, [ask], woken, SQL.lock_jobs)
+            )
+        except RelevoError as error:
+            return error
+        answer: int | Exception = found[0]
+        return answer
+
+    async def _apply(
+        self, tx: Transaction, asks: Sequence[Ask], woken: set[str], lock: str
+    ) -> list[Any]:
+        ids = [ask.id for ask in asks]
+        gates = await tx.fetch(SQL.gates_of, ids)
+        keys = sorted(
+            {f"c{one['chain']}" for one in gates if one["chain"]}
+            | {one["owner_key"] for one in gates if one["owner_key"]}
+        )
+        if keys:
+            await tx.execute(SQL.lock_gates, keys)
+        rows = {row["id"]: row for row in await tx.fetch(lock, ids)}
+        missing = [one for one in ids if one not in rows]
+        over = {row["id"]: row for row in await tx.fetch(SQL.completed_jobs, missing)}
+        now: datetime = await tx.fetchval(SQL.time)
+        answers: list[Any] = []
+        for ask in asks:
+            row = rows.get(ask.id) or over.get(ask.id)
+            if row is None and lock == SQL.lock_free_jobs:
+                answers.append(_BUSY)
+                continue
+            judged = self._judge(ask, row)
+            answers.append(await self._carry_out(tx, ask, judged, rows, now, keys, woken))
+        return answers
+
+    def _judge(self, ask: Ask, row: Any) -> Any:
+        """Return the move, or why there is none."""
+        if row is None or row.get("deleted") or not _sees(ask.scope, row["owner"]):
+            return JobMissing(f"there is no job {ask.id}")
+        if ask.version is not None and ask.version != row["version"]:
+            return StaleJob(
+                f"job {ask.id} is version {row['version']}, not {ask.version}; read it again"
+            )
+        if row["system"] and (refusal := states.platform_refusal(row["status"], ask.command)):
+            return PlatformJob(refusal.code, refusal.text)
+        if ask.change is not None and (refused := _recurrence_refusal(row)):
+            return refused
+        if not ask.command:
+            return Move(row["status"], "")
+        found = states.outcome(row["status"], ask.command, strict=self._strict)
+        if isinstance(found, Refusal):
+            return JobRefused(found.code, f"{found.text} (job {ask.id})")
+        return found
+
+    async def _carry_out(
+        self, tx: Transaction, ask: Ask, answer: Any, rows: dict[UUID, Any], now: datetime,
+        keys: Sequence[str], woken: set[str],
+    ) -> int | Exception:  # fmt: skip
+        if not isinstance(answer, Move):
+            refusal: Exception = answer
+            return refusal
+        row = rows.get(ask.id)
+        if ask.change is not None and row is not None:
+            try:
+                await self._change_recurrence(tx, ask, row, now)
+            except InvalidRecurrence as error:
+                return JobRefused(series.code_of(error), error.message)
+        if row is None:
+            await tx.execute(SQL.delete_completed, [ask.id])
+        elif ask.command and not (
+            answer.to_status == row["status"] and ask.command in ("cancel", "pause")
+        ):
+            await tx.execute(SQL.command, [ask.id], [ask.command], [ask.until], ask.user, keys)
+            if row["host"] is not None:
+                woken.add(HOST_TOPIC.format(row["host"]))
+        return answer.to_status
+
+    async def _change_recurrence(self, tx: Transaction, ask: Ask, row: Any, now: datetime) -> None:
+        """Give a waiting row another pattern or start; an empty pattern ends the series."""
+        change = ask.change
+        assert change is not None  # the caller looked
+        stored = await tx.fetchrow(SQL.recurrence_of, ask.id)
+        if stored is None:
+            return
+        pattern = stored["pattern"] if change.pattern is UNSET else (change.pattern or "")
+        if not pattern:
+            await tx.execute(SQL.stop_recurring, ask.id, ask.user)
+            return
+        anchor = stored["anchor"] if change.anchor is UNSET else (change.anchor or now)
+        plan = series.plan(
+            pattern, anchor=anchor, operation_type=row["operation_type"], zone=stored["zone"]
+        )
+        at = series.restarted(plan, now)
+        await tx.execute(
+            SQL.change_recurrence, ask.id, pattern, anchor, at.nominal, at.ordinal, ask.user
+        )
+
+
+def _sees(scope: Scope, owner: UUID | None) -> bool:
+    return scope.owners is None or owner in scope.owners
+
+
+def _recurrence_refusal(row: Any) -> JobRefused | None:
+    refusal = series.change_refusal(row["operation_type"], recurring=row["series"] is not None)
+    if refusal is not None:
+        return JobRefused(refusal.code, refusal.text)
+    if row["status"] not in (states.READY, states.WAITING) or row["attempt"] > 0:
+        return JobRefused(
+            codes.CANNOT_CHANGE,
+            "the run has started; the recurrence is that of the row of its series which waits",
+        )
+    return None

@@ -1,0 +1,140 @@
+"""What happens to jobs by itself: series become due, lost hosts give up theirs, old records go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from relevo.core.recurrence import parse
+from relevo.jobs import codes, series
+from relevo.leases.loops import Duty
+from relevo.postgres import catalog
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from relevo.jobs.series import Due
+    from relevo.postgres import Database, Transaction, Wakeups
+
+SQL = catalog.load("relevo.jobs")
+log = structlog.get_logger(__name__)
+SERIES_ROWS: Final = 200
+RECOVER_ROWS: Final = 1_000
+FORGET_ROWS: Final = 1_000
+UNSERVED: Final = timedelta(minutes=10)
+"""How long a job waits for a host that has its handler; deployments roll."""
+
+
+class Timers:
+    """Duties of the leader that concern jobs."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, *, crashes_max: int,
+        retention: dict[int, timedelta | None],
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._wakeups = wakeups
+        self._crashes_max = crashes_max
+        self._retention = retention
+
+    def duties(self) -> list[Duty]:
+        """What is done every so often by one host."""
+        return [
+            Duty("jobs.recover", 0.5, self.recover),
+            Duty("jobs.series", 0.5, self.start_series),
+            Duty("jobs.unserved", 60.0, self.fail_unserved),
+            Duty("jobs.retention", 3_600.0, self.forget),
+        ]
+
+    async def recover(self) -> int:
+        """Take jobs from hosts that have ended (S14 to S16); returns how many."""
+        total = 0
+        while True:
+            rows = await self._database.write(SQL.recover, RECOVER_ROWS, self._crashes_max)
+            taken: int = rows[0][0]
+            total += taken
+            if taken < RECOVER_ROWS:
+                break
+        if total:
+            log.info("jobs.recovered", jobs=total)
+            self._wakeups.send("jobs")
+        return total
+
+    async def start_series(self) -> int:
+        """Make rows of series ready whose time has come, or move them on (7.3); how many."""
+        found: int = await self._database.run(self._start_series)
+        if found:
+            self._wakeups.send("jobs")
+        return found
+
+    async def _start_series(self, tx: Transaction) -> int:
+        rows = await tx.fetch(SQL.due_series, SERIES_ROWS)
+        decided = [(row, _due(row)) for row in rows]
+        run = [(row, one) for row, one in decided if one.action == "run"]
+        later = [(row["id"], one) for row, one in decided if one.action == "later"]
+        ended = [row["id"] for row, one in decided if one.action == "end"]
+        if run:
+            await tx.execute(
+                SQL.start_series_rows, [row["id"] for row, _ in run],
+                [one.occurrence.nominal for _, one in run],
+                [one.next.nominal if one.next else None for _, one in run],
+                [_chain(row) for row, _ in run], [one.friendly for _, one in run],
+                [one.occurrence.ordinal for _, one in run],
+                [one.next.ordinal if one.next else None for _, one in run],
+            )  # fmt: skip
+        if later:
+            await tx.execute(
+                SQL.skip_series_rows, [id_ for id_, _ in later],
+                [one.occurrence.nominal for _, one in later],
+                [one.occurrence.ordinal for _, one in later],
+            )  # fmt: skip
+        if ended:
+            await tx.execute(SQL.end_series, ended)
+        return len(rows)
+
+    async def fail_unserved(self) -> int:
+        """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
+        text = "no host has had a handler for this job for 10 minutes"
+        rows = await self._database.write(
+            SQL.fail_unserved, UNSERVED, RECOVER_ROWS, codes.HANDLER_MISSING, text
+        )
+        return int(rows[0][0])
+
+    async def forget(self) -> int:
+        """Remove records that are older than they are kept (8.4); returns how many."""
+        total = 0
+        for status, kept in self._retention.items():
+            while kept is not None:
+                gone = await self._database.write(SQL.forget_completed, [status], kept, FORGET_ROWS)
+                total += len(gone)
+                if len(gone) < FORGET_ROWS:
+                    break
+        return total
+
+
+def _due(row: asyncpg.Record) -> Due:
+    told: dict[str, Any] = msgspec.json.decode(row["details"] or "{}")
+    overlap = told.get("overlap", "queue")
+    plan = series.Series(
+        pattern=parse(row["pattern"]), anchor=row["anchor"],
+        zone=None if row["zone"] is None else series.zone_of(row["zone"]),
+        missed=told.get("missed", "coalesce"),
+        # The chain of the series sees to it that runs follow each other.
+        overlap="parallel" if overlap == "queue" else overlap,
+        misfire_grace=timedelta(seconds=told.get("misfire_grace", 3600.0)),
+    )  # fmt: skip
+    occurrence = series.Occurrence(row["nominal"], told.get("ordinal") or 0)
+    postponed = row["postpone_until"] if row["postpone_until"] != row["nominal"] else None
+    return series.due(
+        plan, occurrence, now=row["now"], postponed_until=postponed, unfinished=row["running"]
+    )
+
+
+def _chain(row: asyncpg.Record) -> str | None:
+    if row["token"]:
+        return f"t{row['token']}"
+    overlap = msgspec.json.decode(row["details"] or "{}").get("overlap", "queue")
+    return f"s{row['series']}" if overlap == "queue" else None

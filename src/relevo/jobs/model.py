@@ -1,0 +1,174 @@
+"""System jobs as Python sees them: the record, what is asked for at submit, and lanes."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import InvalidValue
+from relevo.jobs import states
+
+if TYPE_CHECKING:
+    import asyncpg
+
+Events = Literal["none", "ends", "all"]
+Overlap = Literal["queue", "skip", "parallel"]
+Missed = Literal["coalesce", "skip", "all"]
+
+NAME_LENGTH_MAX: Final = 256
+TOKEN_LENGTH_MAX: Final = 256
+DATA_BYTES_MAX: Final = 128 * 1024 * 1024
+RESULT_BYTES_MAX: Final = 64 * 1024
+PRIORITY_DEFAULT: Final = 4
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """How jobs of a lane run: how many at once on a host, how long, in what order, how told.
+
+    `stall_after` is for lanes without a time limit: a job that neither checkpoints nor reports
+    progress for so long counts as timed out.
+    """
+
+    name: str
+    slots: int = 8
+    time_limit: float | None = 120.0
+    stall_after: float | None = None
+    events: Events = "ends"
+    priority: bool = False
+    max_running_per_owner: int | None = None
+
+
+LANES: Final = (
+    Lane(name="plugin"),
+    # 120 s for each step: what a step has checkpointed does not count for the next.
+    Lane(name="workflow", slots=4, time_limit=None, stall_after=120.0),
+    Lane(name="bulk", slots=2, time_limit=None, stall_after=300.0),
+    Lane(name="maintenance", slots=1, time_limit=None),
+)
+"""The lanes of every installation (4.1)."""
+
+
+class Recurrence(Struct, frozen=True, kw_only=True):
+    """How a job recurs; `pattern` is the RFC 5545 subset of `relevo.core.recurrence`."""
+
+    pattern: str
+    start: datetime | None = None
+    timezone: str | None = None
+    overlap: Overlap = "queue"
+    missed: Missed = "coalesce"
+    misfire_grace: float = 3600.0
+    stop_on_failure: bool = False
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """One job to be made, checked; `options` holds what few jobs have, as the function takes it."""
+
+    id: UUID
+    handler: str
+    data: str
+    name: str | None = None
+    token: str | None = None
+    start: datetime | None = None
+    lane: str | None = None
+    priority: int | None = None
+    owner: UUID | None = None
+    options: dict[str, Any] | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A system job as it was when it was read."""
+
+    id: UUID
+    name: str
+    handler: str
+    lane: str
+    status: int
+    sequence: int
+    version: int
+    operation_type: int
+    priority: int
+    token: str | None
+    owner: UUID | None
+    created_at: datetime
+    modified_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    postpone_until: datetime | None
+    attempt: int
+    retries: int
+    crashes: int
+    run_seconds: float
+    progress: float | None
+    error_code: int | None
+    message: str | None
+    friendly: str | None
+    host_name: str | None
+    series: UUID | None
+    pattern: str | None
+    blocked: bool
+    data: Any
+    saved: Any
+    result: Any
+
+    @property
+    def state(self) -> int:
+        """The `statecode`: 0 ready, 1 suspended, 2 locked, 3 completed."""
+        return states.state_of(self.status)
+
+    @property
+    def label(self) -> str:
+        """The status in words."""
+        return states.LABELS[self.status]
+
+    @property
+    def done(self) -> bool:
+        """Whether it is completed."""
+        return self.status in states.COMPLETED
+
+    @classmethod
+    def of(cls, row: asyncpg.Record) -> Job:
+        """Return the record that a row holds."""
+        plain = {name: row[name] for name in _PLAIN}
+        return cls(
+            **plain, blocked=row["chained"], data=_decoded(row["data"]),
+            saved=_decoded(row["saved"]), result=_decoded(row["result"]),
+        )  # fmt: skip
+
+
+_PLAIN: Final = tuple(
+    name for name in Job.__struct_fields__ if name not in ("data", "saved", "result", "blocked")
+)
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def new_id() -> UUID:
+    """Return a time-ordered key (UUID version 7): inserts stay at one end of the index."""
+    stamp = time.time_ns() // 1_000_000
+    chance = int.from_bytes(os.urandom(10), "big")
+    value = (stamp & 0xFFFFFFFFFFFF) << 80 | chance
+    value = value & ~(0xF << 76) | 0x7 << 76
+    return UUID(int=value & ~(0x3 << 62) | 0x2 << 62)
+
+
+def aware(value: datetime, what: str) -> datetime:
+    """Return an instant that says its offset, or refuse it by name."""
+    if value.tzinfo is None:
+        raise InvalidValue(
+            f"{what} is {value.isoformat()}, which has no offset; say which zone it is in",
+            pointer=what,
+        )
+    return value
+
+
+def seconds(value: float | timedelta) -> float:
+    """Return a length of time in seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)

@@ -1,0 +1,358 @@
+-- name: submit
+-- Submits jobs, a row of each array per job; see the function.
+select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[],
+  $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
+
+-- name: work
+-- Settles what a host has finished and claims what is next: one round trip, one commit.
+select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
+  $10::bigint[], $11::timestamptz[], $12::float8[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[],
+  $18::float8[], $19::text[]);
+
+-- name: adopt
+-- What was claimed by calls whose answer was lost.
+select 'claimed' as kind, j.* from relevo.job j where j.host = $1 and j.claim = any ($2::bigint[])
+order by j.rank, j.sequence;
+
+-- name: left_over
+-- What a former worker of this life of the host left behind.
+select 'claimed' as kind, j.* from relevo.job j where j.host = $1 order by j.rank, j.sequence;
+
+-- name: checkpoints
+-- Stores how far handlers are, and answers what is asked of their jobs.
+update relevo.job j set progress = coalesce(c.progress, j.progress), saved = coalesce(c.saved, j.saved),
+  version = j.version + 1, modified_at = relevo.now()
+from unnest($2::uuid[], $3::bigint[], $4::real[], $5::text[]) as c (id, claim, progress, saved)
+where j.id = c.id and j.host = $1 and j.claim = c.claim
+returning j.id, j.status, j.deleted;
+
+-- name: lock_gates
+-- First in a transaction that ends jobs: waits for their gates, in one order.
+select relevo.lock_job_gates($1::text[]);
+
+-- name: settle
+-- Moves jobs in the name of their host, inside a transaction of the handler.
+select * from relevo.move_jobs($1::uuid[], $2::text[], $3, $4::bigint[], results => $5::text[], seconds => $6::float8[],
+  keys => $7::text[]);
+
+-- name: gates_of
+-- Which gates jobs stand at; read before any row is locked.
+select j.id, j.chain, case when l.owner_cap is not null then relevo.job_owner_key(j.lane, j.owner) end as owner_key
+from relevo.job j join relevo.job_lane l on l.name = j.lane where j.id = any ($1::uuid[]);
+
+-- name: lock_jobs
+-- Live jobs by id, to be judged and moved.
+select id, status, version, system, deleted, owner, host, series, attempt, pattern, operation_type, postpone_until
+from relevo.job where id = any ($1::uuid[]) order by id for update;
+
+-- name: lock_free_jobs
+-- The same, without those that somebody else is writing: who waits for none never waits in a circle.
+select id, status, version, system, deleted, owner, host, series, attempt, pattern, operation_type, postpone_until
+from relevo.job where id = any ($1::uuid[]) order by id for update skip locked;
+
+-- name: completed_jobs
+-- Completed jobs by id.
+select id, status, version, system, owner, series, attempt, operation_type from relevo.job_history where id = any ($1::uuid[]);
+
+-- name: command
+-- Moves jobs as clients asked.
+select * from relevo.move_jobs($1::uuid[], $2::text[], postpones => $3::timestamptz[], p_user => $4, audit => true,
+  keys => $5::text[]);
+
+-- name: delete_completed
+-- Removes completed jobs, as clients asked, and says so in the log.
+with gone as (delete from relevo.job_history where id = any ($1::uuid[]) returning *)
+select relevo.announce_jobs(array_agg(id), array_agg(version + 1), array_agg('deleted'::text), array_agg(status), array_agg(-1::smallint),
+  array_agg(name), array_agg(lane), array_agg(operation_type), array_agg(attempt), array_agg(host_name), array_agg(error_code),
+  array_agg(created_at), array_agg(started_at)), count(*) from gone;
+
+-- name: change_recurrence
+-- Gives the waiting row of a series another pattern, anchor and next instant; it leaves its chain until then.
+with former as (
+  select id, chain from relevo.job where id = $1
+), changed as (
+  update relevo.job set pattern = $2, anchor = $3, postpone_until = $4, nominal = $4, next_at = null, status = 10,
+    chain = null, chained = false, details = details || jsonb_build_object('ordinal', $5::integer),
+    version = version + 1, modified_at = relevo.now(), modified_by = coalesce($6, modified_by)
+  where id = $1
+)
+insert into relevo.job_gate (key) select 'c' || chain from former where chain is not null;
+
+-- name: recover
+-- Takes jobs from hosts that have ended (S14 to S16), so many at a time.
+select relevo.recover_jobs($1, $2);
+
+-- name: due_series
+-- Rows of series whose time has come, to be told their next instant first.
+select j.id, j.series, j.pattern, j.anchor, j.zone, j.nominal, j.postpone_until, j.details, j.token, relevo.now() as now,
+  exists (select from relevo.job r where r.series = j.series and r.attempt > 0) as running
+from relevo.job j
+where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event and j.series is not null and j.attempt = 0
+order by j.postpone_until limit $1 for update skip locked;
+
+-- name: start_series_rows
+-- Makes rows of series ready: they enter their chain behind those already there.
+with turned as (
+  update relevo.job j set status = 0, sequence = nextval('relevo.job_sequence'), rank = (extract(epoch from relevo.now()) * 1000000)::bigint
+      - case when l.priority then j.priority * 60000000::bigint else 0 end,
+    next_at = s.next_at, nominal = s.nominal, chain = s.chain, chained = s.chain is not null, friendly = coalesce(s.late, j.friendly),
+    capped = l.owner_cap is not null and j.owner is not null,
+    details = j.details || jsonb_build_object('ordinal', s.ordinal, 'next_ordinal', s.next_ordinal),
+    version = j.version + 1, modified_at = relevo.now()
+  from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[], $6::integer[], $7::integer[])
+      as s (id, nominal, next_at, chain, late, ordinal, next_ordinal),
+    relevo.job_lane l
+  where j.id = s.id and j.status = 10 and l.name = j.lane
+  returning j.chain, j.capped, j.lane, j.owner
+)
+insert into relevo.job_gate (key)
+select 'c' || chain from turned where chain is not null
+union all
+select relevo.job_owner_key(lane, owner) from turned where capped;
+
+-- name: skip_series_rows
+-- Moves waiting rows of series to a later instant.
+update relevo.job j set postpone_until = s.at, nominal = s.at, version = j.version + 1, modified_at = relevo.now(),
+  details = j.details || jsonb_build_object('ordinal', s.ordinal)
+from unnest($1::uuid[], $2::timestamptz[], $3::integer[]) as s (id, at, ordinal) where j.id = s.id and j.status = 10;
+
+-- name: end_series
+-- Removes waiting rows of series that have no further instant.
+delete from relevo.job where id = any ($1::uuid[]) and status = 10 and attempt = 0;
+
+-- name: read_jobs
+-- Jobs by id, whatever their state.
+select * from relevo.jobs where id = any ($1::uuid[]);
+
+-- name: ends
+-- Which of some jobs are over, or are no more.
+select w.id, h.status, h.result, h.error_code, h.friendly, h.message
+from unnest($1::uuid[]) as w (id)
+left join relevo.job_history h on h.id = w.id
+where not exists (select from relevo.job j where j.id = w.id and not j.deleted);
+
+-- name: declare_lanes
+-- Writes what lanes were configured with; a changed cap is applied by whoever claims.
+select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integer[]);
+
+-- name: declare_handlers
+-- Writes which handlers there are; repeated while they are served.
+insert into relevo.job_handler (name, lane, operation_type, auto_delete)
+select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[])
+on conflict (name) do update set lane = excluded.lane, operation_type = excluded.operation_type,
+  auto_delete = excluded.auto_delete, served_at = relevo.now();
+
+-- name: fail_unserved
+-- Fails ready jobs for which no host has had a handler for so long.
+select relevo.fail_unserved_jobs($1::interval, $2, $3, $4);
+
+-- name: forget_completed
+-- Removes jobs that were completed longer ago than they are kept.
+with old as (
+  select ctid from relevo.job_history
+  where status = any ($1::smallint[]) and completed_at < relevo.now() - $2::interval limit $3
+)
+delete from relevo.job_history where ctid = any (array(select ctid from old)) returning id;
+
+-- name: time
+-- The time by which Relevo decides.
+select relevo.now();
+
+-- name: recurrence_of
+-- How a job recurs.
+select pattern, anchor, zone from relevo.job where id = $1;
+
+-- name: stop_recurring
+-- Makes a waiting row of a series an ordinary job, which stands in the chain of its token.
+with changed as (
+  update relevo.job set series = null, pattern = null, next_at = null, version = version + 1, modified_at = relevo.now(),
+    modified_by = coalesce($2, modified_by),
+    chain = coalesce('t' || token, chain), chained = chained or (chain is null and token is not null)
+  where id = $1
+  returning chain
+)
+insert into relevo.job_gate (key) select 'c' || chain from changed where chain is not null;
+
+-- name: waiting_row
+-- The row of a job's series that has not started.
+select w.id from relevo.jobs j join relevo.job w on w.series = j.series
+where j.id = $1 and w.attempt = 0 and w.status in (0, 10);
+
+-- name: chain_heads
+-- Which jobs hold up others of their chain: the open one, or the oldest as long as none is.
+select * from (
+  select j.id, coalesce(
+    (select h.id from relevo.job h where h.chain = j.chain and not h.chained),
+    (select h.id from relevo.job h where h.chain = j.chain order by h.sequence limit 1)) as head
+  from relevo.job j where j.id = any ($1::uuid[]) and j.chained
+) b where b.head <> b.id;
+
+-- name: count_jobs
+-- How many jobs there are by status and type: all live ones, and those completed since an instant.
+select status, operation_type, count(*) as jobs from (
+  select status, operation_type from relevo.job where not deleted
+  union all
+  select status, operation_type from relevo.job_history where completed_at >= relevo.now() - $1::interval
+) j group by status, operation_type order by status, jobs desc;
+
+-- name: suspended_jobs
+-- What suspended jobs wait for, by type and handler.
+select operation_type, handler, count(*) as jobs, count(*) filter (where waiting_event) as for_event,
+  count(*) filter (where not waiting_event and postpone_until is not null) as for_time,
+  count(*) filter (where not waiting_event and postpone_until is null) as for_somebody,
+  min(modified_at) as since, min(postpone_until) filter (where not waiting_event) as next_at
+from relevo.job where status = 10 and not deleted
+group by operation_type, handler order by jobs desc limit $1;
+
+-- name: waiting_jobs
+-- How long ready jobs have waited, by lane; `blocked` ones wait behind others of their chain or owner.
+select lane, width_bucket(extract(epoch from relevo.now() - created_at)::float8, $1::float8[]) as bucket, count(*) as jobs,
+  count(*) filter (where chained or capped) as blocked, min(created_at) as oldest
+from relevo.job where status = 0 and not deleted
+group by lane, bucket order by lane, bucket;
+
+-- name: failed_jobs
+-- Which extensions failed since an instant, and with what.
+select coalesce(extension, handler) as extension, error_code, count(*) as jobs, max(completed_at) as last_at,
+  (array_agg(id order by completed_at desc))[1] as last_id
+from relevo.job_history where status = 31 and completed_at >= relevo.now() - $1::interval
+group by 1, error_code order by jobs desc limit $2;
+
+-- name: job_volumes
+-- How much jobs store, by name: live ones, and those completed since an instant.
+select name, count(*) as jobs, coalesce(sum(pg_column_size(data)), 0)::bigint as data_bytes,
+  coalesce(sum(pg_column_size(saved)), 0)::bigint as state_bytes, coalesce(sum(pg_column_size(result)), 0)::bigint as result_bytes
+from (
+  select name, data, saved, result from relevo.job where not deleted
+  union all
+  select name, data, saved, result from relevo.job_history where completed_at >= relevo.now() - $1::interval
+) j group by name order by sum(coalesce(pg_column_size(data), 0) + coalesce(pg_column_size(saved), 0)
+  + coalesce(pg_column_size(result), 0)) desc limit $2;
+
+-- name: blocked_chains
+-- Chains in which jobs wait, the longest first, and the job that each waits for.
+select h.chain, h.token, w.jobs - h.chained::integer as jobs, w.oldest, h.id as head_id, h.name as head_name,
+  h.status as head_status, h.postpone_until as head_postponed_until, h.started_at as head_started_at, h.host_name as head_host
+from (
+  select chain, count(*) as jobs, min(created_at) as oldest from relevo.job where chained and chain is not null and not deleted
+  group by chain order by jobs desc limit $1
+) w cross join lateral (
+  select * from relevo.job h where h.id = coalesce(
+    (select o.id from relevo.job o where o.chain = w.chain and not o.chained),
+    (select o.id from relevo.job o where o.chain = w.chain order by o.sequence limit 1))
+) h
+where w.jobs > h.chained::integer
+order by w.jobs desc, h.chain;
+
+-- name: lane_standings
+-- Lanes as they are configured and what is in them.
+select l.name, l.events, l.priority, l.owner_cap, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
+  coalesce(j.running, 0) as running, j.oldest,
+  array(select h.name from relevo.job_handler h where h.lane = l.name order by h.name) as handlers
+from relevo.job_lane l left join (
+  select lane, count(*) filter (where status = 0) as ready, count(*) filter (where status = 10) as suspended,
+    count(*) filter (where status between 20 and 22) as running, min(created_at) filter (where status = 0) as oldest
+  from relevo.job where not deleted group by lane
+) j on j.lane = l.name
+order by l.name;
+
+-- name: running_jobs
+-- What runs, where and how far it is; the longest first.
+select id, name, lane, handler, status, host_name, attempt, progress, modified_at, started_at from relevo.job
+where host is not null and not deleted and ($1::uuid is null or host = $1) order by started_at, sequence limit $2;
+
+-- name: count_failures
+-- Counts failed runs to their extensions, by the minute.
+insert into relevo.job_failure (extension, minute, lane, handler, failures)
+select extension, date_trunc('minute', relevo.now()), lane, handler, count(*) from relevo.jobs
+where id = any ($1::uuid[]) and extension is not null
+group by 1, 2, 3, 4 order by 1, 3, 4
+on conflict (extension, minute, lane, handler) do update set failures = relevo.job_failure.failures + excluded.failures;
+
+-- name: watch_brakes
+-- Puts brakes on extensions, probes, renews and lifts them; see the function.
+select extension, change from relevo.watch_brakes($1, $2::interval, $3::interval);
+
+-- name: brake_jobs
+-- Moves some ready jobs of braked extensions aside.
+select relevo.brake_jobs($1);
+
+-- name: release_braked_jobs
+-- Lets go what brakes held that are no more.
+select relevo.release_braked_jobs($1);
+
+-- name: brakes
+-- Which extensions are braked, since when and until when.
+select extension, since, until, probe from relevo.job_brake order by extension;
+
+-- name: jobs_of_extension
+-- Some jobs of an extension that have not started, with their gates.
+select id, chain, lane, owner from relevo.job where extension = $1 and status in (0, 10) and not deleted order by id limit $2;
+
+-- name: deactivate_jobs
+-- Cancels jobs whose extension was deactivated (S20).
+select id from relevo.move_jobs($1::uuid[], array_fill('deactivate'::text, array[cardinality($1::uuid[])]), keys => $2::text[]);
+
+-- name: suspend
+-- Lets a job wait in the name of its host, inside a transaction of the handler (S9).
+select * from relevo.move_jobs(array[$1::uuid], array['await'], $2, array[$3::bigint], postpones => array[$4::timestamptz],
+  seconds => array[$5::float8]);
+
+-- name: wait_for_time
+-- Makes a suspended job wait for its time only.
+update relevo.job set waiting_event = false where id = $1 and status = 10;
+
+-- name: lock_event
+-- First in a transaction that waits for an event: none is missed, none comes twice.
+select relevo.lock_job_event($1, $2);
+
+-- name: read_waits
+-- What a job waits for at a step, and the time; children with how they ended, if they have.
+select w.part, w.event, w.child, w.deadline, w.came_at, w.data, relevo.now() as now,
+  w.child is not null and not exists (select from relevo.job j where j.id = w.child and not j.deleted) as over,
+  h.status, h.result, h.error_code, coalesce(h.friendly, h.message) as text
+from relevo.job_wait w left join relevo.job_history h on h.id = w.child
+where w.job = $1 and w.step = $2 order by w.part;
+
+-- name: take_event
+-- The oldest event of a name and key that nobody had waited for; it is this job's now.
+delete from relevo.job_event where id = (
+  select e.id from relevo.job_event e where e.event = $1 and e.key = $2 order by e.id limit 1)
+returning data;
+
+-- name: begin_wait
+-- Notes what a job waits for; the time runs from the first note.
+insert into relevo.job_wait (job, step, part, event, key, child, deadline)
+values ($1, $2, $3, $4, $5, $6, coalesce($7::timestamptz, relevo.now() + make_interval(secs => $8)))
+on conflict (job, step, part) do update set woken = false
+returning deadline;
+
+-- name: end_waits
+-- Forgets what a job waited for at a step, or before it.
+delete from relevo.job_wait where job = $1 and step <= $2;
+
+-- name: signal
+-- Gives an event to those who wait for it, or keeps it.
+select relevo.signal_jobs($1, $2, $3);
+
+-- name: wake
+-- Wakes jobs whose wait was too long, or whose children are over.
+select relevo.wake_waiting_jobs($1);
+
+-- name: forget_waits
+-- Forgets waits of jobs that are no more, and events that nobody wanted for long.
+with waits as (
+  delete from relevo.job_wait w where w.ctid = any (array(
+    select o.ctid from relevo.job_wait o
+    where not exists (select from relevo.job j where j.id = o.job) limit $2))
+  returning 1
+), events as (
+  delete from relevo.job_event e where e.id = any (array(
+    select o.id from relevo.job_event o where o.at < relevo.now() - $1::interval order by o.id limit $2))
+  returning 1
+)
+select (select count(*) from waits) + (select count(*) from events);
+
+-- name: lanes
+-- What lanes there are.
+select name, events, priority, owner_cap from relevo.job_lane order by name;

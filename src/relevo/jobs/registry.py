@@ -1,0 +1,206 @@
+"""Which handlers an app has: names, lanes, how they are called, and typed submits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_type_hints,
+    overload,
+)
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import Conflict, InvalidValue
+from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
+from relevo.jobs.outcomes import Attempts
+from relevo.jobs.running.places import place_of
+
+if TYPE_CHECKING:
+    from relevo.jobs.running.context import JobContext
+    from relevo.jobs.service import JobHandle, Jobs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXECUTE: Final = 54
+"""The operation type of what `submit` creates: Execute Async Request."""
+
+
+class Handler(Struct, frozen=True, kw_only=True):
+    """What runs jobs of a name, and how."""
+
+    name: str
+    function: Callable[..., Any]
+    lane: str = "plugin"
+    kind: str = "async"
+    """`async`, `thread` or `process`."""
+    raw: bool = False
+    """Whether it takes the context alone, and reads its data there."""
+    operation_type: int = EXECUTE
+    auto_delete: bool = False
+    time_limit: float | None = None
+    attempts: Attempts = Attempts()
+    token: Callable[..., str | None] | None = None
+    types: dict[str, Any] = {}
+    required: frozenset[str] = frozenset()
+
+    def arguments(self, data: Any) -> dict[str, Any]:
+        """Return what the function is called with, converted to its annotations."""
+        if not isinstance(data, dict):
+            raise InvalidValue(f"data of {self.name!r} is an object of arguments, not {data!r}")
+        if missing := self.required - data.keys():
+            raise InvalidValue(
+                f"{self.name!r} needs {', '.join(sorted(missing))}, which data lacks"
+            )
+        try:
+            return {
+                name: msgspec.convert(value, self.types[name]) if name in self.types else value
+                for name, value in data.items()
+            }
+        except msgspec.ValidationError as error:
+            raise InvalidValue(
+                f"data of {self.name!r} does not fit its function: {error}"
+            ) from error
+
+
+class Registry:
+    """The handlers and lanes of an app; filled before it serves."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+        self.lanes: dict[str, Lane] = {one.name: one for one in LANES}
+        self._configured: set[str] = set()
+
+    def add(self, handler: Handler) -> None:
+        """Take a handler; a second one of its name is refused."""
+        if not 1 <= len(handler.name) <= NAME_LENGTH_MAX:
+            raise InvalidValue(f"a handler's name has 1 to {NAME_LENGTH_MAX} characters")
+        if handler.name in self.handlers:
+            raise Conflict(f"there is a handler {handler.name!r} already; give each its own name")
+        if handler.lane not in self.lanes:
+            raise InvalidValue(
+                f"handler {handler.name!r} names the lane {handler.lane!r}, which is not"
+                f" configured; there are {', '.join(sorted(self.lanes))}"
+            )
+        self.handlers[handler.name] = handler
+
+    def configure(self, lane: Lane) -> None:
+        """Add a lane, or change one."""
+        if lane.slots < 1:
+            raise InvalidValue(f"lane {lane.name!r} has {lane.slots} slots; it needs at least one")
+        if not 1 <= len(lane.name) <= 64 or " " in lane.name:
+            raise InvalidValue("a lane's name has 1 to 64 characters other than spaces")
+        self.lanes[lane.name] = lane
+        self._configured.add(lane.name)
+
+    def declared(self) -> list[Lane]:
+        """Return the lanes that this app has a say in: those it serves and those it was told of."""
+        served = {one.lane for one in self.handlers.values()}
+        return [one for name, one in self.lanes.items() if name in served | self._configured]
+
+
+def described(
+    name: str, function: Callable[..., Any], *, process: bool = False, **options: Any
+) -> Handler:
+    """Return the handler of a function whose first parameter is the context."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise InvalidValue(f"handler {name!r} takes the context as its first parameter")
+    taken = parameters[1:]
+    hints = _hints(name, function, {one.name for one in taken})
+    is_async = inspect.iscoroutinefunction(function)
+    kind = "process" if process else "async" if is_async else "thread"
+    if process:
+        place_of(function)  # refuses what no other process can import
+    return Handler(
+        name=name, function=function, kind=kind,
+        types={one.name: hints[one.name] for one in taken if one.name in hints},
+        required=frozenset(
+            one.name for one in taken
+            if one.default is one.empty
+            and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        ), **options,
+    )  # fmt: skip
+
+
+def _hints(name: str, function: Callable[..., Any], taken: set[str]) -> dict[str, Any]:
+    """The types of what a function takes; those of its context and result may be unknown here."""
+    function = inspect.unwrap(function)
+    annotations = getattr(function, "__annotations__", {})
+    holder = SimpleNamespace(
+        __annotations__={key: annotations[key] for key in taken if key in annotations}
+    )
+    try:
+        return get_type_hints(holder, getattr(function, "__globals__", {}))
+    except NameError as error:
+        raise InvalidValue(
+            f"handler {name!r} is annotated with a type that its module does not have when it runs:"
+            f" {error}; import it outside of `if TYPE_CHECKING`"
+        ) from error
+
+
+class Registering(Protocol):
+    """Decorates a handler, coroutine function or plain; what it returns is the job's result."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, P], Awaitable[R]], /
+    ) -> JobDefinition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> JobDefinition[P, R]: ...
+
+
+class JobDefinition(Generic[P, R]):
+    """A handler that knows how to submit itself: `await receipt.submit(customer="ana")`.
+
+    `using(start=…, token=…)` gives options of the submit; its arguments stay those of the
+    function.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        handler: Handler,
+        function: Callable[Concatenate[JobContext, P], Awaitable[R] | R],
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self._jobs = jobs
+        self._handler = handler
+        self._options = options or {}
+        self.function = function
+        """The function itself, for tests that call it."""
+
+    @property
+    def handler(self) -> Handler:
+        """How it runs."""
+        return self._handler
+
+    @property
+    def name(self) -> str:
+        """What jobs of it are submitted as."""
+        return self._handler.name
+
+    def using(self, **options: Any) -> JobDefinition[P, R]:
+        """Return the same with options of `Jobs.submit`: start, token, priority, tx, retain …"""
+        return JobDefinition(self._jobs, self._handler, self.function, {**self._options, **options})
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Submit a job; it is stored when this returns, or when `tx` commits."""
+        bound = inspect.signature(self.function).bind(None, *args, **kwargs).arguments
+        arguments = dict(list(bound.items())[1:])
+        options = dict(self._options)
+        if self._handler.token is not None:
+            options.setdefault("token", self._handler.token(**arguments))
+        return await self._jobs.submit(self.name, arguments, **options)

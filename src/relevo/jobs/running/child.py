@@ -1,0 +1,209 @@
+"""The process of a handler: `python -m relevo.jobs.running.child`, started and fed by a host.
+
+It imports handlers by module and name, runs one job at a time, and ends when its host does: by a
+signal of the system where there is one, by the end of its input everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import inspect
+import os
+import queue
+import runpy
+import signal
+import sys
+import threading
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from relevo.errors import Conflict, InvalidValue
+from relevo.jobs.registry import Handler, JobDefinition, described
+from relevo.jobs.running import wire
+
+T = TypeVar("T")
+MAIN: Final = "__relevo_main__"
+"""Under what name the script is imported that the host was started with."""
+_PR_SET_PDEATHSIG: Final = 1
+_UNSAID: Final = object()
+
+
+class Pipe:
+    """The way to the host: requests and their answers, one at a time."""
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+        self._source = source
+        self._sink = sink
+        self._came: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._asking = threading.Lock()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        """Read as long as there is a host; whatever runs here is for nobody without one."""
+        while header := self._source.read(wire.HEADER_BYTES):
+            size = int.from_bytes(header, "big")
+            body = self._source.read(size)
+            if len(body) < size:
+                break
+            self._came.put(msgspec.json.decode(body))
+        os._exit(1)
+
+    def receive(self) -> Any:
+        """Return what the host says next."""
+        return self._came.get()
+
+    def send(self, message: Any) -> None:
+        """Say something."""
+        self._sink.write(wire.packed(message))
+        self._sink.flush()
+
+    def ask(self, message: Any) -> None:
+        """Say something and wait until it is done; raises what the host answers."""
+        with self._asking:
+            self.send(message)
+            answer = self.receive()
+        if answer is not None:
+            raise wire.heard(answer)
+
+
+class ChildContext:
+    """A run of a job as a plain function in its own process sees it."""
+
+    def __init__(self, pipe: Pipe, job: dict[str, Any]) -> None:
+        self._pipe = pipe
+        self.id = UUID(job["id"])
+        self.name: str = job["name"]
+        self.attempt: int = job["attempt"]
+        self.data: Any = job["data"]
+        self.details: dict[str, Any] = job["details"]
+        self.owner = None if job["owner"] is None else UUID(job["owner"])
+        self.state: Any = job["state"]
+
+    def check(self) -> None:
+        """Raise `JobCanceled` or `JobPaused` if that was asked for."""
+        self._pipe.ask({"kind": "check"})
+
+    def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:
+        """Store how far the work is; then raise if the job was paused or canceled."""
+        self._pipe.ask(_checkpoint(progress, state))
+        if state is not _UNSAID:
+            self.state = state
+
+    def save(self, state: Any) -> None:
+        """Store state to resume from."""
+        self.checkpoint(state=state)
+
+    def progress(self, done: float) -> None:
+        """Report how much is done, 0 to 1."""
+        self.checkpoint(progress=done)
+
+    def resume(self, parts: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+        """Return numbered parts after the one whose number `ctx.state` holds, or all."""
+        last = self.state if isinstance(self.state, int) else None
+        return ((n, part) for n, part in parts if last is None or n > last)
+
+    @property
+    def service(self) -> Any:
+        """Refused: operations of the pipeline belong to the host's process."""
+        raise _elsewhere("ctx.service")
+
+    def transaction(self, **_: Any) -> Any:
+        """Refused: the connection belongs to the host's process."""
+        raise _elsewhere("ctx.transaction")
+
+
+class AsyncChildContext(ChildContext):
+    """The same for a coroutine: what waits is awaited."""
+
+    async def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:  # type: ignore[override]
+        """As `ChildContext.checkpoint`."""
+        await asyncio.to_thread(self._pipe.ask, _checkpoint(progress, state))
+        if state is not _UNSAID:
+            self.state = state
+
+    async def save(self, state: Any) -> None:  # type: ignore[override]
+        """As `ChildContext.save`."""
+        await self.checkpoint(state=state)
+
+    async def progress(self, done: float) -> None:  # type: ignore[override]
+        """As `ChildContext.progress`."""
+        await self.checkpoint(progress=done)
+
+
+def _checkpoint(progress: float | None, state: Any) -> dict[str, Any]:
+    message: dict[str, Any] = {"kind": "checkpoint", "progress": progress}
+    return message if state is _UNSAID else {**message, "state": state}
+
+
+def _elsewhere(what: str) -> Conflict:
+    return Conflict(
+        f"{what} is not there in a process of its own; return what is to be written, or open an App"
+        " in the handler"
+    )
+
+
+def _resolved(path: str, main: str | None) -> Handler:
+    """Return the handler that stands at `module:name`."""
+    module_name, _, qualname = path.partition(":")
+    if module_name == "__main__" and main is not None:
+        module_name = MAIN
+        if MAIN not in sys.modules:
+            module = types.ModuleType(MAIN)
+            module.__dict__.update(runpy.run_path(main, run_name=MAIN))
+            sys.modules[MAIN] = module
+    found: Any = importlib.import_module(module_name)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    if isinstance(found, JobDefinition):
+        return found.handler
+    if not callable(found):
+        raise InvalidValue(f"{path} is not a function in the process of the handler: {found!r}")
+    return described(path, found)
+
+
+def _run(pipe: Pipe, job: dict[str, Any]) -> Any:
+    handler = _resolved(job["handler"], job["main"])
+    arguments = handler.arguments(job["data"])
+    if inspect.iscoroutinefunction(handler.function):
+        return asyncio.run(handler.function(AsyncChildContext(pipe, job), **arguments))
+    return handler.function(ChildContext(pipe, job), **arguments)
+
+
+def _end_with(parent: int) -> None:
+    """Ask the system to kill this process when its host ends, however that comes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main() -> None:
+    """Run jobs until the host has no more."""
+    _end_with(int(sys.argv[1]))
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # What handlers print goes to the log of the host, not between its messages.
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    pipe = Pipe(source, sink)
+    sys.path[:] = pipe.receive()
+    while True:
+        job = pipe.receive()
+        try:
+            answer = {"kind": "done", "value": _run(pipe, job)}
+            message = wire.packed(answer)
+        except BaseException as error:
+            message = wire.packed({"kind": "failed", "error": wire.told(error)})
+        sys.stdout.flush()
+        sink.write(message)
+        sink.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""What a handler sees of its job: arguments, progress, state to resume from, its transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from relevo.errors import Conflict
+from relevo.jobs import states
+from relevo.jobs.errors import Fail, JobCanceled, JobPaused
+from relevo.jobs.model import RESULT_BYTES_MAX
+from relevo.postgres import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import datetime
+    from uuid import UUID
+
+    from relevo.jobs.running.claims import Claim
+    from relevo.postgres import Database, Transaction
+
+T = TypeVar("T")
+SQL = catalog.load("relevo.jobs")
+_UNSAID: Final = object()
+Store = Callable[["Claim", float | None, str | None], Awaitable[int]]
+
+
+class JobContext:
+    """A run of a job.
+
+    >>> async def rebuild(ctx, shard: int) -> None:
+    ...     for n, part in ctx.resume(enumerate(parts())):
+    ...         await part.build()
+    ...         await ctx.checkpoint(progress=n / total, state=n)
+    """
+
+    def __init__(
+        self, claim: Claim, host: UUID, database: Database, store: Store, keys: list[str],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:  # fmt: skip
+        self._claim = claim
+        self._host = host
+        self._database = database
+        self._store = store
+        self._keys = keys
+        self.loop = loop
+        self.asked: int = states.IN_PROGRESS
+        """The status of the job, as far as this host was told: 21 to pause, 22 to cancel."""
+        self.gone = False
+        """Whether the job was deleted, or is not this host's any more."""
+        self.cut_for: BaseException | None = None
+        """Why the host wants the run to end, whatever the job's status: it took too long …"""
+        self.beaten_at = time.monotonic()
+        """When it last reported: a lane may ask for a sign of life."""
+        self.settled = False
+        """Whether its completion was committed in a transaction of the handler."""
+        self.state: Any = None if claim.saved is None else msgspec.json.decode(claim.saved)
+        """What the last `checkpoint(state=…)` or `save` stored; None at first."""
+        self.service: Any = None
+        """Data operations through the event pipeline, in the name of the job's owner."""
+
+    @property
+    def id(self) -> UUID:
+        """The job's key."""
+        return self._claim.id
+
+    @property
+    def claim(self) -> Claim:
+        """The row as it was claimed."""
+        return self._claim
+
+    @property
+    def name(self) -> str:
+        """The job's display name."""
+        return self._claim.name
+
+    @property
+    def attempt(self) -> int:
+        """How often the job was started, this time included."""
+        return self._claim.attempt
+
+    @property
+    def data(self) -> Any:
+        """What was submitted."""
+        return None if self._claim.data is None else msgspec.json.decode(self._claim.data)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The job's rare columns."""
+        text = self._claim.details
+        return {} if text is None else msgspec.json.decode(text)
+
+    @property
+    def owner(self) -> UUID | None:
+        """In whose name the job acts."""
+        return self._claim.owner
+
+    def check(self) -> None:
+        """Raise `JobCanceled` or `JobPaused` if that was asked for; costs nothing."""
+        if self.cut_for is not None:
+            raise self.cut_for
+        if self.gone or self.asked == states.CANCELING:
+            raise JobCanceled(f"job {self.id} was canceled")
+        if self.asked == states.PAUSING:
+            raise JobPaused(f"job {self.id} was paused")
+
+    async def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:
+        """Store how far the work is; then raise if the job was paused or canceled.
+
+        What was stored is there as `ctx.state` when the job is called again after a pause, a retry
+        or a crash.
+        """
+        saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
+        self.beaten_at = time.monotonic()
+        status = await self._store(self._claim, progress, saved)
+        if status < 0:
+            self.gone = True
+        else:
+            self.asked = max(self.asked, status) if self.asked == states.CANCELING else status
+        if state is not _UNSAID:
+            self.state = state
+        self.check()
+
+    async def checkpoint_in(
+        self, tx: Transaction, *, progress: float | None = None, state: Any = _UNSAID
+    ) -> None:
+        """Store how far the work is, together with what else the transaction does.
+
+        Raises `JobCanceled` if the job was canceled or is not this host's any more; let it roll the
+        transaction back. A pause is obeyed after the commit, by `check()`.
+        """
+        saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
+        rows = await tx.fetch(
+            SQL.checkpoints, self._host, [self.id], [self._claim.number], [progress], [saved]
+        )
+        self.gone = self.gone or not rows or rows[0]["deleted"]
+        if rows:
+            self.asked = rows[0]["status"]
+        if self.gone or self.asked == states.CANCELING:
+            raise JobCanceled(f"job {self.id} was canceled; nothing of this step was committed")
+        self.beaten_at = time.monotonic()
+        if state is not _UNSAID:
+            self.state = state
+
+    async def suspend_in(
+        self, tx: Transaction, *, until: datetime | None = None, event: bool = True
+    ) -> None:
+        """Let the job wait, for an event or until an instant, if the transaction commits (S9).
+
+        It is the last thing a run does; set `settled` after the commit.
+        """
+        spent = time.monotonic() - self._claim.taken_at
+        rows = await tx.fetch(
+            SQL.suspend, self.id, self._host, self._claim.number, until, spent
+        )
+        if not rows:
+            self.gone = True
+            raise JobCanceled(f"job {self.id} is not this host's any more; nothing was committed")
+        if not event:
+            await tx.execute(SQL.wait_for_time, self.id)
+
+    async def save(self, state: Any) -> None:
+        """Store state to resume from, as `checkpoint(state=…)`."""
+        await self.checkpoint(state=state)
+
+    async def progress(self, done: float) -> None:
+        """Report how much is done, 0 to 1."""
+        await self.checkpoint(progress=done)
+
+    def resume(self, parts: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+        """Return numbered parts after the one whose number `ctx.state` holds, or all."""
+        last = self.state if isinstance(self.state, int) else None
+        return ((n, part) for n, part in parts if last is None or n > last)
+
+    @asynccontextmanager
+    async def transaction(self, *, result: Any = None) -> AsyncIterator[Transaction]:
+        """Give a transaction whose commit completes the job: effects and completion, or neither.
+
+        It is the last thing a handler does. If the job was canceled meanwhile, `JobCanceled` is
+        raised and nothing is committed.
+        """
+        if self.settled:
+            raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
+        self.check()
+        async with self._database.transaction() as tx:
+            yield tx
+            await self._complete(tx, encoded_result(result))
+        self.settled = True
+
+    async def _complete(self, tx: Transaction, result: str | None) -> None:
+        claim, spent = self._claim, time.monotonic() - self._claim.taken_at
+        if self._keys:
+            await tx.execute(SQL.lock_gates, self._keys)
+        rows = await tx.fetch(
+            SQL.settle, [claim.id], ["done"], self._host, [claim.number], [result], [spent],
+            self._keys,
+        )  # fmt: skip
+        if not rows:
+            self.gone = True
+            raise JobCanceled(f"job {self.id} is not this host's any more; nothing was committed")
+        if rows[0]["after"] != states.SUCCEEDED:
+            self.gone = rows[0]["after"] == states.REMOVED
+            self.asked = states.CANCELING
+            raise JobCanceled(f"job {self.id} was canceled; nothing was committed")
+
+
+class BlockingContext:
+    """The context of a plain function, which runs in a thread: the same names, without `await`."""
+
+    def __init__(self, ctx: JobContext) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything that does not wait is that of the context itself."""
+        return getattr(self._ctx, name)
+
+    @property
+    def service(self) -> Any:
+        """As `JobContext.service`."""
+        return self._ctx.service.blocking(self._ctx.loop)
+
+    def checkpoint(self, **told: Any) -> None:
+        """As `JobContext.checkpoint`."""
+        self._wait(self._ctx.checkpoint(**told))
+
+    def save(self, state: Any) -> None:
+        """As `JobContext.save`."""
+        self._wait(self._ctx.save(state))
+
+    def progress(self, done: float) -> None:
+        """As `JobContext.progress`."""
+        self._wait(self._ctx.progress(done))
+
+    def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._ctx.loop).result()
+
+
+def encoded_result(value: Any) -> str | None:
+    """Return what a handler returned as it is stored, or refuse it."""
+    if value is None:
+        return None
+    text = msgspec.json.encode(value)
+    if len(text) > RESULT_BYTES_MAX:
+        raise Fail(
+            None,
+            f"the handler returned {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept. Store it"
+            " elsewhere and return where",
+        )
+    return text.decode()

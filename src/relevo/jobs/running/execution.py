@@ -1,0 +1,154 @@
+"""One run of one job: the handler is called, and what it came to becomes a settlement."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from relevo.errors import HandlerTimeout
+from relevo.jobs import outcomes, states
+from relevo.jobs.errors import JobCanceled, JobPaused
+from relevo.jobs.running.claims import Settlement
+from relevo.jobs.running.context import BlockingContext, encoded_result
+
+if TYPE_CHECKING:
+    from relevo.jobs.model import Lane
+    from relevo.jobs.registry import Handler
+    from relevo.jobs.running.context import JobContext
+
+Caller = Callable[["Handler", "JobContext"], Awaitable[Any]]
+"""How a handler is called; data operations and processes have ways of their own."""
+log = structlog.get_logger(__name__)
+_RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
+
+
+class HostStops(Exception):
+    """The host has to stop: the run ends here and begins anew elsewhere."""
+
+
+class Run:
+    """A handler at work, and the ways to end it."""
+
+    def __init__(self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller) -> None:
+        self.ctx = ctx
+        self.handler = handler
+        self.lane = lane
+        self._call = call
+        self._task: asyncio.Task[Any] | None = None
+        self._cut: BaseException | None = None
+        """Why the handler was cancelled, if it was."""
+        self._cancels = False
+        self.dropped = False
+        self._ending: asyncio.TimerHandle | None = None
+
+    def cut(self, reason: BaseException) -> None:
+        """End the handler in the name of `reason`: a coroutine at its next await, a thread at its
+        next checkpoint. Nobody can stop a thread that reaches none; its slot stays taken."""
+        if self._task is None or self._cut is not None:
+            return
+        self._cut = self.ctx.cut_for = reason
+        if self.handler.kind != "thread":
+            self._cancels = self._task.cancel()
+
+    def end_within(self, seconds: float, reason: BaseException) -> None:
+        """Give the handler so long to reach a checkpoint; asking again gives no more."""
+        if self._ending is None:
+            self._ending = self.ctx.loop.call_later(seconds, self.cut, reason)
+
+    def drop(self, reason: BaseException) -> None:
+        """End the handler; what it comes to is nobody's business any more."""
+        self.dropped = self.ctx.gone = True
+        self.cut(reason)
+
+    async def execute(self) -> Settlement | None:
+        """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
+        ctx, began = self.ctx, time.monotonic()
+        self._task = asyncio.current_task()
+        limit = self.handler.time_limit or self.lane.time_limit
+        timer = None
+        if limit is not None or self.lane.stall_after is not None:
+            timer = ctx.loop.call_later(limit or self.lane.stall_after or 0.0, self._expire)
+        self._timer = timer
+        try:
+            value = await self._call(self.handler, ctx)
+            result = encoded_result(value)
+        except asyncio.CancelledError as error:
+            return self._cancelled(error, began)
+        except (JobPaused, JobCanceled) as error:
+            return self._failed(self._cut or error, began)
+        except (Exception, SystemExit) as error:
+            return self._failed(error, began)
+        finally:
+            if self._cancels and self._task is not None:
+                self._task.uncancel()
+            self._task = None
+            if self._ending is not None:
+                self._ending.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+        if ctx.settled or self.dropped:
+            return None
+        return Settlement(
+            claim=ctx.claim, event="done", result=result, seconds=time.monotonic() - began
+        )
+
+    def _cancelled(self, error: BaseException, began: float) -> Settlement | None:
+        """Tell apart who cancelled: this class, the host that ends, or the handler itself."""
+        if self._task is not None and self._task.cancelling() > self._cancels:
+            raise error
+        return self._failed(self._cut or error, began)
+
+    def _expire(self) -> None:
+        """The time limit, or the wait for a sign of life, is over."""
+        limit, ctx = self.handler.time_limit or self.lane.time_limit, self.ctx
+        if limit is None and self.lane.stall_after is not None:
+            left = ctx.beaten_at + self.lane.stall_after - time.monotonic()
+            if left > 0:
+                self._timer = ctx.loop.call_later(left, self._expire)
+                return
+        seconds = limit or self.lane.stall_after
+        self.cut(HandlerTimeout(f"the job ran longer than {seconds:g} s"))
+
+    def _failed(self, error: BaseException, began: float) -> Settlement | None:
+        ctx, claim = self.ctx, self.ctx.claim
+        if ctx.settled:
+            log.warning("jobs.failed_after_completion", job=str(claim.id), error=repr(error))
+            return None
+        if self.dropped:
+            return None
+        if isinstance(self._cut, HostStops):
+            return Settlement(claim=claim, event="return", seconds=time.monotonic() - began)
+        if ctx.gone:  # deleted: nothing of it is kept
+            return Settlement(claim=claim, event="fail")
+        found = outcomes.classify(
+            error, workflow=self.lane.name == "workflow", retries=claim.retries,
+            random=_RANDOM, limits=self.handler.attempts,
+            canceling=ctx.asked == states.CANCELING,
+        )  # fmt: skip
+        if not isinstance(error, (JobCanceled, JobPaused)):
+            log.warning(
+                "jobs.handler_failed", job=str(claim.id), handler=claim.handler,
+                attempt=claim.attempt, outcome=found.event, error=repr(error)[:1000],
+            )  # fmt: skip
+        return Settlement(
+            claim=claim, event=found.event, delay=found.delay, error=found.error_code,
+            message=found.message, friendly=found.friendly, seconds=time.monotonic() - began,
+        )  # fmt: skip
+
+
+async def call(handler: Handler, ctx: JobContext) -> Any:
+    """Call a handler: a coroutine in the loop, a plain function in a thread."""
+    if handler.raw:
+        arguments: dict[str, Any] = {}
+    else:
+        data = ctx.claim.data
+        arguments = handler.arguments({} if data is None else msgspec.json.decode(data))
+    if handler.kind == "async":
+        return await handler.function(ctx, **arguments)
+    return await asyncio.to_thread(handler.function, BlockingContext(ctx), **arguments)

@@ -1,0 +1,396 @@
+"""A host's work with jobs: one statement settles and claims, slots run handlers meanwhile.
+
+Everything here belongs to one life of the host. When that life ends, handlers are cancelled,
+nothing is written any more, and the next life begins with empty hands: the rows are taken from the
+ended one by whoever looks first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from relevo.core.backoff import Backoff
+from relevo.errors import RelevoError
+from relevo.jobs import codes, outcomes, states
+from relevo.jobs.commands import HOST_TOPIC
+from relevo.jobs.errors import JobCanceled
+from relevo.jobs.running.claims import Claim, Settlement, arguments, gates
+from relevo.jobs.running.context import JobContext
+from relevo.jobs.running.execution import HostStops, Run, call
+from relevo.jobs.running.slots import WAIT_SECONDS, Appetite
+from relevo.jobs.submission import TOPIC
+from relevo.postgres import catalog
+from relevo.postgres.grouping import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from uuid import UUID
+
+    from relevo.jobs.model import Lane
+    from relevo.jobs.registry import Handler, Registry
+    from relevo.jobs.running.execution import Caller
+    from relevo.leases import Leases
+    from relevo.postgres import Database, Wakeups
+
+SQL = catalog.load("relevo.jobs")
+log = structlog.get_logger(__name__)
+PROBE_SECONDS: Final = 0.25
+"""How often an idle host looks: what foreign transactions submit has no other herald."""
+SETTLE_ROWS_MAX: Final = 1_000
+CANCEL_GRACE: Final = 10.0
+"""How long an asked handler has to reach a checkpoint before it is cancelled at an await."""
+END_SECONDS: Final = 1.0
+"""What a handler gets to clean up when its host has to stop."""
+WRITE_SECONDS: Final = 5.0
+KEEP_SECONDS: Final = 1.0
+"""What waits longer for a slot is given back to the others."""
+ENDED: Final = "jobs:ended"
+"""Wakes those who wait for the end of a job."""
+
+
+class HostLane:
+    """What a lane holds on this host."""
+
+    def __init__(self, lane: Lane, handlers: Sequence[Handler]) -> None:
+        self.lane = lane
+        self.handlers = {one.name: one for one in handlers}
+        self.waiting: deque[Claim] = deque()
+        self.running = 0
+        self.more = False
+        """Whether there was more to claim than the last statement took."""
+        self.came = asyncio.Event()
+        self.appetite = Appetite(lane.slots)
+
+    @property
+    def held(self) -> int:
+        """Claims that wait or run."""
+        return len(self.waiting) + self.running
+
+
+class JobHost:
+    """Claims and runs jobs in one life of a host."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, leases: Leases, registry: Registry,
+        caller: Caller = call, prepare: Callable[[JobContext], None] | None = None,
+        numbers: Iterator[int] | None = None,
+        note: Callable[[Sequence[Settlement]], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._wakeups = wakeups
+        self._leases = leases
+        self._registry = registry
+        self._caller = caller
+        self._prepare = prepare
+        self._note = note
+        self._life = leases.life
+        self._host: UUID = self._life.incarnation
+        self._numbers = numbers or itertools.count(1)
+        """Of claims; this life uses none twice, whoever works in it."""
+        self._begun = False
+        self._over = asyncio.Event()
+        self._rows_max = SETTLE_ROWS_MAX
+        self._unheard: list[int] = []
+        """Numbers of claims whose answer was lost; what they took is looked up."""
+        self._finished: list[Settlement] = []
+        self._runs: dict[UUID, Run] = {}
+        self._lanes = self._own_lanes()
+        self._capped = frozenset(
+            name for name, one in self._lanes.items() if one.lane.max_running_per_owner
+        )
+        self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._loop = asyncio.get_running_loop()
+        self._told = asyncio.Event()
+        self._stopping = False
+        self._checkpoints: Group[tuple[Claim, float | None, str | None], int] = Group(
+            "job checkpoint", self._store_checkpoints, key=lambda one: one[0].id,
+            metrics=database.metrics,
+        )  # fmt: skip
+
+    def _own_lanes(self) -> dict[str, HostLane]:
+        served: dict[str, list[Handler]] = {}
+        for one in self._registry.handlers.values():
+            served.setdefault(one.lane, []).append(one)
+        return {name: HostLane(self._registry.lanes[name], found) for name, found in served.items()}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the life is over in which these claims were made."""
+        return not self._leases.lives(self._life)
+
+    async def run(self) -> None:
+        """Work until stopped, or until the life ends."""
+        slots = [
+            asyncio.ensure_future(self._slot(lane))
+            for lane in self._lanes.values() for _ in range(lane.lane.slots)
+        ]  # fmt: skip
+        try:
+            with self._wakeups.signal(TOPIC, HOST_TOPIC.format(self._host)) as woken:
+                await self._serve(woken)
+        finally:
+            self._over.set()
+            for one in slots:
+                one.cancel()
+            await asyncio.gather(*slots, return_exceptions=True)
+            await self._checkpoints.close()
+
+    async def _serve(self, woken: object) -> None:
+        listening = asyncio.ensure_future(self._listen(woken))
+        backoff, failures = Backoff(), 0
+        try:
+            while not self._stopping or self._unfinished:
+                self._told.clear()
+                if self.ended:
+                    self._abandon()
+                    return
+                try:
+                    busy = await self._round()
+                    failures = 0
+                except RelevoError as error:
+                    log.warning("jobs.round_failed", error=str(error)[:500])
+                    await asyncio.sleep(min(2.0, backoff.delay(min(failures, 5), self._random)))
+                    failures += 1
+                    continue
+                except Exception as error:
+                    log.exception("jobs.round_refused")
+                    self._isolate(error)
+                    await asyncio.sleep(min(2.0, backoff.delay(min(failures, 5), self._random)))
+                    failures += 1
+                    continue
+                if not busy:
+                    await self._rest()
+        finally:
+            listening.cancel()
+
+    async def _listen(self, woken: object) -> None:
+        while True:
+            await woken.wait(PROBE_SECONDS)  # type: ignore[attr-defined]
+            self._told.set()
+
+    async def _rest(self) -> None:
+        """Wait until something was finished, was told, or it is time to look."""
+        if self._finished:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._told.wait()
+
+    async def _round(self) -> bool:
+        """One statement; whether there is reason for another at once."""
+        if not self._begun:
+            await self._return_left_over()
+        if self._unheard:
+            await self._adopt()
+        self._finished += self._given_back()
+        batch, self._finished = self._finished[: self._rows_max], self._finished[self._rows_max :]
+        rooms = {} if self._stopping else self._rooms()
+        number = next(self._numbers)
+        try:
+            rows = await self._database.write(
+                SQL.work, self._host, self._leases.name, number, *self._wanted(rooms),
+                *arguments(batch, self._capped),
+            )  # fmt: skip
+        except BaseException:
+            self._finished = batch + self._finished  # written again, or found stale
+            self._unheard.append(number)
+            raise
+        if batch:
+            self._rows_max = min(SETTLE_ROWS_MAX, self._rows_max * 2)
+            self._wakeups.send(ENDED)
+            if self._note is not None:
+                self._note(batch)
+        got = self._receive(rows)
+        for name, room in rooms.items():
+            self._lanes[name].more = got.get(name, 0) >= room
+        return bool(self._finished) or any(self._lanes[name].more for name in self._rooms())
+
+    async def _return_left_over(self) -> None:
+        """Give back what a former worker of this life held when it was cut off."""
+        rows = await self._database.fetch(SQL.left_over, self._host)
+        now = time.monotonic()
+        self._finished += [Settlement(claim=Claim.of(row, now), event="return") for row in rows]
+        self._begun = True
+
+    def _isolate(self, error: Exception) -> None:
+        """Settle fewer at a time, so that one that cannot be written does not hold up the rest."""
+        if self._rows_max > 1 or not self._finished:
+            self._rows_max = max(1, min(self._rows_max, len(self._finished)) // 2)
+            return
+        bad = self._finished[0]
+        self._finished[0] = Settlement(
+            claim=bad.claim, event="fail", error=codes.UNEXPECTED,
+            message=outcomes.shortened(f"what became of the run could not be stored: {error!r}"),
+        )  # fmt: skip
+        self._rows_max = SETTLE_ROWS_MAX
+
+    def _rooms(self) -> dict[str, int]:
+        found = {}
+        for name, lane in self._lanes.items():
+            if room := lane.appetite.room(lane.held):
+                found[name] = room
+        return found
+
+    def _wanted(self, rooms: dict[str, int]) -> tuple[list[str], list[int], list[str], list[str]]:
+        pairs = [(name, one) for name in rooms for one in self._lanes[name].handlers]
+        return (
+            list(rooms), list(rooms.values()), [lane for lane, _ in pairs],
+            [handler for _, handler in pairs],
+        )  # fmt: skip
+
+    def _receive(self, rows: Sequence[object]) -> dict[str, int]:
+        now, got = time.monotonic(), dict[str, int]()
+        for row in rows:
+            match row["kind"]:  # type: ignore[index]
+                case "claimed":
+                    claim = Claim.of(row, now)  # type: ignore[arg-type]
+                    self._lanes[claim.lane].waiting.append(claim)
+                    got[claim.lane] = got.get(claim.lane, 0) + 1
+                case "asked":
+                    self._ask(row["id"], row["status"], gone=row["deleted"])  # type: ignore[index]
+                case "stale":
+                    log.warning("jobs.stale_settlement", job=str(row["id"]))  # type: ignore[index]
+        for name in got:
+            self._lanes[name].came.set()
+        return got
+
+    def _ask(self, id_: UUID, status: int, *, gone: bool) -> None:
+        """Pass on to a running handler what is asked of its job."""
+        run = self._runs.get(id_)
+        if run is None:
+            self._return_waiting(id_)
+            return
+        if run.ctx.asked != states.CANCELING:
+            run.ctx.asked = status
+        run.ctx.gone = run.ctx.gone or gone
+        if gone or status == states.CANCELING:
+            run.end_within(CANCEL_GRACE, JobCanceled(f"job {id_} was canceled"))
+
+    def _return_waiting(self, id_: UUID) -> None:
+        """Give back a claim that was not started yet: what is asked then happens at once."""
+        for lane in self._lanes.values():
+            for claim in lane.waiting:
+                if claim.id == id_:
+                    lane.waiting.remove(claim)
+                    self._finished.append(Settlement(claim=claim, event="return"))
+                    return
+
+    def _given_back(self) -> list[Settlement]:
+        """What has waited here for too long; others may have a slot for it."""
+        now, found = time.monotonic(), list[Settlement]()
+        for lane in self._lanes.values():
+            late = now - WAIT_SECONDS
+            if lane.waiting and lane.waiting[0].taken_at < late:
+                lane.appetite.full()
+            kept = now - KEEP_SECONDS
+            while lane.waiting and (self._stopping or lane.waiting[-1].taken_at < kept):
+                found.append(Settlement(claim=lane.waiting.pop(), event="return"))
+        return found
+
+    async def _slot(self, lane: HostLane) -> None:
+        """Run the jobs of a lane, one after the other."""
+        while not self._over.is_set():
+            while not lane.waiting or self._stopping:
+                lane.came.clear()
+                await lane.came.wait()
+            claim = lane.waiting.popleft()
+            if self.ended:
+                continue
+            lane.running += 1
+            try:
+                settlement = await self._run(lane, claim)
+            finally:
+                lane.running -= 1
+            if settlement is not None:
+                self._finished.append(settlement)
+            if not lane.held and lane.more:
+                lane.appetite.hungry()
+            if not lane.waiting or len(self._finished) >= lane.appetite.most // 2:
+                self._told.set()
+
+    async def _run(self, lane: HostLane, claim: Claim) -> Settlement | None:
+        ctx = JobContext(
+            claim,
+            self._host,
+            self._database,
+            self._checkpoint,
+            gates(claim, self._capped),
+            self._loop,
+        )
+        if self._prepare is not None:
+            self._prepare(ctx)
+        run = Run(ctx, lane.handlers[claim.handler], lane.lane, self._caller)
+        self._runs[claim.id] = run
+        try:
+            return await run.execute()
+        finally:
+            del self._runs[claim.id]
+
+    async def _checkpoint(self, claim: Claim, progress: float | None, saved: str | None) -> int:
+        return await self._checkpoints.call((claim, progress, saved))
+
+    async def _store_checkpoints(
+        self, calls: Sequence[tuple[Claim, float | None, str | None]]
+    ) -> list[int | Exception]:
+        rows = await self._database.write(
+            SQL.checkpoints, self._host, [one.id for one, _, _ in calls],
+            [one.number for one, _, _ in calls], [progress for _, progress, _ in calls],
+            [saved for _, _, saved in calls], idempotent=True,
+        )  # fmt: skip
+        found = {row["id"]: -1 if row["deleted"] else row["status"] for row in rows}
+        return [found.get(one.id, -1) for one, _, _ in calls]
+
+    async def _adopt(self) -> None:
+        """Look up what was claimed by statements whose answer was lost."""
+        rows = await self._database.fetch(SQL.adopt, self._host, self._unheard)
+        self._unheard.clear()
+        known = {one.id for lane in self._lanes.values() for one in lane.waiting} | set(self._runs)
+        known |= {one.claim.id for one in self._finished}
+        self._receive([row for row in rows if row["id"] not in known])
+
+    def _abandon(self) -> None:
+        """The life has ended: what runs is cut off, and nothing of it is written."""
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        for run in self._runs.values():
+            run.drop(JobCanceled("the host's life has ended"))
+        self._finished.clear()
+
+    async def stop(self, timeout: float) -> None:
+        """Claim nothing more, let handlers end, and give back what is not finished then (S17)."""
+        self._stopping = True
+        if await self._ends_within(timeout):
+            return
+        for run in self._runs.values():
+            run.cut(HostStops("the host is stopping"))
+        if await self._ends_within(END_SECONDS):
+            return
+        for run in self._runs.values():  # threads that reach no checkpoint
+            if not run.ctx.settled and not run.dropped:
+                self._finished.append(Settlement(claim=run.ctx.claim, event="return"))
+            run.drop(HostStops("the host is stopping"))
+        if not await self._ends_within(WRITE_SECONDS):
+            log.warning("jobs.not_returned", jobs=len(self._finished))
+
+    @property
+    def _unfinished(self) -> bool:
+        return bool(
+            self._finished
+            or any(lane.waiting for lane in self._lanes.values())
+            or any(not run.dropped for run in self._runs.values())
+        )
+
+    async def _ends_within(self, seconds: float) -> bool:
+        """Whether everything is settled and written by then."""
+        self._told.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        return self._over.is_set()

@@ -1,0 +1,36 @@
+"""Where a function stands, so that another process can import it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from relevo.errors import InvalidValue
+
+
+def place_of(function: Callable[..., Any]) -> tuple[str, str | None]:
+    """Return `module:name` of a function, and the script to run first if it stands in one.
+
+    Functions that have no place of their own (lambdas, those inside functions, bound or partial
+    ones) are refused with `InvalidValue`.
+    """
+    module = getattr(function, "__module__", None)
+    qualname = getattr(function, "__qualname__", None)
+    if not module or not qualname or "<" in qualname or hasattr(function, "__self__"):
+        raise InvalidValue(
+            f"{qualname or function!r} cannot run in a process of its own: the process has to import"
+            " it. Define it with `def` at the top of a module"
+        )
+    if module != "__main__":
+        return f"{module}:{qualname}", None
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return f"{spec.name}:{qualname}", None
+    script = getattr(main, "__file__", None)
+    if script is None:
+        raise InvalidValue(
+            f"{qualname} stands in no file, so no other process can import it; put it into a module"
+        )
+    return f"__main__:{qualname}", script

@@ -1,0 +1,152 @@
+"""Handlers in processes of their own: the only kind that can be killed.
+
+A host keeps the processes of ended jobs for the next ones, so that modules are imported once. One
+that is killed (time limit, cancel after its grace, the host stops) is not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from relevo.errors import HandlerError
+from relevo.jobs.running import wire
+from relevo.jobs.running.execution import call
+from relevo.jobs.running.places import place_of
+
+if TYPE_CHECKING:
+    from relevo.jobs.registry import Handler
+    from relevo.jobs.running.context import JobContext
+
+IDLE_MAX: Final = 8
+"""Processes that wait for a next job; more were needed at once and end after their job."""
+
+
+class Worker:
+    """A process that runs one job after the other."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._to, self._from = process.stdin, process.stdout
+
+    @classmethod
+    async def start(cls) -> Worker:
+        """Start a process; it knows the same modules as this one."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "relevo.jobs.running.child", str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        worker = cls(process)
+        try:
+            await worker.send([one or os.getcwd() for one in sys.path])
+        except BaseException:
+            await asyncio.shield(worker.kill())
+            raise
+        return worker
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.returncode is None
+
+    async def send(self, message: Any) -> None:
+        """Say something to it; if it has ended, reading tells."""
+        with contextlib.suppress(ConnectionError):
+            self._to.write(wire.packed(message))
+            await self._to.drain()
+
+    async def receive(self) -> dict[str, Any]:
+        """Return what it says next."""
+        try:
+            size = int.from_bytes(await self._from.readexactly(wire.HEADER_BYTES), "big")
+            message: dict[str, Any] = msgspec.json.decode(await self._from.readexactly(size))
+        except asyncio.IncompleteReadError:
+            code = await self._process.wait()
+            how = signal.Signals(-code).name if code < 0 else f"code {code}"
+            raise HandlerError(
+                f"the process of the handler ended with {how} before the job was done; look at the"
+                " log of the host"
+            ) from None
+        return message
+
+    async def kill(self) -> None:
+        """End it and what it started, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._to.close()
+        await self._process.wait()
+
+
+class Processes:
+    """The processes of a host."""
+
+    def __init__(self) -> None:
+        self._idle: list[Worker] = []
+
+    async def call(self, handler: Handler, ctx: JobContext) -> Any:
+        """Call a handler, in a process if it is of that kind."""
+        if handler.kind != "process":
+            return await call(handler, ctx)
+        worker = await self._worker()
+        healthy = False
+        try:
+            await worker.send(_order(handler, ctx))
+            answer = await self._converse(worker, ctx)
+            healthy = True
+        finally:
+            if healthy and len(self._idle) < IDLE_MAX:
+                self._idle.append(worker)
+            else:
+                await asyncio.shield(worker.kill())
+        if answer["kind"] == "failed":
+            raise wire.heard(answer["error"])
+        return answer["value"]
+
+    async def _worker(self) -> Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            await worker.kill()
+        return await Worker.start()
+
+    async def _converse(self, worker: Worker, ctx: JobContext) -> dict[str, Any]:
+        """Do what the handler asks for until it is over."""
+        while True:
+            message = await worker.receive()
+            if message["kind"] in ("done", "failed"):
+                return message
+            try:
+                if message["kind"] == "check":
+                    ctx.check()
+                else:
+                    state = {"state": message["state"]} if "state" in message else {}
+                    await ctx.checkpoint(progress=message["progress"], **state)
+            except Exception as error:
+                await worker.send(wire.told(error))
+            else:
+                await worker.send(None)
+
+    async def close(self) -> None:
+        """End the processes that wait for a job."""
+        idle, self._idle = self._idle, []
+        for worker in idle:
+            await worker.kill()
+
+
+def _order(handler: Handler, ctx: JobContext) -> dict[str, Any]:
+    place, main = place_of(handler.function)
+    return {
+        "handler": place, "main": main, "id": str(ctx.id), "name": ctx.name,
+        "attempt": ctx.attempt, "data": {} if ctx.data is None else ctx.data,
+        "details": ctx.details, "owner": None if ctx.owner is None else str(ctx.owner),
+        "state": ctx.state,
+    }  # fmt: skip

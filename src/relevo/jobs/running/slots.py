@@ -1,0 +1,36 @@
+"""How much a lane may hold on a host: its slots, and a little more while handlers are quick.
+
+With only as many claims as slots, a host of quick handlers spends its time waiting for the
+database. So a lane that finds itself idle between two statements claims ahead, twice as much each
+time; as soon as what it claimed has to wait, it goes back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+AHEAD_MAX: Final = 500
+"""Claims that a lane holds at most, whatever its handlers."""
+WAIT_SECONDS: Final = 0.25
+"""What waits longer than this on a host was claimed too early."""
+
+
+class Appetite:
+    """The number of jobs that a lane should have in hand."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.most = slots
+
+    def hungry(self) -> None:
+        """Everything in hand was finished before the next statement brought more."""
+        self.most = min(max(self.most * 2, self.slots), max(AHEAD_MAX, self.slots))
+
+    def full(self) -> None:
+        """Something had to wait for a slot for too long."""
+        self.most = self.slots
+
+    def room(self, held: int) -> int:
+        """How many more to claim; in few statements, so not for the sake of one or two."""
+        room = self.most - held
+        return room if room >= max(1, self.most // 2) or held < self.slots else 0

@@ -1,0 +1,91 @@
+"""What a host and the process of a handler say to each other: JSON with its length before it.
+
+Errors travel as data, never pickled. One of Relevo's own classes is made again from its fields;
+any other becomes a class of the same names, which is all that `relevo.jobs.outcomes` looks at.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from typing import Any, Final
+
+import msgspec
+
+from relevo.jobs.outcomes import shortened
+
+HEADER_BYTES: Final = 4
+_SPOKEN: Final = ("sqlstate", "pgcode", "status", "status_code")
+"""What errors of drivers and HTTP clients say about themselves."""
+_COMMON: Final = ("object", "BaseException", "Exception")
+
+
+class RemoteError(Exception):
+    """An error of a handler in its own process; its class has the name that it had there."""
+
+
+def packed(message: Any) -> bytes:
+    """Return a message as it goes over the pipe."""
+    body = msgspec.json.encode(message)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def told(error: BaseException) -> dict[str, Any]:
+    """Return an error as data."""
+    if isinstance(error, BaseExceptionGroup):
+        return {"text": error.message, "group": [told(one) for one in error.exceptions]}
+    kind = type(error)
+    message: dict[str, Any] = {
+        "text": shortened(str(error)),
+        "names": [one.__name__ for one in kind.__mro__ if one.__name__ not in _COMMON],
+        "spoken": _spoken(error),
+        "trace": shortened("".join(traceback.format_exception(error))),
+    }
+    if kind.__module__.startswith("relevo.") and "<" not in kind.__qualname__:
+        message["own"] = [kind.__module__, kind.__qualname__]
+        message["fields"] = {name: value for name, value in vars(error).items() if _plain(value)}
+    return message
+
+
+def _spoken(error: BaseException) -> dict[str, Any]:
+    found = {}
+    for holder in (getattr(error, "response", None), error):
+        for name in _SPOKEN:
+            value = getattr(holder, name, None)
+            if isinstance(value, int | str):
+                found[name] = value
+    return found
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def heard(message: dict[str, Any]) -> Exception:
+    """Return the error that data tells."""
+    if "group" in message:
+        return ExceptionGroup(message["text"], [heard(one) for one in message["group"]])
+    error = _own(message) if "own" in message else _namesake(message)
+    error.add_note(f"In the process of the handler:\n{message['trace']}")
+    return error
+
+
+def _own(message: dict[str, Any]) -> Exception:
+    module, name = message["own"]
+    found = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        return _namesake(message)
+    error = found.__new__(found, message["text"])
+    for name, value in message["fields"].items():
+        setattr(error, name, value)
+    return error
+
+
+def _namesake(message: dict[str, Any]) -> Exception:
+    kind: type[Exception] = RemoteError
+    for name in reversed(message["names"]):
+        kind = type(name, (kind,), {})
+    error = kind(message["text"])
+    for name, value in message["spoken"].items():
+        setattr(error, name, value)
+    return error

@@ -1,0 +1,121 @@
+"""Suspended jobs: what they wait for, and what wakes them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from relevo.errors import InvalidValue
+from relevo.jobs import submission
+from relevo.leases.loops import Duty
+from relevo.postgres import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    import asyncpg
+
+    from relevo.jobs.model import Submission
+    from relevo.jobs.running.context import JobContext
+    from relevo.postgres import Database, Transaction, Wakeups
+
+SQL = catalog.load("relevo.jobs")
+WAKE_ROWS: Final = 500
+NAME_LENGTH_MAX: Final = 256
+UNWANTED: Final = timedelta(days=30)
+"""How long an event is kept that nobody waits for."""
+
+
+class Waits:
+    """Sends events, and wakes whose time or children have come to an end."""
+
+    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+        self._database = database
+        self._wakeups = wakeups
+
+    def duties(self) -> list[Duty]:
+        """What is done every so often by one host."""
+        return [
+            Duty("jobs.waits", 0.5, self.wake), Duty("jobs.events", 3_600.0, self.forget),
+        ]  # fmt: skip
+
+    async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
+        """Give an event to all who wait for it; returns how many. Kept for the first who will, if
+        nobody does. `tx` is a transaction of Relevo's: then it happens with that one's commit."""
+        for what, value in (("event", event), ("key", key)):
+            if len(value) > NAME_LENGTH_MAX or "\0" in value or (what == "event" and not value):
+                raise InvalidValue(f"the {what} is text of at most {NAME_LENGTH_MAX} characters")
+        text = msgspec.json.encode(data).decode()
+        if tx is not None:
+            return int(await tx.fetchval(SQL.signal, event, key, text))
+        got = (await self._database.write(SQL.signal, event, key, text))[0][0]
+        self._wakeups.send(submission.TOPIC)
+        return int(got)
+
+    async def wake(self) -> int:
+        """Wake whose wait took too long, or whose children are over; returns how many."""
+        total = 0
+        while woken := (await self._database.write(SQL.wake, WAKE_ROWS))[0][0]:
+            total += woken
+        if total:
+            self._wakeups.send(submission.TOPIC)
+        return total
+
+    async def forget(self) -> int:
+        """Remove what nobody waits for any more; returns how much."""
+        rows = await self._database.write(SQL.forget_waits, UNWANTED, WAKE_ROWS)
+        return int(rows[0][0])
+
+
+async def read(tx: Transaction, ctx: JobContext, step: int) -> list[asyncpg.Record]:
+    """Return what the job waits for at a step; nothing if it has not come there yet."""
+    return await tx.fetch(SQL.read_waits, ctx.id, step)
+
+
+async def call(
+    tx: Transaction, ctx: JobContext, step: int, children: Sequence[Submission]
+) -> None:
+    """Submit children and let the job wait for the end of all; they exist if it commits."""
+    for part, child in enumerate(children):
+        await submission.submit_in(tx, child)
+        await tx.execute(SQL.begin_wait, ctx.id, step, part, None, None, child.id, None, None)
+    await ctx.suspend_in(tx)
+
+
+async def wait_again(tx: Transaction, ctx: JobContext, step: int, rows: Sequence[Any]) -> None:
+    """Go on waiting for children; somebody had resumed the job."""
+    for row in rows:
+        await tx.execute(
+            SQL.begin_wait, ctx.id, step, row["part"], None, None, row["child"], None, None
+        )
+    await ctx.suspend_in(tx)
+
+
+async def wait(
+    tx: Transaction, ctx: JobContext, step: int, *, event: str | None = None, key: str = "",
+    until: datetime | None = None, timeout: float | None = None,
+) -> None:  # fmt: skip
+    """Let the job wait for an event or an instant."""
+    deadline = await tx.fetchval(
+        SQL.begin_wait, ctx.id, step, 0, event, key if event else None, None, until, timeout
+    )
+    await ctx.suspend_in(tx, until=deadline, event=event is not None)
+
+
+async def end(tx: Transaction, id: UUID, step: int) -> None:  # noqa: A002 - the word of the API
+    """Forget what the job waited for."""
+    await tx.execute(SQL.end_waits, id, step)
+
+
+async def lock_event(tx: Transaction, event: str, key: str) -> None:
+    """Keep senders of an event away until the transaction is over."""
+    await tx.execute(SQL.lock_event, event, key)
+
+
+async def take_event(tx: Transaction, event: str, key: str) -> str | None:
+    """Return the data of an event that came before anybody waited, None if none did."""
+    row = await tx.fetchrow(SQL.take_event, event, key)
+    return None if row is None else row["data"]

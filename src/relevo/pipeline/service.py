@@ -1,0 +1,262 @@
+"""`app.pipeline`: what is registered, what is on, and operations through it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from relevo.errors import NotFound
+from relevo.jobs.outcomes import Attempts
+from relevo.jobs.registry import Handler
+from relevo.leases.loops import Duty
+from relevo.pipeline import contexts, depth, tables
+from relevo.pipeline.data import DataService
+from relevo.pipeline.execution import SYSTEM_EVENT, Execution
+from relevo.pipeline.model import BYPASS_RIGHT, Cause, Image, Mode, Parent, Stage, Step
+from relevo.pipeline.operations import SQL
+from relevo.pipeline.registry import Registry
+from relevo.postgres.attaching import Attachable
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    import asyncpg
+
+    from relevo.jobs.running.context import JobContext
+    from relevo.jobs.service import Jobs
+    from relevo.pipeline.tables import Table
+    from relevo.sealing import Vault
+    from relevo.store import Container, Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+SWEEP_SECONDS: Final = 15.0
+SWEEP_WINDOW: Final = timedelta(hours=1)
+"""How long after it was disabled an operation begun before may still queue a job for a step."""
+
+
+class Pipeline(Attachable):
+    """The event pipeline of an app: tables, steps, messages.
+
+    >>> @app.step("Update", "order", stage=POST, mode=ASYNC)  # doctest: +SKIP
+    ... async def notify(ctx): ...
+    """
+
+    def __init__(self, store: Store, jobs: Jobs, vault: Vault) -> None:
+        super().__init__("app.service")
+        self.registry = Registry()
+        self.execution = Execution(self)
+        self.service = DataService(self, Cause())
+        """Operations in nobody's name, by code that may do everything."""
+        self.depth_max = depth.DEPTH_MAX
+        self.depth_window = depth.DEPTH_WINDOW
+        self.rights_of: Callable[[UUID | None], Any] = rights_of_code
+        """Coroutine function: which rights a user has; set by what knows users."""
+        self._store = store
+        self._jobs = jobs
+        self._vault = vault
+        jobs.prepare.append(self._give_service)
+
+    # What is registered.
+
+    def table(
+        self,
+        name: str,
+        container: Container[Any] | None = None,
+        *,
+        key: str | None = None,
+        primary_name: str | None = None,
+        schema_name: str | None = None,
+        set_name: str | None = None,
+        lookups: dict[str, str] | None = None,
+        model: Any = None,
+    ) -> Table:
+        """Make a container a table that operations and steps can name; columns are its model's.
+
+        Without a container, one of that name is used, partitioned by id. `key` is the column under
+        which query surfaces show the id, `<name>id` if left out; `lookups` says which columns hold
+        keys of which table.
+        """
+        if container is None:
+            container = self._store.container(name, partition_key="/id", model=model)
+        table = tables.described(
+            name, container, key=key, primary_name=primary_name, schema_name=schema_name,
+            set_name=set_name, lookups=lookups,
+        )  # fmt: skip
+        return self.registry.add_table(table)
+
+    def step(
+        self,
+        message: str,
+        table: str | None = None,
+        *,
+        stage: int = Stage.POST,
+        mode: int = Mode.SYNC,
+        rank: int = 1,
+        filtering: Iterable[str] = (),
+        images: Sequence[Image] = (),
+        auto_delete: bool = False,
+        configuration: str | None = None,
+        secure: str | None = None,
+        run_as: UUID | None = None,
+        serialize: Literal["record"] | None = None,
+        name: str | None = None,
+        enabled: bool = True,
+        time_limit: float | None = None,
+        attempts: Attempts | None = None,
+    ) -> Callable[[F], F]:
+        """Run a function when a message is carried out on a table, or on any if none is named.
+
+        Synchronous steps run inside the operation and its transaction: what they raise undoes it.
+        Asynchronous ones become jobs, in the same transaction. `filtering` lets an Update pass only
+        if it brings one of these columns; `serialize="record"` runs jobs of one record one after
+        the other. A class is made with `configuration` and `secure`; its `execute(ctx)` is called.
+        """
+
+        def register(function: F) -> F:
+            step = Step(
+                name=name or function.__name__, message=message, table=table, function=function,
+                stage=Stage(stage), mode=Mode(mode), rank=rank, filtering=tuple(filtering),
+                images=tuple(images), configuration=configuration, secure=secure, run_as=run_as,
+                auto_delete=auto_delete, serialize=serialize, enabled=enabled,
+                time_limit=time_limit, attempts=attempts or Attempts(),
+            )  # fmt: skip
+            self.registry.add_step(step)
+            if step.mode == Mode.ASYNC:
+                self._jobs.registry.add(self._handler(step))
+            return function
+
+        return register
+
+    def message(self, name: str) -> Callable[[F], F]:
+        """Make a function the body of a custom message; it returns a dict of outputs, or None."""
+
+        def register(function: F) -> F:
+            self.registry.add_body(name, function)
+            return function
+
+        return register
+
+    # In jobs.
+
+    def _handler(self, step: Step) -> Handler:
+        called = getattr(step.function, "execute", step.function)
+
+        async def run(job: JobContext) -> Any:
+            service, ctx = self._restored(step, job, job)
+            found = await self.execution.function_of(step)[0](ctx)
+            if service.loop is not None:  # caught or not, the job has failed (5.4)
+                raise service.loop
+            return found
+
+        def run_in_thread(given: Any) -> Any:
+            service, ctx = self._restored(step, given._ctx, given)
+            found = self.execution.function_of(step)[0](ctx)
+            if service.loop is not None:
+                raise service.loop
+            return found
+
+        is_async = inspect.iscoroutinefunction(called)
+        return Handler(
+            name=step.handler, function=run if is_async else run_in_thread, raw=True,
+            kind="async" if is_async else "thread", operation_type=SYSTEM_EVENT,
+            auto_delete=step.auto_delete, time_limit=step.time_limit, attempts=step.attempts,
+        )  # fmt: skip
+
+    def _restored(
+        self, step: Step, job: JobContext, given: Any
+    ) -> tuple[DataService, contexts.StepContext]:
+        facts = contexts.opened(job.claim.data)
+        service = DataService(self, _cause(job, facts))
+        job.service = service
+        return service, contexts.for_job(step, job, facts, service, given)
+
+    def _give_service(self, job: JobContext) -> None:
+        job.service = DataService(self, _cause(job))
+
+    # What hosts write, and what operators switch.
+
+    async def start(self) -> None:
+        """Write which steps there are; refuses steps of tables and messages that are not."""
+        self.registry.check()
+        steps = list(self.registry.steps.values())
+        if not steps:
+            return
+        secrets = [await self._sealed(one) for one in steps]
+        columns = ("id", "name", "message", "table", "stage", "mode", "rank")
+        await self.database.write(
+            SQL.declare_steps,
+            *([getattr(one, name) for one in steps] for name in columns),
+            list(range(len(steps))),
+            [msgspec.json.encode(one.filtering).decode() for one in steps],
+            [msgspec.json.encode(_images(one)).decode() for one in steps],
+            [one.configuration for one in steps],
+            secrets,
+            [one.run_as for one in steps],
+            [one.auto_delete for one in steps],
+            [one.serialize for one in steps],
+            [one.enabled for one in steps],
+            idempotent=True,
+        )
+
+    async def _sealed(self, step: Step) -> bytes | None:
+        if step.secure is None:
+            return None
+        return (await self._vault.key()).seal(step.secure.encode(), f"pipeline_step:{step.id}")
+
+    async def steps(self) -> list[asyncpg.Record]:
+        """Return the steps that hosts have written, as rows; never their secure configuration."""
+        return await self.database.fetch(SQL.list_steps)
+
+    async def enable(self, name: str) -> None:
+        """Let a step run again."""
+        await self._switch(name, enabled=True)
+
+    async def disable(self, name: str) -> int:
+        """Deactivate a step: no operation runs it, and its waiting jobs are canceled (S20).
+
+        Returns how many jobs were. Jobs that run are left to end.
+        """
+        await self._switch(name, enabled=False)
+        return await self._jobs.brakes.deactivate(str(self.registry.step(name).id))
+
+    async def _switch(self, name: str, *, enabled: bool) -> None:
+        step = self.registry.step(name)
+        if not await self.database.write(SQL.switch_step, step.id, enabled, idempotent=True):
+            raise NotFound(f"no host has written the step {name!r} yet; start one first")
+
+    def duties(self) -> list[Duty]:
+        """What one host does for all."""
+        return [Duty("pipeline.deactivate", SWEEP_SECONDS, self.sweep)]
+
+    async def sweep(self) -> None:
+        """Cancel what operations queued that had begun before their step was disabled."""
+        for row in await self.database.fetch(SQL.lately_disabled, SWEEP_WINDOW):
+            await self._jobs.brakes.deactivate(str(row["id"]))
+
+
+async def rights_of_code(user: UUID | None) -> frozenset[str]:
+    """Code that acts in nobody's name may leave out steps; of users nothing is known here."""
+    return frozenset({BYPASS_RIGHT}) if user is None else frozenset()
+
+
+def _cause(job: JobContext, facts: contexts.Envelope | None = None) -> Cause:
+    claim = job.claim
+    told: dict[str, Any] = {}
+    if facts is not None:
+        told = {
+            "message": facts.message, "table": facts.table, "id": facts.id, "stage": facts.stage,
+            "parent": facts.parent,
+        }  # fmt: skip
+    return Cause(
+        user=claim.owner, initiating_user=facts.initiating_user if facts else claim.owner,
+        depth=claim.depth, correlation=claim.correlation, since=claim.correlation_at, job=job,
+        parent=Parent(depth=claim.depth, step=claim.handler, job=claim.id, **told),
+    )  # fmt: skip
+
+
+def _images(step: Step) -> list[dict[str, Any]]:
+    return [{"when": one.when, "columns": one.columns} for one in step.images]

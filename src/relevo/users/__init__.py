@@ -1,0 +1,1 @@
+"""Users, teams and business units: whose rows are whose, and how far a right reaches."""

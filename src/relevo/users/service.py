@@ -1,0 +1,115 @@
+"""`app.users`: who works with rows, in which teams and business units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
+from relevo.postgres import catalog
+from relevo.postgres.attaching import Attachable
+from relevo.users.model import User
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+SQL = catalog.load(__package__)
+NAME_LENGTH_MAX: Final = 256
+
+
+class Users(Attachable):
+    """The users, teams and business units of an installation.
+
+    >>> north = await app.users.create_unit("north")  # doctest: +SKIP
+    >>> ana = await app.users.create_user("Ana", unit=north)  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        super().__init__("app.users")
+
+    async def get(self, user: UUID) -> User:
+        """Return a user as it is now; raises `NotFound`."""
+        row = await self.database.fetchrow(SQL.user_by_id, user)
+        if row is None:
+            raise NotFound(f"there is no user {user}")
+        return User(**{**dict(row), "teams": tuple(row["teams"])})
+
+    async def admitted(self, user: UUID) -> User:
+        """Return a user who may work; raises `Forbidden` for one that is disabled."""
+        found = await self.get(user)
+        if found.disabled:
+            raise Forbidden(f"the user {found.name!r} is disabled; ask an administrator")
+        return found
+
+    async def known_as(self, identity: str, name: str) -> UUID:
+        """Return the user of somebody who is known elsewhere, made when they first come."""
+        found: UUID | None = await self.database.fetchval(SQL.user_by_identity, identity)
+        if found is None:
+            shown = name[:NAME_LENGTH_MAX]
+            await self.database.write(SQL.add_identity, identity, shown, idempotent=True)
+            found = await self.database.fetchval(SQL.user_by_identity, identity)
+        assert found is not None, "users are never deleted"
+        return found
+
+    async def create_user(
+        self, name: str, *, unit: UUID | None = None, language: str = "en", zone: str = "UTC"
+    ) -> UUID:
+        """Make a user; keys are given to it with `keys.create`."""
+        return await self._add(SQL.add_user, name, unit, language, zone)
+
+    async def create_team(
+        self, name: str, *, unit: UUID | None = None, members: Iterable[UUID] = ()
+    ) -> UUID:
+        """Make a team; its members share what it owns."""
+        team = await self._add(SQL.add_team, name, unit)
+        for member in members:
+            await self.join(team, member)
+        return team
+
+    async def create_unit(self, name: str, *, parent: UUID | None = None) -> UUID:
+        """Make a business unit."""
+        return await self._add(SQL.add_unit, name, parent)
+
+    async def join(self, team: UUID, member: UUID) -> None:
+        """Let a user join a team; again changes nothing."""
+        try:
+            await self.database.write(SQL.add_member, team, member, idempotent=True)
+        except asyncpg.ForeignKeyViolationError:
+            raise NotFound(f"there is no team {team}, or no user {member}") from None
+
+    async def leave(self, team: UUID, member: UUID) -> None:
+        """Let a user leave a team; again changes nothing."""
+        await self.database.write(SQL.remove_member, team, member, idempotent=True)
+
+    async def move(self, user: UUID, unit: UUID) -> None:
+        """Move a user to another business unit."""
+        try:
+            moved = await self.database.write(SQL.move_user, user, unit, idempotent=True)
+        except asyncpg.ForeignKeyViolationError:
+            raise NotFound(f"there is no business unit {unit}") from None
+        if not moved:
+            raise NotFound(f"there is no user {user}")
+
+    async def disable(self, user: UUID, *, disabled: bool = True) -> None:
+        """Keep a user out, whatever keys it has, or let it in again."""
+        if not await self.database.write(SQL.set_disabled, user, disabled, idempotent=True):
+            raise NotFound(f"there is no user {user}")
+
+    async def in_unit(self, owners: Iterable[UUID], unit: UUID) -> frozenset[UUID]:
+        """Return those of some users and teams that are in a business unit."""
+        rows = await self.database.fetch(SQL.owners_in_unit, list(owners), unit)
+        return frozenset(row["id"] for row in rows)
+
+    async def _add(self, statement: str, name: str, *values: object) -> UUID:
+        if not 1 <= len(name) <= NAME_LENGTH_MAX or "\0" in name:
+            raise InvalidValue(f"a name has 1 to {NAME_LENGTH_MAX} characters, not {name[:100]!r}")
+        made: UUID = await self.database.fetchval(SQL.new_id)
+        try:
+            await self.database.write(statement, made, name, *values, idempotent=True)
+        except asyncpg.UniqueViolationError:
+            raise Conflict(f"there is one named {name!r} already; choose another name") from None
+        except asyncpg.ForeignKeyViolationError:
+            raise NotFound(f"there is no business unit {values[0]}") from None
+        return made

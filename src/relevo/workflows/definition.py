@@ -1,0 +1,69 @@
+"""Defining workflows: `@app.workflow("order")`, versions, and typed submits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec
+
+import msgspec
+
+from relevo.errors import InvalidValue
+from relevo.jobs.operation_types import WORKFLOW
+from relevo.jobs.registry import described
+from relevo.workflows.running import Instance
+
+if TYPE_CHECKING:
+    from relevo.jobs.registry import Handler
+    from relevo.jobs.running.context import JobContext
+    from relevo.jobs.service import JobHandle, Jobs
+
+P = ParamSpec("P")
+
+
+class WorkflowDefinition(Generic[P]):
+    """A workflow that knows how to start itself: `await order.submit(id="a1")`."""
+
+    def __init__(
+        self, jobs: Jobs, name: str, version: int,
+        function: Callable[Concatenate[JobContext, P], AsyncGenerator[Any, Any]],
+        options: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        if not inspect.isasyncgenfunction(function):
+            raise InvalidValue(
+                f"workflow {name!r} is no async generator; write it as `async def` with `yield`"
+            )
+        if version < 1:
+            raise InvalidValue(f"the version of workflow {name!r} is 1 or above, not {version}")
+        self._jobs = jobs
+        self._options = options or {}
+        self._told = (name, version)
+        self.name = name if version == 1 else f"{name}@{version}"
+        """What instances of this version are submitted as."""
+        self.function = function
+        self._taken = described(self.name, function)
+
+    def handler(self) -> Handler:
+        """How instances run."""
+        return msgspec.structs.replace(
+            self._taken, function=self._run, kind="async", raw=True, lane="workflow",
+            operation_type=WORKFLOW,
+        )  # fmt: skip
+
+    async def _run(self, ctx: JobContext) -> Any:
+        arguments = self._taken.arguments({} if ctx.data is None else ctx.data)
+        return await Instance(self.name, ctx, self._jobs.database).run(
+            self.function(ctx, **arguments)  # type: ignore[call-arg]
+        )
+
+    def using(self, **options: Any) -> WorkflowDefinition[P]:
+        """Return the same with options of `Jobs.submit`: start, token, priority, tx …"""
+        name, version = self._told
+        return WorkflowDefinition(
+            self._jobs, name, version, self.function, {**self._options, **options}
+        )
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
+        """Start an instance; it is stored when this returns."""
+        bound = inspect.signature(self.function).bind(None, *args, **kwargs).arguments
+        return await self._jobs.submit(self.name, dict(list(bound.items())[1:]), **self._options)

@@ -1,0 +1,159 @@
+"""The failure-rate brake (6.4): who fails too often waits, the others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo.jobs import codes, states
+from relevo.jobs.brakes import PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from relevo import App
+    from relevo.jobs.model import Job
+    from relevo.jobs.service import JobHandle
+    from relevo.testing.clock import Clock
+
+pytestmark = pytest.mark.anyio
+
+
+class Shop:
+    """An extension that works or not, as the test says, and one beside it that always does."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.broken = True
+        self.ran: list[int] = []
+
+        @app.job("flaky")
+        async def flaky(ctx: Any, n: int) -> None:
+            self.ran.append(n)
+            if self.broken:
+                raise ValueError("broken")
+
+        @app.job("sound")
+        async def sound(ctx: Any) -> str:
+            return "fine"
+
+    async def fail(self, times: int) -> None:
+        jobs = [await self.app.jobs.submit("flaky", {"n": n}) for n in range(times)]
+        for job in jobs:
+            await self.until(job, lambda found: found.done or found.status == states.WAITING)
+
+    async def until(self, job: JobHandle[Any], holds: Callable[[Job], bool]) -> Job:
+        found: Job
+        async with asyncio.timeout(30):
+            while not holds(found := await job.get()):
+                await asyncio.sleep(0.01)
+        return found
+
+    async def eventually(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(30):
+            while not await holds():
+                await asyncio.sleep(0.01)
+
+    async def braked(self) -> bool:
+        return bool(await self.app.jobs.brakes.list())
+
+
+def held(job: Job) -> bool:
+    return job.status == states.WAITING and job.error_code == codes.BRAKED
+
+
+async def events(app: App) -> list[str]:
+    rows = await app.database.fetch(
+        "select type from relevo.event where type like 'relevo.brake.%' order by lsn"
+    )
+    return [row["type"].rpartition(".")[2] for row in rows]
+
+
+async def test_twenty_failures_are_not_too_many(app: App) -> None:
+    shop = Shop(app)
+    async with app.host():
+        await shop.fail(20)
+
+        async def counted() -> bool:
+            rows = await app.database.fetch("select sum(failures) from relevo.job_failure")
+            return bool(rows[0][0] == 20)
+
+        await shop.eventually(counted)
+        await app.jobs.brakes.watch()
+        assert not await shop.braked()
+
+
+async def test_a_braked_extension_waits_and_no_other_does(app: App, clock: Clock) -> None:
+    shop = Shop(app)
+    async with app.host():
+        await shop.fail(21)
+        await shop.eventually(shop.braked)
+        ran = len(shop.ran)
+        jobs = [await app.jobs.submit("flaky", {"n": 100 + n}) for n in range(3)]
+        waiting = [await shop.until(job, lambda one: held(one) or one.done) for job in jobs]
+        assert await (await app.jobs.submit("sound")).wait(30) == "fine"  # A32
+        braked = [one for one in waiting if held(one)]
+        (brake,) = await app.jobs.brakes.list()
+        assert all(one.postpone_until == brake.until for one in braked)
+        assert brake.until - brake.since == PAUSE
+        # What was claimed before the leader looked has run; nothing else has.
+        assert len(shop.ran) - ran == len(waiting) - len(braked)
+        assert await events(app) == ["on"]
+
+
+async def test_after_the_pause_one_job_is_tried_and_its_success_frees_the_rest(
+    app: App, clock: Clock
+) -> None:
+    shop = Shop(app)
+    async with app.host():
+        await shop.fail(21)
+        await shop.eventually(shop.braked)
+        shop.ran.clear()
+        shop.broken = False
+        jobs = await _held(shop, 5)
+        await clock.advance(PAUSE)
+        for job in jobs:
+            await shop.until(job, lambda one: one.status == states.SUCCEEDED)
+        assert not await shop.braked()
+        assert await events(app) == ["on", "off"]
+
+
+async def test_a_probe_that_fails_renews_the_pause(app: App, clock: Clock) -> None:
+    shop = Shop(app)
+    async with app.host():
+        await shop.fail(21)
+        await shop.eventually(shop.braked)
+        jobs = await _held(shop, 3)
+        shop.ran.clear()
+        before = (await app.jobs.brakes.list())[0].until
+        await clock.advance(PAUSE)
+
+        async def renewed() -> bool:
+            return (await app.jobs.brakes.list())[0].until > before
+
+        await shop.eventually(renewed)
+        later = (await app.jobs.brakes.list())[0].until
+        assert len(shop.ran) == 1  # the probe alone
+        for job in jobs[1:]:
+            await shop.until(job, lambda one: held(one) and one.postpone_until == later)
+        assert await events(app) == ["on", "on"]
+
+
+async def test_deactivating_an_extension_cancels_what_has_not_started(app: App) -> None:
+    waiting = [await app.jobs.submit("flaky", {"n": n}, token="one") for n in range(5)]
+    other = await app.jobs.submit("sound")
+    assert await app.jobs.brakes.deactivate("flaky") == 5
+    assert {(await job.get()).status for job in waiting} == {states.CANCELED}
+    assert (await other.get()).status == states.READY
+
+
+async def _held(shop: Shop, amount: int) -> list[JobHandle[Any]]:
+    """Submit until so many are held back; others ran before the leader looked."""
+    found: list[JobHandle[Any]] = []
+    while len(found) < amount:
+        job = await shop.app.jobs.submit("flaky", {"n": 1})
+        if held(await shop.until(job, lambda one: held(one) or one.done)):
+            found.append(job)
+    return found

@@ -1,0 +1,188 @@
+"""Handlers with `process=True`: they run elsewhere, are told things, and can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo.errors import InvalidValue
+from relevo.jobs import codes, states
+from relevo.jobs.errors import JobFailed
+from relevo.jobs.running import host
+from relevo.testing.cluster import Cluster
+from tests.jobs import process_handlers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from uuid import UUID
+
+    from relevo import App
+    from relevo.jobs.model import Job
+    from relevo.testing.recorder import Recorder
+
+pytestmark = pytest.mark.anyio
+
+
+def register(app: App, *, time_limit: float | None = None) -> None:
+    for function in (
+        process_handlers.add, process_handlers.count, process_handlers.linger,
+        process_handlers.hang, process_handlers.deaf, process_handlers.end,
+        process_handlers.unanswerable,
+    ):  # fmt: skip
+        app.job(function.__name__, process=True, time_limit=time_limit)(function)
+
+
+async def program(app: App, record: Recorder) -> None:
+    """What the host processes of these tests run."""
+    del record
+    register(app)
+    await app.jobs.start(app.leases, app.supervisor)
+
+
+async def appears(path: Path) -> int:
+    async with asyncio.timeout(30):
+        while not path.exists():
+            await asyncio.sleep(0.01)
+    return int(path.read_text())
+
+
+async def ends(pid: int) -> None:
+    """Wait until a process is gone, or a corpse that nobody has buried yet."""
+    async with asyncio.timeout(30):
+        while _runs(pid):
+            await asyncio.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+async def until(app: App, id: UUID, *statuses: int) -> Job:
+    async with asyncio.timeout(30):
+        while (job := await app.jobs.get(id)).status not in statuses:
+            await asyncio.sleep(0.01)
+    return job
+
+
+async def test_a_handler_runs_in_another_process_that_serves_the_next_job_too(app: App) -> None:
+    register(app)
+    async with app.host():
+        first = await (await app.jobs.submit("add", {"a": 1})).wait(30)
+        second = await (await app.jobs.submit("add", {"a": 2, "b": 5})).wait(30)
+    assert (first["sum"], second["sum"]) == (2, 7)
+    assert first["pid"] != os.getpid()
+    assert first["pid"] == second["pid"]
+    await ends(first["pid"])
+
+
+async def test_progress_and_state_of_a_coroutine_are_stored(app: App) -> None:
+    register(app)
+    async with app.host():
+        job = await app.jobs.submit("count", {"to": 5})
+        assert await job.wait(30) == 5
+        stored = await job.get()
+    assert (stored.saved, stored.progress) == (4, 1.0)
+
+
+async def test_lambdas_and_local_functions_are_refused_when_they_are_registered(app: App) -> None:
+    def local(ctx: Any) -> None: ...
+
+    for function in (local, lambda ctx: None):
+        with pytest.raises(InvalidValue, match="top of a module"):
+            app.job("local", process=True)(function)
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "code", "text"),
+    [
+        ("fail", states.FAILED, codes.stored(0x80041234), "there is no such customer"),
+        ("retry", states.WAITING, None, "later"),
+        ("suspend", states.WAITING, None, "repair it"),
+        ("network", states.WAITING, codes.REMOTE_FAILED, None),
+        ("error", states.FAILED, codes.HANDLER_FAILED, None),
+        ("several", states.FAILED, codes.HANDLER_REFUSED, "the worse"),
+        ("die", states.FAILED, codes.HANDLER_FAILED, None),
+        ("unspeakable", states.FAILED, codes.HANDLER_FAILED, None),
+    ],
+)
+async def test_what_a_handler_raises_decides_as_if_it_ran_here(
+    app: App, how: str, status: int, code: int | None, text: str | None
+) -> None:
+    register(app)
+    async with app.host():
+        job = await app.jobs.submit("end", {"how": how})
+        found = await until(app, job.id, status)
+    assert (found.error_code, found.friendly) == (code, text)
+    if how == "error":
+        assert "process_handlers.py" in (found.message or "")  # the trace of the other process
+
+
+async def test_a_result_that_is_no_json_fails_the_job_and_not_the_process(app: App) -> None:
+    register(app)
+    async with app.host():
+        with pytest.raises(JobFailed):
+            await (await app.jobs.submit("unanswerable", {})).wait(30)
+        assert (await (await app.jobs.submit("add", {"a": 1})).wait(30))["sum"] == 2
+
+
+async def test_a_pause_reaches_the_handler_at_its_next_checkpoint(app: App, tmp_path: Path) -> None:
+    register(app)
+    async with app.host():
+        job = await app.jobs.submit("linger", {"folder": str(tmp_path)})
+        await appears(tmp_path / "started")
+        await job.pause()
+        paused = await until(app, job.id, states.WAITING)
+        assert paused.saved["pid"] != os.getpid()  # A10
+        await job.cancel()
+
+
+async def test_a_canceled_handler_that_reaches_checkpoints_stops_there(
+    app: App, tmp_path: Path
+) -> None:
+    register(app)
+    async with app.host():
+        job = await app.jobs.submit("linger", {"folder": str(tmp_path)})
+        await appears(tmp_path / "started")
+        await job.cancel()
+        assert (await until(app, job.id, *states.COMPLETED)).status == states.CANCELED  # A11
+
+
+async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "CANCEL_GRACE", 0.2)
+    register(app)
+    async with app.host():
+        job = await app.jobs.submit("hang", {"folder": str(tmp_path)})
+        pid = await appears(tmp_path / "started")
+        other = await appears(tmp_path / "grandchild")
+        await job.cancel()
+        assert (await until(app, job.id, *states.COMPLETED)).status == states.CANCELED  # A11
+        await ends(pid)
+        await ends(other)  # and what it started
+
+
+async def test_a_time_limit_kills_whatever_the_handler_does(app: App, tmp_path: Path) -> None:
+    register(app, time_limit=3.0)
+    async with app.host():
+        job = await app.jobs.submit("deaf", {"folder": str(tmp_path)})
+        pid = await appears(tmp_path / "started")
+        found = await until(app, job.id, states.WAITING)
+        assert (found.error_code, found.retries) == (codes.TIME_LIMIT, 1)
+        await ends(pid)
+
+
+async def test_the_process_ends_with_its_host(relevo_url: str, tmp_path: Path, app: App) -> None:
+    async with Cluster(relevo_url, f"{__name__}:program", tmp_path) as cluster:
+        node = await cluster.start("a")
+        await app.jobs.submit("deaf", {"folder": str(tmp_path)})
+        pid = await appears(tmp_path / "started")
+        node.kill()
+        await ends(pid)
