@@ -40,7 +40,9 @@ bench: $(STAMP)  ## measure, side by side with the bare limit
 	@$(BIN)/python -m bench
 
 soak: $(STAMP)  ## the full counts of every promise (long)
+	@$(BIN)/python -m pip install --quiet atheris || echo "atheris has no wheel here: its fuzzers are skipped"
 	@$(BIN)/python -m pytest -q -m soak --timeout 1800
+	@RELEVO_EXAMPLES=400 $(BIN)/python -m pytest -q -n $(TEST_JOBS) -m "not soak" --timeout 1800 tests/unit tests/jobs tests/querying
 
 lock: $(STAMP)  ## renew requirements.lock (needs uv, installed into .venv here)
 	@$(BIN)/python -m pip install --quiet uv

@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import job_tables
 import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -28,6 +29,9 @@ from relevo import errors, limits
 from relevo.api import openapi, problem, roles
 from relevo.api.operations import OPERATIONS, SURFACES
 from relevo.feed.states import UNIT
+from relevo.jobs import errors as job_errors
+from relevo.jobs import events as job_events
+from relevo.jobs.states import JOB as SYSTEM_JOB
 from relevo.leases.model import LeaseConfig
 from relevo.leases.states import HOST, LEASE
 from relevo.router.envelopes import NAMES
@@ -250,6 +254,11 @@ def diagram(machine: Machine) -> str:
     return f"```mermaid\n{machine.mermaid()}```\n"
 
 
+def job_table(name: str) -> str:
+    """One of the tables of system jobs."""
+    return table(*job_tables.TABLES[name]())
+
+
 PLACES: Final[dict[str, Callable[[], str]]] = {
     "settings": lambda: settings_table(with_types=False),
     "settings with types": lambda: settings_table(with_types=True),
@@ -267,6 +276,9 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
     "lease states": lambda: diagram(LEASE),
     "unit states": lambda: diagram(UNIT),
     "router job states": lambda: diagram(JOB),
+    "job states": lambda: diagram(SYSTEM_JOB),
+    **{name: functools.partial(job_table, name) for name in job_tables.TABLES},
+    "job event data": lambda: table(EVENT_HEADINGS, inspect_fields(job_events.JobData)),
     "router events": event_table,
     "router event details": event_details,
 }
@@ -346,7 +358,7 @@ def _described(schema: dict[str, Any]) -> str:
 
 
 def _below(kind: type[errors.RelevoError]) -> list[type[errors.RelevoError]]:
-    ours = (errors.__name__, problem.__name__)
+    ours = (errors.__name__, problem.__name__, job_errors.__name__)
     children = [child for child in kind.__subclasses__() if child.__module__ in ours]
     return [found for child in children for found in (child, *_below(child))]
 

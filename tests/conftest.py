@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 import structlog
 from hypothesis import settings
 
-# Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline.
-settings.register_profile("relevo", deadline=None)
+# Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline. `make
+# soak` tries more examples than `make test` has the time for.
+EXAMPLES = int(os.environ.get("RELEVO_EXAMPLES", "40"))
+settings.register_profile("relevo", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("relevo")
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo import limits, serving
 from relevo import settings as settings_module
+from relevo.bulk.service import Bulk
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import Feeds
@@ -31,8 +32,8 @@ from relevo.sealing import Vault
 from relevo.store import Store
 from relevo.supervision import Supervisor
 from relevo.telemetry.metrics import Metrics
-from relevo.workflows.definition import WorkflowDefinition
 from relevo.users.service import Users
+from relevo.workflows.definition import WorkflowDefinition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -88,6 +89,7 @@ class App:
         self.message = self.pipeline.message
         self.service = self.pipeline.service
         self.events.catalogue.register(*job_events.TYPES)
+        self._bulk: Bulk | None = None
         self._database: Database | None = None
         self._wakeups: Wakeups | None = None
         self._leases: Leases | None = None
@@ -192,6 +194,13 @@ class App:
             return JobDefinition(self.jobs, handler, function)
 
         return register
+
+    @property
+    def bulk(self) -> Bulk:
+        """Bulk operations; a host runs those of everybody if this was used before it serves."""
+        if self._bulk is None:
+            self._bulk = Bulk(self.jobs, self.pipeline.registry)
+        return self._bulk
 
     def workflow(
         self, name: str, *, version: int = 1
@@ -305,6 +314,7 @@ class App:
             housekeeping.duties += [
                 *self.store.duties(), *self.feeds.duties(), *self.events.duties(),
                 *self.router.duties(), *self.jobs.duties(), *self.pipeline.duties(),
+                *([] if self._bulk is None else self._bulk.duties()),
             ]  # fmt: skip
             await housekeeping.join(self._leases)
             await self.feeds.start(self._leases, self.supervisor)

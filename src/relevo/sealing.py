@@ -32,6 +32,7 @@ class MasterKey:
 
     def __init__(self, key: bytes) -> None:
         assert len(key) == _KEY_BYTES
+        self._root = hmac.digest(key, b"relevo: derive", hashlib.sha256)
         self._cipher = AESGCM(hmac.digest(key, b"relevo: seal", hashlib.sha256))
         self.fingerprint: Final = hmac.digest(key, b"relevo: fingerprint", hashlib.sha256).hex()[
             :32
@@ -68,6 +69,10 @@ class MasterKey:
             return self._cipher.decrypt(nonce, rest, owner.encode())
         except InvalidTag:
             raise ValueError("sealed for another owner or by another master key") from None
+
+    def derive(self, purpose: str) -> bytes:
+        """Return a key for one purpose, which tells nothing about this one or those of others."""
+        return hmac.digest(self._root, purpose.encode(), hashlib.sha256)
 
     def __repr__(self) -> str:
         return f"MasterKey(fingerprint={self.fingerprint!r})"

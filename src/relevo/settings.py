@@ -93,7 +93,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jobs_keep_failed_days: float = 90.0
     """How many days records of failed jobs are kept; 0 for ever."""
     jobs_brake_failures: int = 20
-    """How many failures in `jobs_brake_minutes` an extension may have before its jobs wait; 0: any."""
+    """How often an extension may fail in `jobs_brake_minutes` before its jobs wait; 0: any."""
     jobs_brake_minutes: float = 5.0
     """Over how many minutes failures of an extension are counted."""
     jobs_strict_states: bool = False

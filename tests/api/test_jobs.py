@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from relevo.api.keys import NewKey
 from relevo.jobs import Fail
 from tests.api.table import code
 
@@ -226,3 +227,24 @@ async def test_views_count_what_there_is(site: Site) -> None:
     assert await rows("/v1/job-views/running") == []
     lanes = {one["name"]: one for one in await rows("/v1/lanes")}
     assert (lanes["plugin"]["ready"], lanes["plugin"]["suspended"]) == (1, 1)
+
+
+async def test_a_key_with_a_reach_sees_and_moves_only_its_own(site: Site) -> None:
+    rights = ("job.read:own", "job.submit:own", "job.write:own", "job.delete:own")
+    made = await site.services.keys.create(NewKey(name="own", roles=rights))
+    site.secrets["own"] = made.secret
+    foreign = await submit(site)
+    reply = await site.ask("POST", JOBS, key="own", json={"handler": "mail"})
+    assert reply.status == 201, reply.body
+    mine = reply.json["id"]
+    seen = (await site.ask("GET", JOBS, key="own")).json["items"]
+    assert [one["id"] for one in seen] == [mine]  # A27
+    for method, target in (
+        ("GET", f"{JOBS}/{foreign}"),
+        ("GET", f"{JOBS}/{foreign}/end"),
+        ("POST", f"{JOBS}/{foreign}:cancel"),
+        ("DELETE", f"{JOBS}/{foreign}"),
+    ):
+        assert (await site.ask(method, target, key="own")).status == 404, target
+    assert (await site.ask("GET", "/v1/job-views/counts", key="own")).status == 403
+    assert (await site.ask("POST", f"{JOBS}/{mine}:cancel", key="own")).status == 204

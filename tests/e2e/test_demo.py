@@ -18,9 +18,11 @@ def _nothing_is_left(cli: Cli) -> bool:
     hosts = cli("host", "list", "--all", "-o", "json").json["items"]
     leases = cli("lease", "list", "--kind", KIND, "-o", "json").json["items"]
     keys = cli("key", "list", "--all", "-o", "json").json["items"]
+    jobs = cli("job", "list", "-o", "json").json["items"]
     return (
         not [host for host in hosts if host["live"] and host["name"] in COOKS]
         and not leases
+        and not jobs
         and all(key["state"] == "revoked" for key in keys if key["name"] == "demo")
     )
 
@@ -38,6 +40,8 @@ def test_the_demo_walks_through_everything_and_takes_its_things_along(cli: Cli) 
         ("ana", 4), ("bo", 4), ("carla", 4),
         ("ana", 6), ("carla", 6),
     ]  # fmt: skip
+    assert walked.out.count("3 receipts, written by") == 3
+    assert "The nightly report waits for its time" in walked.out
     assert "GET /v1/hosts answers: 2 are live" in walked.out
     assert "It may look, not touch" in walked.out
     assert "Without a key" in walked.out

@@ -25,7 +25,8 @@ begin
   for one in
     select c.oid::regclass from pg_class c
     where c.relnamespace = 'relevo'::regnamespace and c.relkind = 'r' and not c.relispartition
-      and (c.relname ~ '^(job|bulk_)' or c.relname in ('host', 'lease', 'member', 'unit', 'event_time'))
+      and (c.relname ~ '^(job|bulk_)'
+           or c.relname in ('host', 'lease', 'member', 'unit', 'event_time'))
       and c.relname not in ('job_lane', 'job_transition')
   loop
     execute format('select exists (select from %s)', one) into filled;

@@ -64,7 +64,9 @@ class Office:
         return found
 
     async def status(self, job: JobHandle[Any]) -> int | None:
-        return await self.database.fetchval("select status from relevo.jobs where id = $1", job.id)
+        sql = "select status from relevo.jobs where id = $1"
+        found: int | None = await self.database.fetchval(sql, job.id)
+        return found
 
     async def until_status(self, job: JobHandle[Any], *wanted: int | None) -> None:
         async def reached() -> bool:
@@ -78,7 +80,8 @@ class Office:
     async def events(self, job: JobHandle[Any]) -> list[str]:
         """What the log says of a job, in the order of its versions."""
         rows = await self.database.fetch(
-            "select type from relevo.event where subject = $1 order by version, lsn", f"job/{job.id}"
+            "select type from relevo.event where subject = $1 order by version, lsn",
+            f"job/{job.id}",
         )
         return [row["type"].removeprefix("relevo.job.") for row in rows]
 
@@ -146,8 +149,8 @@ class Worker:
         keys = sorted({f"c{row['chain']}" for row, _ in settle if row["chain"]})
         rows = await self.connection.fetch(
             "select * from relevo.work_jobs($1, 'worker', $2, $3::text[], $4::integer[],"
-            " $5::text[], $6::text[], $7::uuid[], $8::text[], $9::bigint[], delays => $10::float8[],"
-            " keys => $11::text[])",
+            " $5::text[], $6::text[], $7::uuid[], $8::text[], $9::bigint[],"
+            " delays => $10::float8[], keys => $11::text[])",
             self.host, self.number, self.lanes if room else [],
             [room] * len(self.lanes) if room else [],
             [lane for lane in self.lanes for _ in handlers],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import asyncpg
 import pytest
@@ -16,6 +16,7 @@ from tests.jobs.office import Worker, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from uuid import UUID
 
     from tests.jobs.office import Office
 
@@ -42,7 +43,9 @@ class Bench:
         return (await self.office.jobs.submit("work", token=token, **options)).id
 
     async def submit_in(self, connection: asyncpg.Connection, token: str = "t") -> UUID:
-        made: UUID = await connection.fetchval("select relevo.submit_job('work', token => $1)", token)
+        made: UUID = await connection.fetchval(
+            "select relevo.submit_job('work', token => $1)", token
+        )
         return made
 
     async def until_waits(self, count: int = 1) -> None:
@@ -288,7 +291,8 @@ async def test_no_deadlock_and_no_two_heads_under_random_hands(bench: Bench) -> 
     async def submits() -> None:
         for _ in range(150):
             many = [
-                office.jobs.submit("work", token=dice.choice(tokens)) for _ in range(dice.choice([1, 3]))
+                office.jobs.submit("work", token=dice.choice(tokens))
+                for _ in range(dice.choice([1, 3]))
             ]
             made.extend([one.id for one in await asyncio.gather(*many)])
 
@@ -301,10 +305,8 @@ async def test_no_deadlock_and_no_two_heads_under_random_hands(bench: Bench) -> 
     async def command(one: UUID) -> None:
         name = dice.choice(["cancel", "pause", "resume", "delete", "postpone"])
         until = await office.app.now() if name == "postpone" else None
-        try:
+        with contextlib.suppress(JobRefused, JobMissing):
             await office.jobs.command(one, name, until=until)
-        except (JobRefused, JobMissing):
-            pass
 
     async def works(worker: Worker) -> None:
         while not stop.is_set():

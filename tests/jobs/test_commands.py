@@ -258,16 +258,14 @@ async def test_a_command_whose_row_is_being_written_waits_and_holds_up_no_other(
     transaction = other.transaction()
     await transaction.start()
     await other.execute("update relevo.job set progress = 0.5 where id = $1", busy.id)
-    commands = Commands(
-        desk.office.database, desk.office.app.jobs.wakeups, strict=frozenset()
-    )
+    commands = Commands(desk.office.database, desk.office.app.jobs.wakeups, strict=frozenset())
     first = asyncio.ensure_future(commands.give(Ask(id=busy.id, command="cancel")))
     second = asyncio.ensure_future(commands.give(Ask(id=free.id, command="cancel")))
     await desk.office.until_status(free, 32)
     assert not first.done()
     await transaction.commit()
     await other.close()
-    assert await asyncio.gather(first, second) == [32, 32]
+    assert list(await asyncio.gather(first, second)) == [32, 32]
     await commands.close()
 
 
@@ -289,7 +287,8 @@ async def test_the_pattern_of_what_does_not_recur_cannot_be_changed(
     ask = Ask(id=job.id, command="", change=Command(pattern="FREQ=DAILY"))
     with pytest.raises(JobRefused) as caught:
         await desk.office.jobs.commands.give(ask)
-    assert codes.shown(caught.value.error_code) == "0x80044168"
+    code = "0x80044168" if status < 30 else "0x80044162"
+    assert codes.shown(caught.value.error_code) == code
     assert await desk.office.status(job) == status
 
 

@@ -80,7 +80,8 @@ async def test_a_chain_of_100000_costs_the_claims_of_others_nothing(
     await office.database.write(
         "insert into relevo.job (id, rank, created_at, modified_at, status, lane, handler, name,"
         " data, token, chain, chained) select relevo.uuid7(), 0, relevo.now(), relevo.now(), 0,"
-        " 'plugin', 'work', 'work', '{}', 'x', 'tx', true from generate_series(1, 100000) returning 1"
+        " 'plugin', 'work', 'work', '{}', 'x', 'tx', true from generate_series(1, 100000)"
+        " returning 1"
     )
     await office.jobs.submit("work", token="x")  # notes the chain: its head is let through
     claimed = await worker.work(1)
@@ -191,7 +192,9 @@ async def test_a_suspended_job_takes_no_place_of_its_owner(
     office: Office, worker: Worker, clock: Clock
 ) -> None:  # 4.4, S3
     await configure(office, max_running_per_owner=1)
-    first = await office.jobs.submit("work", owner=ANA, start=await clock.now() + timedelta(hours=1))
+    first = await office.jobs.submit(
+        "work", owner=ANA, start=await clock.now() + timedelta(hours=1)
+    )
     second = await office.jobs.submit("work", owner=ANA)
     (run,) = await worker.work(10)
     assert run["id"] == second.id

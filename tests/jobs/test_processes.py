@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -64,9 +65,9 @@ def _runs(pid: int) -> bool:
         return False
 
 
-async def until(app: App, id: UUID, *statuses: int) -> Job:
+async def until(app: App, job_id: UUID, *statuses: int) -> Job:
     async with asyncio.timeout(30):
-        while (job := await app.jobs.get(id)).status not in statuses:
+        while (job := await app.jobs.get(job_id)).status not in statuses:
             await asyncio.sleep(0.01)
     return job
 
@@ -177,6 +178,38 @@ async def test_a_time_limit_kills_whatever_the_handler_does(app: App, tmp_path: 
         found = await until(app, job.id, states.WAITING)
         assert (found.error_code, found.retries) == (codes.TIME_LIMIT, 1)
         await ends(pid)
+
+
+SCRIPT = """
+import asyncio, os
+import relevo
+
+app = relevo.App()
+
+@app.job("double", process=True)
+def double(ctx, n: int):
+    return [2 * n, os.getpid()]
+
+async def main():
+    async with app.host():
+        value, pid = await (await double.submit(n=21)).wait(30)
+        assert value == 42
+        assert pid != os.getpid()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+async def test_handlers_of_a_script_are_found_in_it(relevo_url: str, tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(SCRIPT)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), env={**os.environ, "RELEVO_DATABASE_URL": relevo_url},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    written, _ = await process.communicate()
+    assert process.returncode == 0, written.decode()
 
 
 async def test_the_process_ends_with_its_host(relevo_url: str, tmp_path: Path, app: App) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from relevo import App, settings
@@ -9,9 +10,12 @@ from relevo import App, settings
 if TYPE_CHECKING:
     import asyncpg
 
+QUICK: dict[str, Any] = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 1.0}
+"""Settings of hosts whose end is noticed soon."""
+
 
 def make(url: str, **options: Any) -> App:
-    """An app with the tables `order` and `mail`, and a custom message without a table."""
+    """An app with the tables `order` and `mail`."""
     app = App(settings=settings.load({"database_url": url, **options}, environ={}))
     app.table("order")
     app.table("mail")
@@ -26,10 +30,10 @@ async def jobs(app: App, step: str | None = None) -> list[asyncpg.Record]:
 
 async def finished(app: App, step: str | None = None, count: int = 1) -> list[asyncpg.Record]:
     """The jobs of a step, once so many are there and all are over."""
-    while True:
-        found = await jobs(app, step)
-        if len(found) >= count and all(one["status"] >= 30 for one in found):
-            return found
-        for one in found:
-            if one["status"] < 30:
-                await app.jobs.end_of(one["id"], 30)
+    async with asyncio.timeout(60):
+        while True:
+            found = await jobs(app, step)
+            if len(found) >= count and all(one["status"] >= 30 for one in found):
+                return found
+            for one in found:
+                await app.jobs.end_of(one["id"], 60)

@@ -1,4 +1,4 @@
-"""Asynchronous steps: their jobs, what these carry, order, exactly-once effects, switching off."""
+"""Asynchronous steps: their jobs, what these carry, order, exactly-once effects."""
 
 from __future__ import annotations
 
@@ -13,25 +13,16 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from relevo.errors import Conflict, Forbidden, NotFound
-from relevo.jobs import codes, states
+from relevo.errors import Conflict, NotFound
 from relevo.jobs.errors import JobCanceled
-from relevo.pipeline import ASYNC, POST, PRE_OPERATION, SYNC, Post, Pre, StepContext
-from tests.pipeline.bundle import finished, jobs, make
+from relevo.pipeline import ASYNC, POST, PRE_OPERATION, Post, Pre, StepContext
+from tests.pipeline.bundle import QUICK, finished, jobs, make
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from relevo import App
     from relevo.jobs.running.context import JobContext
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def app(relevo_url: str) -> AsyncIterator[App]:
-    async with make(relevo_url) as app:
-        yield app
 
 
 async def nothing(ctx: StepContext) -> None:
@@ -112,10 +103,10 @@ asyncio.run(main())
 """
 
 
-async def die(url: str, when: str) -> None:
-    """Make an operation in a process that is killed before or right after the commit."""
+async def killed(program: str, url: str, when: str) -> None:
+    """Run a program that kills itself before or right after a commit."""
     done = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", DIES, url, when],
+        subprocess.run, [sys.executable, "-c", program, url, when],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL
@@ -124,7 +115,7 @@ async def die(url: str, when: str) -> None:
 async def test_the_jobs_are_there_when_the_process_dies_after_the_commit(
     app: App, relevo_url: str
 ) -> None:
-    await die(relevo_url, "after")
+    await killed(DIES, relevo_url, "after")
     assert (await app.service.retrieve("order", "1"))["id"] == "1"
     assert [one["name"] for one in await jobs(app)] == ["a", "b"]  # A1, A30
 
@@ -132,7 +123,7 @@ async def test_the_jobs_are_there_when_the_process_dies_after_the_commit(
 async def test_nothing_is_there_when_the_process_dies_before_the_commit(
     app: App, relevo_url: str
 ) -> None:
-    await die(relevo_url, "before")
+    await killed(DIES, relevo_url, "before")
     with pytest.raises(NotFound):
         await app.service.retrieve("order", "1")
     assert await jobs(app) == []  # A1, A30
@@ -232,7 +223,8 @@ async def test_effects_in_ctx_transaction_happen_with_the_completion_or_not_at_a
     @app.step("Create", "order", mode=ASYNC)
     async def mail(ctx: StepContext) -> None:
         async with ctx.transaction() as tx:
-            await ctx.service.create("mail", {"id": ctx.target.id}, tx=tx)
+            await ctx.service.create("mail", {"id": ctx.target.id})
+            await ctx.service.update("mail", ctx.target.id, {"sent": True}, tx=tx)
             if ctx.target.id == "canceled":
                 asked.set()
                 await go_on.wait()
@@ -248,6 +240,46 @@ async def test_effects_in_ctx_transaction_happen_with_the_completion_or_not_at_a
         found = await finished(app, count=2)
     assert [one["status"] for one in found] == [30, 32]  # A11
     assert [one["id"] for one in (await app.service.retrieve_multiple("mail"))[0]] == ["kept"]
+
+
+DYING_HOST = """
+import os, signal, sys
+from relevo.pipeline import ASYNC
+from tests.pipeline.bundle import QUICK, make
+
+app = make(sys.argv[1], **QUICK)
+
+@app.step("Create", "order", mode=ASYNC)
+async def mail(ctx):
+    async with ctx.transaction():
+        await ctx.service.create("mail", {"order": ctx.target.id})
+        if sys.argv[2] == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+app.run()
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_effects_are_those_of_once_when_a_host_dies_around_the_commit(
+    app: App, relevo_url: str, when: str
+) -> None:
+    other = make(relevo_url, **QUICK)
+    for one in (app, other):
+
+        @one.step("Create", "order", mode=ASYNC)
+        async def mail(ctx: StepContext) -> None:
+            async with ctx.transaction():
+                await ctx.service.create("mail", {"order": ctx.target.id})
+
+    await app.service.create("order", {"id": "1"})
+    await killed(DYING_HOST, relevo_url, when)
+    async with other.host():
+        (job,) = await finished(app)
+    assert (job["status"], job["crashes"]) == (30, 1 if when == "before" else 0)
+    found, _ = await app.service.retrieve_multiple("mail")
+    assert [one["order"] for one in found] == ["1"]  # A30
 
 
 async def test_after_a_cancel_request_the_service_of_the_attempt_refuses(app: App) -> None:
@@ -275,70 +307,6 @@ async def test_after_a_cancel_request_the_service_of_the_attempt_refuses(app: Ap
     assert len(raised) == 1
     assert job["status"] == 32
     assert [one["id"] for one in (await app.service.retrieve_multiple("mail"))[0]] == ["before"]
-
-
-async def test_a_chain_of_causes_ends_at_depth_8_with_a_failed_job(app: App) -> None:
-    @app.step("Update", "order", mode=ASYNC)
-    async def again(ctx: StepContext) -> None:
-        await ctx.service.update("order", "1", {"n": ctx.depth + 1})
-
-    await app.service.create("order", {"id": "1"})
-    async with app.host():
-        await app.service.update("order", "1", {"n": 1})
-        found = await finished(app, count=8)
-    assert [one["depth"] for one in found] == [1, 2, 3, 4, 5, 6, 7, 8]  # A14
-    assert len({one["correlation"] for one in found}) == 1
-    assert [one["status"] for one in found] == [30] * 7 + [31]
-    assert (found[-1]["error_code"], found[-1]["attempt"]) == (codes.LOOP_DETECTED, 1)
-    assert (await app.service.retrieve("order", "1"))["n"] == 8  # A14: no trace of the ninth
-
-
-async def test_a_job_that_swallows_the_refusal_has_failed_all_the_same(app: App) -> None:
-    app.pipeline.depth_max = 1
-
-    @app.step("Create", "order", mode=ASYNC)
-    async def again(ctx: StepContext) -> None:
-        with pytest.raises(Exception, match="depth 2"):
-            await ctx.service.create("order", {})
-
-    async with app.host():
-        await app.service.create("order", {})
-        (job,) = await finished(app)
-    assert (job["status"], job["error_code"]) == (31, codes.LOOP_DETECTED)  # A14
-
-
-async def test_synchronous_steps_that_cause_each_other_are_refused_too(app: App) -> None:
-    depths: list[int] = []
-
-    @app.step("Update", "order", mode=SYNC)
-    async def again(ctx: StepContext) -> None:
-        depths.append(ctx.depth)
-        await ctx.service.update("order", "1", {"n": ctx.depth})
-
-    await app.service.create("order", {"id": "1"})
-    with pytest.raises(Exception, match="depth 9"):
-        await app.service.update("order", "1", {"n": 0})
-    assert depths == [1, 2, 3, 4, 5, 6, 7, 8]  # A14
-    assert "n" not in await app.service.retrieve("order", "1")
-
-
-async def test_counting_begins_again_when_the_window_has_passed(app: App) -> None:
-    depths: list[int] = []
-
-    @app.step("Update", "order", mode=ASYNC)
-    async def again(ctx: StepContext) -> None:
-        depths.append(ctx.depth)
-        if ctx.target["n"] < 3:
-            await ctx.service.update("order", "1", {"n": ctx.target["n"] + 1})
-
-    await app.service.create("order", {"id": "1"})
-    await app.service.update("order", "1", {"n": 1})
-    await app.database.write(
-        "update relevo.job set correlation_at = correlation_at - '2 h'::interval"
-    )
-    async with app.host():
-        await finished(app, count=3)
-    assert depths == [1, 1, 2]  # A14
 
 
 async def test_jobs_of_other_handlers_have_a_service_too_one_deeper(app: App) -> None:
@@ -378,69 +346,6 @@ async def test_a_step_may_act_in_the_name_of_another(app: App) -> None:
         (job,) = await finished(app)
     assert seen == [(robot, ana), (robot, ana)]
     assert (job["owner"], job["created_by"]) == (robot, ana)
-
-
-async def test_steps_are_left_out_for_those_who_may(app: App) -> None:
-    ran: list[str] = []
-    app.step("Create", "order", mode=ASYNC, name="later")(nothing)
-
-    @app.step("Create", "order")
-    async def now(ctx: StepContext) -> None:
-        ran.append(ctx.target.id)
-
-    await app.service.create("order", {"id": "1"}, bypass={"sync"})
-    await app.service.create("order", {"id": "2"}, bypass={"async"})
-    await app.service.create("order", {"id": "3"}, bypass={"sync", "async"})
-    assert ran == ["2"]
-    assert [one["regarding_id"] for one in await jobs(app)] == ["1"]
-    user = app.service.of(uuid4())
-    with pytest.raises(Forbidden, match="needs the right"):
-        await user.create("order", {"id": "4"}, bypass={"sync"})
-    allowed = app.service.of(uuid4(), rights={"pipeline.bypass"})
-    await allowed.create("order", {"id": "5"}, bypass={"sync", "async"})
-
-
-async def test_a_disabled_step_runs_nowhere_and_its_waiting_jobs_are_canceled(
-    app: App, relevo_url: str
-) -> None:
-    for one in (app, host := make(relevo_url)):
-        one.step("Create", "order", mode=ASYNC, name="later", serialize="record")(nothing)
-        one.step("Create", "order", mode=ASYNC, name="other")(nothing)
-    await app.pipeline.start()
-    for key in "ab":
-        await app.service.create("order", {"id": key})
-    first, _, second, _ = await jobs(app)
-    assert first["name"] == second["name"] == "later"
-    await app.database.write(
-        "select relevo.move_jobs(array[$1::uuid], array['postpone'],"
-        " postpones => array[now() + '1 h'::interval])", second["id"],
-    )  # fmt: skip
-    assert await app.pipeline.disable("later") == 2
-    assert [one["status"] for one in await jobs(app, "later")] == [states.CANCELED] * 2  # S20
-    assert [one["status"] for one in await jobs(app, "other")] == [states.READY] * 2  # A32
-    await app.service.create("order", {"id": "c"})
-    assert len(await jobs(app, "later")) == 2
-    await app.pipeline.start()  # another start of a host does not switch it on
-    rows = {one["name"]: one["enabled"] for one in await app.pipeline.steps()}
-    assert rows == {"later": False, "other": True}
-    await app.pipeline.enable("later")
-    await app.service.create("order", {"id": "d"})
-    async with host.host():
-        found = await finished(app, "later", 3)
-    assert [one["status"] for one in found] == [32, 32, 30]
-
-
-async def test_what_a_late_operation_queues_for_a_disabled_step_is_canceled_later(
-    app: App,
-) -> None:
-    app.step("Create", "order", mode=ASYNC, name="later")(nothing)
-    await app.pipeline.start()
-    async with app.database.transaction() as tx:
-        await app.service.create("order", {}, tx=tx)
-        assert await app.pipeline.disable("later") == 0
-    assert [one["status"] for one in await jobs(app)] == [states.READY]
-    await app.pipeline.sweep()
-    assert [one["status"] for one in await jobs(app)] == [states.CANCELED]  # S20
 
 
 async def test_secure_configuration_is_stored_sealed_and_never_told(app: App) -> None:

@@ -16,20 +16,12 @@ from relevo.pipeline import (
     Pre,
     StepContext,
 )
-from tests.pipeline.bundle import jobs, make
+from tests.pipeline.bundle import jobs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from relevo import App
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def app(relevo_url: str) -> AsyncIterator[App]:
-    async with make(relevo_url) as app:
-        yield app
 
 
 class Refused(Exception):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from relevo.testing.clock import Clock
 
 pytestmark = pytest.mark.anyio
-Steps = "AsyncGenerator[Any, Any]"
 
 
 async def until(job: JobHandle[Any], holds: Callable[[Job], bool]) -> Job:
@@ -47,14 +46,14 @@ async def test_stages_run_once_each_and_their_results_are_sent_back(app: App) ->
         return {"did": what}
 
     @app.workflow("order")
-    async def order(ctx: Any, id: str) -> AsyncGenerator[Any, Any]:
-        charged = yield Stage("charge", note, f"charge {id}")
+    async def order(ctx: Any, number: str) -> AsyncGenerator[Any, Any]:
+        charged = yield Stage("charge", note, f"charge {number}")
         yield Stage("between")
         packed = yield Stage("pack", lambda: ran.append("pack"))
         yield Return([charged, packed])
 
     async with app.host():
-        job = await order.submit(id="a1")
+        job = await order.submit(number="a1")
         assert await job.wait(30) == [{"did": "charge a1"}, None]
         stored = await job.get()
     assert ran == ["charge a1", "pack"]
@@ -110,6 +109,21 @@ async def test_an_event_goes_to_all_who_wait_for_it(app: App) -> None:
             await until(job, waits)
         assert await app.jobs.signal("e", data="now") == 3
         assert [await job.wait(30) for job in jobs] == ["now"] * 3
+
+
+async def test_no_event_is_lost_that_comes_while_its_workflow_begins_to_wait(app: App) -> None:
+    @app.workflow("racer")
+    async def racer(ctx: Any, key: str) -> AsyncGenerator[Any, Any]:
+        yield Return((yield Wait(event="go", key=key)))
+
+    async def run(number: int) -> Any:
+        job = await racer.submit(key=str(number))
+        await app.jobs.signal("go", str(number), number)
+        return await job.wait(60)
+
+    async with app.host():
+        assert await asyncio.gather(*map(run, range(100))) == list(range(100))
+    assert await app.database.fetchval("select count(*) from relevo.job_event") == 0
 
 
 async def test_an_event_in_a_rolled_back_transaction_never_was(app: App) -> None:
@@ -252,8 +266,8 @@ async def test_instances_keep_the_version_that_they_began_with(app: App) -> None
 async def test_what_is_no_workflow_is_refused(app: App) -> None:
     with pytest.raises(InvalidValue, match="async generator"):
 
-        @app.workflow("plain")
-        async def plain(ctx: Any) -> None: ...  # type: ignore[arg-type]
+        @app.workflow("plain")  # type: ignore[arg-type]
+        async def plain(ctx: Any) -> None: ...
 
     with pytest.raises(InvalidValue, match="either"):
         Wait()

@@ -17,6 +17,12 @@ from relevo.api.paging import Page
 from relevo.api.surface import Surfaces
 from relevo.api.surfaces import (
     bulk,
+    dataverse,
+    dataverse_actions,
+    dataverse_bulk,
+    dataverse_changes,
+    dataverse_metadata,
+    dataverse_rows,
     feed,
     items,
     job_views,
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATIONS", "PUBLIC", "SURFACES", "Method", "Operation", "Text", "call", "operation"]
 
-SURFACES: Final = Surfaces((v1.SURFACE, routing.SURFACE))
+SURFACES: Final = Surfaces((v1.SURFACE, routing.SURFACE, dataverse.SURFACE))
 
 
 async def _openapi(_: Services, __: auth.Principal, ___: system.Nothing) -> Text:
@@ -245,6 +251,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *routing_standing.OPERATIONS,
     *jobs.OPERATIONS,
     *job_views.OPERATIONS,
+    *dataverse_metadata.OPERATIONS,
+    *dataverse_rows.OPERATIONS,
+    *dataverse_changes.OPERATIONS,
+    *dataverse_bulk.OPERATIONS,
+    *dataverse_actions.OPERATIONS,
 )
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

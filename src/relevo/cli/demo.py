@@ -20,7 +20,7 @@ from relevo.api.operations import operation
 from relevo.app import App
 from relevo.cli import exits
 from relevo.cli.calls import LocalCalls, over_http
-from relevo.cli.demo_hosts import KIND, QUICK, TABLES, UNIT, DemoHosts
+from relevo.cli.demo_hosts import KIND, QUICK, RECEIPT, REPORT, TABLES, UNIT, DemoHosts
 from relevo.cli.options import LOCAL, command
 from relevo.cli.render import new_console
 from relevo.cli.signals import StopSignals
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 COOKS: Final = ("ana", "bo", "carla")
+CUSTOMERS: Final = ("Iria", "Uxía", "Xoán")
+RECEIPTS: Final = 3
 LOOK_SECONDS: Final = 0.15
 SEEN_SECONDS_MAX: Final = 60.0
 
@@ -84,12 +86,15 @@ async def _demo(settings: Settings, config: Path | None, *, stays: bool) -> int:
 
 @asynccontextmanager
 async def _tidied(app: App, console: Console) -> AsyncIterator[None]:
-    """Remove the demo's unit at the end, when its hosts have stopped."""
+    """Remove the demo's unit and jobs at the end, when its hosts have stopped."""
     try:
         yield
     finally:
         with suppress(RelevoError):
             await app.database.write(SQL.delete_unit, KIND, UNIT, idempotent=True)
+        with suppress(RelevoError):
+            async for job in app.jobs.query().where(handler=[RECEIPT, REPORT]):
+                await app.jobs.handle(job.id).delete()
         console.print("\nThe demo has ended and taken its things along. Go on with: relevo up")
 
 
@@ -106,6 +111,7 @@ class Walk:
         first = await self._one_host()
         await self._more_hosts()
         await self._a_host_dies()
+        await self._receipts()
         await self._keys(first)
         if first.first_key is not None:
             show_key(first.first_key, first.url, self._console)
@@ -144,8 +150,33 @@ class Walk:
         share = len(TABLES) // len(others)
         await self._look_until(lambda seen: all(seen.get(name) == share for name in others))
 
+    async def _receipts(self) -> None:
+        self._title("4  Receipts, apart from the cooking")
+        self._say("Jobs of one customer run one after the other, those of others meanwhile:")
+        jobs = self._app.jobs
+        made = []
+        for n in range(1, RECEIPTS + 1):
+            for customer in CUSTOMERS:
+                data = {"customer": customer, "number": n}
+                made.append((customer, await jobs.submit(RECEIPT, data, token=customer)))
+        try:
+            by = [(customer, await job.wait(timeout=SEEN_SECONDS_MAX)) for customer, job in made]
+        except TimeoutError:
+            raise Unavailable(
+                f"the receipts are not written after {SEEN_SECONDS_MAX:.0f} s;"
+                f" see {self._hosts.log_path}"
+            ) from None
+        for customer in CUSTOMERS:
+            hosts = ", ".join(host for one, host in by if one == customer)
+            self._say(f"   {customer:<8}{RECEIPTS} receipts, written by {hosts}")
+        nightly = await jobs.submit(
+            REPORT, recurrence="FREQ=DAILY;BYHOUR=3;BYMINUTE=0", timezone="Europe/Madrid"
+        )
+        due = (await nightly.get()).postpone_until
+        self._say(f"The nightly report waits for its time: {due:%Y-%m-%d %H:%M} UTC.")
+
     async def _keys(self, first: Announcement) -> None:
-        self._title("4  Keys")
+        self._title("5  Keys")
         made = await LocalCalls(self._app).call(
             operation("keys.create"), {"name": "demo", "roles": ["viewer"]}
         )
@@ -175,6 +206,7 @@ class Walk:
         for line in (
             f"{first.url}/openapi.json    everything that can be asked",
             f"{program} lease list --kind {KIND}    the tables, in another terminal",
+            f"{program} job list    the receipts, and the report that waits",
             f"{program} host drain {COOKS[0]}    have a cook hand over its tables",
             f"{program} doctor    is everything as it should be?",
             f"{self._hosts.log_path}    what the hosts log",

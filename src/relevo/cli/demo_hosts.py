@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from relevo.app import App
     from relevo.cli.session import Session
+    from relevo.jobs import JobContext
     from relevo.leases import Lease
     from relevo.settings import Settings
 
@@ -33,6 +34,9 @@ UNIT: Final = "kitchen"
 TABLES: Final = tuple(f"table-{number:02}" for number in range(1, 13))
 QUICK: Final = {"lease_expiration": 3.0, "lease_renew": 1.0, "lease_acquire": 1.0}
 """So that nobody waits ten seconds for a dead host."""
+RECEIPT: Final = "demo-receipt"
+REPORT: Final = "demo-report"
+RECEIPT_SECONDS: Final = 0.1
 DISH_SECONDS: Final = 0.25
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0
@@ -48,13 +52,26 @@ def demo_host(session: Session, /, **arguments: Any) -> None:
     # A walk on this machine; the certificate need not be made out to its address.
     settings = msgspec.structs.replace(settings, tls_cert=None, tls_key=None)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    hosting.run(settings, announcer("json"), also=join_kitchen)
+    hosting.run(settings, announcer("json"), define=define_jobs, also=join_kitchen)
 
 
 def _stop_with_parent() -> None:
     """Whoever started us keeps a pipe open; when it closes, however that came, we stop."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def define_jobs(app: App) -> None:
+    """Let this host write receipts, one at a time for each customer, and the nightly report."""
+
+    @app.job(RECEIPT, token=lambda customer, number: customer)
+    async def receipt(ctx: JobContext, customer: str, number: int) -> str:
+        await asyncio.sleep(RECEIPT_SECONDS)
+        return app.leases.name
+
+    @app.job(REPORT)
+    async def report(ctx: JobContext) -> None:
+        """Count the dishes of the day; the demo ends before it is night."""
 
 
 async def join_kitchen(app: App) -> None:

@@ -51,25 +51,30 @@ def run(
     settings: Settings,
     announce: Callable[[Announcement], None],
     *,
+    define: Callable[[App], None] | None = None,
     also: Callable[[App], Awaitable[None]] | None = None,
 ) -> None:
     """Serve until a signal; returns when the host has drained.
 
-    `announce` is told when everything runs, `also` may join further units before that. Raises
-    `HostSuperseded` if another process takes over this host's name.
+    `define` may give the app handlers before it serves. `announce` is told when everything runs,
+    `also` may join further units before that. Raises `HostSuperseded` if another process takes
+    over this host's name.
     """
     configure_logs(settings.log_format, settings.log_level)
-    run_process(_host(settings, announce, also))
+    app = App(settings=settings)
+    if define is not None:
+        define(app)
+    run_process(_host(app, announce, also))
 
 
 async def _host(
-    settings: Settings,
+    app: App,
     announce: Callable[[Announcement], None],
     also: Callable[[App], Awaitable[None]] | None,
 ) -> None:
     with StopSignals() as signals:
         try:
-            await _serve(App(settings=settings), announce, also, signals)
+            await _serve(app, announce, also, signals)
         except asyncio.CancelledError:
             if not signals.asked.is_set():
                 raise

@@ -62,6 +62,8 @@ def submit(session: Session, /, **given: Any) -> int:
     if zone and not rule:
         raise click.UsageError("--timezone is that of a --recurrence; give both or neither")
     values = {name: each for name, each in given.items() if each not in (None, False, Null)}
+    if not isinstance(values.get("data", {}), dict):
+        raise click.UsageError('DATA is an object of arguments, such as {"customer": "ana"}')
     if values.pop("hold", False):
         values["on_failure"] = "hold"
     if rule:

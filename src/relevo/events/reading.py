@@ -13,7 +13,7 @@ import msgspec
 from relevo import limits
 from relevo.errors import FeedExpired, FeedRegressed, InvalidValue
 from relevo.events.model import LOG_NAME, LogState, Recorded, Start, Stripe
-from relevo.postgres import catalog
+from relevo.postgres import catalog, clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ async def resolve(
         return await heads(connection)
     if start == "beginning":
         return {one.id: one.trimmed_lsn for one in state.stripes}
-    now: datetime = await connection.fetchval("select relevo.now()")
+    now = await clock.now(connection)
     if start > now + timedelta(seconds=FUTURE_SECONDS_MAX):
         raise InvalidValue(f"start={start.isoformat()} lies in the future; it is {now.isoformat()}")
     return await positions_at(connection, state, start)

@@ -120,14 +120,9 @@ class Processor:
             raise InvalidValue("a processor needs a name; hosts that share it share the work")
         if checkpoint_every is not None and checkpoint != "auto":
             raise InvalidValue("checkpoint_every is for automatic checkpoints, not for manual ones")
-        if not poll_interval > 0:
-            raise InvalidValue(f"poll_interval must be above 0, not {poll_interval}")
-        for option, seconds in (
-            ("stall_after", stall_after),
-            ("delegate_timeout", delegate_timeout),
-        ):
-            if seconds is not None and not seconds > 0:
-                raise InvalidValue(f"{option} must be above 0, not {seconds}")
+        _check_seconds(
+            poll_interval=poll_interval, stall_after=stall_after, delegate_timeout=delegate_timeout
+        )
         self.with_context = context.wants_context(handler)
         self.limit = dead_letters.check(max_attempts, dead_letter, on_poison)
         self.on_poison = on_poison
@@ -481,3 +476,9 @@ class _Running:
         self.source = source
         self.looked_at = looked_at
         self.looking = asyncio.Lock()
+
+
+def _check_seconds(**given: float | None) -> None:
+    for option, seconds in given.items():
+        if seconds is not None and not seconds > 0:
+            raise InvalidValue(f"{option} must be above 0, not {seconds}")

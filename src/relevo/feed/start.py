@@ -15,7 +15,7 @@ from relevo.errors import BadContinuation, Conflict, InvalidValue, NotFound
 from relevo.feed import reading, tokens
 from relevo.feed.filters import Filter
 from relevo.feed.tokens import Place
-from relevo.postgres import catalog
+from relevo.postgres import catalog, clock
 
 if TYPE_CHECKING:
     from relevo.feed.model import Mode
@@ -113,7 +113,7 @@ def current(source: Source, mode: Mode, places: Sequence[Place]) -> tuple[Place,
 async def _at(
     connection: Database | Transaction, source: Source, mode: Mode, instant: datetime
 ) -> dict[int, int]:
-    now: datetime = await connection.fetchval("select relevo.now()")
+    now = await clock.now(connection)
     if instant > now + timedelta(seconds=FUTURE_SECONDS_MAX):
         raise InvalidValue(
             f"start={instant.isoformat()} lies in the future; it is {now.isoformat()}"

@@ -90,13 +90,13 @@ class Brakes:
             try:
                 await self._database.write(SQL.count_failures, noted)
             except RelevoError as error:
-                log.warning("jobs.failures_not_counted", failures=len(noted), error=str(error)[:500])
+                log.warning(
+                    "jobs.failures_not_counted", failures=len(noted), error=str(error)[:500]
+                )
 
     async def watch(self) -> int:
         """Put brakes on, probe, and lift them; returns how many jobs were touched."""
-        for row in await self._database.write(
-            SQL.watch_brakes, self._failures, self._span, PAUSE
-        ):
+        for row in await self._database.write(SQL.watch_brakes, self._failures, self._span, PAUSE):
             log.warning(f"jobs.brake_{row['change']}", extension=row["extension"])
         total = 0
         for statement in (SQL.brake_jobs, SQL.release_braked_jobs):

@@ -2,8 +2,8 @@
 
     catalogue = served(tables of the pipeline)
 
-Every table but that of jobs gets the collection `<SchemaName>_AsyncOperations` of the jobs regarding
-its rows, and jobs get the inverse, `regardingobjectid_<table>`.
+Every other table gets the collection `<SchemaName>_AsyncOperations` of the jobs regarding its rows,
+and jobs get the inverse, `regardingobjectid_<table>`.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ _COLUMNS: Final = (
     Column(
         name="relevo_blockedby",
         type="guid",
-        sql="(case when {t}.chained and {t}.status < 30 then (select h.id from relevo.job h"
-        " where h.chain = {t}.chain and h.sequence < {t}.sequence order by h.sequence limit 1) end)",
+        sql="(case when {t}.chained then (select h.id from relevo.job h where h.chain = {t}.chain"
+        " and h.sequence < {t}.sequence order by h.sequence limit 1) end)",
         filterable=False,
     ),
     Column(name="relevo_lane", type="text", sql="{t}.lane", required=True),
@@ -262,9 +262,7 @@ def served(others: Iterable[Table]) -> Catalogue:
         )
         for one in tables
     )
-    jobs = replace(
-        JOBS, columns=(*JOBS.columns, regarding), navigations=(*JOBS.navigations, *ways)
-    )
+    jobs = replace(JOBS, columns=(*JOBS.columns, regarding), navigations=(*JOBS.navigations, *ways))
     return Catalogue((jobs, *map(_with_jobs, tables)))
 
 

@@ -17,7 +17,7 @@ from relevo.jobs import codes, series, states
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.patches import Command
 from relevo.jobs.states import Move, Refusal
-from relevo.postgres import catalog
+from relevo.postgres import catalog, clock
 from relevo.postgres.grouping import Group
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Commands:
         rows = {row["id"]: row for row in await tx.fetch(lock, ids)}
         missing = [one for one in ids if one not in rows]
         over = {row["id"]: row for row in await tx.fetch(SQL.completed_jobs, missing)}
-        now: datetime = await tx.fetchval(SQL.time)
+        now = await clock.now(tx)
         answers: list[Any] = []
         for ask in asks:
             row = rows.get(ask.id) or over.get(ask.id)
@@ -143,6 +143,8 @@ class Commands:
             )
         if row["system"] and (refusal := states.platform_refusal(row["status"], ask.command)):
             return PlatformJob(refusal.code, refusal.text)
+        if ask.change is not None and row["status"] in states.COMPLETED:
+            return JobRefused(codes.CANNOT_CHANGE, codes.TEXTS[codes.CANNOT_CHANGE])
         if ask.change is not None and (refused := _recurrence_refusal(row)):
             return refused
         if not ask.command:
@@ -165,9 +167,9 @@ class Commands:
                 await self._change_recurrence(tx, ask, row, now)
             except InvalidRecurrence as error:
                 return JobRefused(series.code_of(error), error.message)
-        if row is None:
+        if row is None and ask.command == "delete":
             await tx.execute(SQL.delete_completed, [ask.id])
-        elif ask.command and not (
+        elif row is not None and ask.command and not (
             answer.to_status == row["status"] and ask.command in ("cancel", "pause")
         ):
             await tx.execute(SQL.command, [ask.id], [ask.command], [ask.until], ask.user, keys)

@@ -43,8 +43,8 @@ class BrakeData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     """An extension that failed too often, or does not any more."""
 
     extension: str
-    failures: int | None = None
     until: datetime | None = None
+    """When one of its jobs is tried; missing if the brake is off."""
 
 
 PREFIX: Final = "relevo.job."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -10,8 +10,10 @@ import structlog
 
 from relevo.core.recurrence import parse
 from relevo.jobs import codes, series
+from relevo.jobs.model import new_id
+from relevo.jobs.operation_types import DELETION_SERVICE
 from relevo.leases.loops import Duty
-from relevo.postgres import catalog
+from relevo.postgres import catalog, clock
 
 if TYPE_CHECKING:
     import asyncpg
@@ -39,6 +41,7 @@ class Timers:
         self._wakeups = wakeups
         self._crashes_max = crashes_max
         self._retention = retention
+        self._forgotten: date | None = None
 
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
@@ -46,7 +49,7 @@ class Timers:
             Duty("jobs.recover", 0.5, self.recover),
             Duty("jobs.series", 0.5, self.start_series),
             Duty("jobs.unserved", 60.0, self.fail_unserved),
-            Duty("jobs.retention", 3_600.0, self.forget),
+            Duty("jobs.retention", 3_600.0, self.forget_daily),
         ]
 
     async def recover(self) -> int:
@@ -97,11 +100,25 @@ class Timers:
 
     async def fail_unserved(self) -> int:
         """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
-        text = "no host has had a handler for this job for 10 minutes"
+        text = "no host has had a handler for this job in its lane for 10 minutes"
         rows = await self._database.write(
             SQL.fail_unserved, UNSERVED, RECOVER_ROWS, codes.HANDLER_MISSING, text
         )
         return int(rows[0][0])
+
+    async def forget_daily(self) -> int:
+        """Remove old records once a day; a run that removed any leaves a record of type 14."""
+        began = (await clock.read(self._database)).now
+        if began.date() == self._forgotten:
+            return 0
+        total = await self.forget()
+        self._forgotten = began.date()
+        if total:
+            await self._database.write(
+                SQL.record_deletion, new_id(), DELETION_SERVICE, began,
+                msgspec.json.encode({"removed": total}).decode(),
+            )  # fmt: skip
+        return total
 
     async def forget(self) -> int:
         """Remove records that are older than they are kept (8.4); returns how many."""

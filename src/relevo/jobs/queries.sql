@@ -154,9 +154,13 @@ with old as (
 )
 delete from relevo.job_history where ctid = any (array(select ctid from old)) returning id;
 
--- name: time
--- The time by which Relevo decides.
-select relevo.now();
+-- name: record_deletion
+-- Leaves a record of what the platform did by itself.
+insert into relevo.job_history (id, rank, created_at, modified_at, started_at, completed_at, run_seconds, attempt,
+  operation_type, status, progress, system, lane, handler, name, extension, correlation, correlation_at, result)
+values ($1, (extract(epoch from $3::timestamptz) * 1000000)::bigint, $3, relevo.now(), $3, relevo.now(),
+  extract(epoch from relevo.now() - $3), 1, $2, 30, 1, true, 'maintenance', 'relevo.retention', 'Deletion Service',
+  'relevo.retention', $1, $3, $4);
 
 -- name: recurrence_of
 -- How a job recurs.

@@ -26,10 +26,11 @@ from relevo.core.expressions.tree import (
 )
 from relevo.errors import InvalidValue
 from relevo.jobs import states
+from relevo.jobs.catalogue import JOBS
 from relevo.jobs.model import Job, aware
-from relevo.jobs.table import CATALOGUE, JOBS
-from relevo.postgres import catalog
-from relevo.querying.model import RULES, Caller, Order, Position, Query
+from relevo.postgres import catalog, clock
+from relevo.querying.catalogue import Catalogue
+from relevo.querying.model import RULES, Caller, Item, Order, Position, Query
 from relevo.querying.odata import Reader
 from relevo.querying.planning import plan, plan_count
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from relevo.postgres import Database
 
 SQL = catalog.load("relevo.jobs")
+CATALOGUE: Final = Catalogue((JOBS,))
 PAGE_ROWS: Final = 500
 EVERYBODY: Final = Caller(user_id=UUID(int=0), scope="all", may_read_payload=True)
 """Who asks in Python: code that has the database sees every row."""
@@ -113,7 +115,7 @@ class JobQuery:
         Columns go by the names of `Job` or by logical names: `where(token="index")` or
         `where(dependencytoken="index")`.
         """
-        return self._with(*(_equal(_column(name), value) for name, value in columns.items()))
+        return self._with(*(_condition(_column(name), value) for name, value in columns.items()))
 
     def filter(self, text: str) -> JobQuery:
         """Keep jobs that an OData filter holds for, as `"statecode eq 3 and depth gt 1"`."""
@@ -206,7 +208,7 @@ class JobQuery:
         conditions = list(self._conditions)
         links = self._query.links
         if self._age is not None or self._texts:
-            now = await self._database.fetchval(SQL.time)
+            now = await clock.now(self._database)
             reader = Reader(CATALOGUE, self._caller, now)
             for text in self._texts:
                 read = reader.filter(text, JOBS)
@@ -215,7 +217,10 @@ class JobQuery:
             if self._age is not None:
                 conditions.append(_compare("<", "createdon", now - self._age))
         orders = self._query.orders or (Order(path=("createdon",)), Order(path=("sequence",)))
-        return replace(self._query, filter=_all_of(conditions), links=links, orders=orders)
+        key = (Item(path=(JOBS.key,)),)
+        return replace(
+            self._query, items=key, filter=_all_of(conditions), links=links, orders=orders
+        )
 
     def _with(self, *conditions: Expression) -> JobQuery:
         made = JobQuery(self._database, self._caller, self._query)
@@ -238,6 +243,15 @@ def _column(name: str) -> str:
             pointer=name,
         )
     return found
+
+
+def _condition(column: str, value: Any) -> Expression:
+    """What a value means; a state stands for its statuses, of which the database has statistics."""
+    if column != "statecode" or value is None:
+        return _equal(column, value)
+    several = isinstance(value, list | tuple | set | frozenset)
+    wanted = {_plain(column, one) for one in (value if several else (value,))}
+    return _equal("statuscode", [one for one in states.LABELS if states.state_of(one) in wanted])
 
 
 def _equal(column: str, value: Any) -> Expression:

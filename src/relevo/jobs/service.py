@@ -18,7 +18,7 @@ from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobFailed, JobMissing, JobRefused
 from relevo.jobs.loops import Timers
 from relevo.jobs.model import Job, Recurrence, aware
-from relevo.jobs.querying import JobQuery
+from relevo.jobs.querying import EVERYBODY, JobQuery
 from relevo.jobs.registry import EXECUTE, Registry
 from relevo.jobs.running.host import JobHost
 from relevo.jobs.running.processes import Processes
@@ -26,17 +26,18 @@ from relevo.jobs.submission import Submitting
 from relevo.jobs.views import Views
 from relevo.jobs.waiting import Waiting
 from relevo.jobs.waits import Waits
-from relevo.postgres import catalog
+from relevo.postgres import catalog, clock
 from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from relevo.jobs.model import Submission
+    from relevo.jobs.model import Lane, Submission
     from relevo.jobs.running.context import JobContext
     from relevo.leases import Leases
     from relevo.leases.loops import Duty
     from relevo.postgres import Database, Wakeups
+    from relevo.querying.model import Caller
     from relevo.settings import Settings
     from relevo.supervision import Supervisor
 
@@ -143,6 +144,11 @@ class Jobs(Attachable):
             await self._commanding.close()
             await self._waiting.close()
 
+    def configure(self, *lanes: Lane) -> None:
+        """Add lanes, or change those that there are; before handlers name them."""
+        for one in lanes:
+            self.registry.configure(one)
+
     async def submit(
         self,
         handler: str,
@@ -190,7 +196,7 @@ class Jobs(Attachable):
     ) -> Submission:
         if isinstance(recurrence, str):
             recurrence = Recurrence(pattern=recurrence, timezone=timezone, start=job.start)
-        now = await self.database.fetchval(SQL.time)
+        now = await clock.now(self.database)
         kind = (job.options or {}).get("operation_type")
         known = self.registry.handlers.get(job.handler)
         kind = kind or (known.operation_type if known else EXECUTE)
@@ -223,9 +229,12 @@ class Jobs(Attachable):
         rows = await self.database.fetch(SQL.chain_heads, list(ids)) if ids else []
         return {row["id"]: row["head"] for row in rows}
 
-    def query(self) -> JobQuery:
-        """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`."""
-        return JobQuery(self.database)
+    def query(self, caller: Caller = EVERYBODY) -> JobQuery:
+        """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`.
+
+        A `caller` sees what its scope leaves (A27).
+        """
+        return JobQuery(self.database, caller)
 
     @property
     def views(self) -> Views:
@@ -282,14 +291,14 @@ class Jobs(Attachable):
     def waits(self) -> Waits:
         """What suspended jobs wait for."""
         self._connected  # noqa: B018 - raises if not connected
-        assert self._waits is not None  # noqa: S101
+        assert self._waits is not None
         return self._waits
 
     @property
     def brakes(self) -> Brakes:
         """Which extensions fail too often, and what holds them back."""
         self._connected  # noqa: B018 - raises if not connected
-        assert self._brakes is not None  # noqa: S101
+        assert self._brakes is not None
         return self._brakes
 
     @property
@@ -358,6 +367,8 @@ class Jobs(Attachable):
                 prepare=self._prepare_run, numbers=self._numbers, note=self.brakes.note,
             )  # fmt: skip
             await self._host.run()
+            if self._host.stopping:  # whoever stops it ends this loop next
+                await asyncio.Event().wait()
 
     def _prepare_run(self, ctx: JobContext) -> None:
         for one in self.prepare:

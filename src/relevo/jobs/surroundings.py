@@ -1,4 +1,4 @@
-"""The tables around jobs that query surfaces serve, read-only: users, teams, steps, bulk deletes."""
+"""The tables around jobs that query surfaces serve, read-only: users, teams, steps, bulk work."""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ async def read(tx: Transaction, ctx: JobContext, step: int) -> list[asyncpg.Reco
     return await tx.fetch(SQL.read_waits, ctx.id, step)
 
 
-async def call(
-    tx: Transaction, ctx: JobContext, step: int, children: Sequence[Submission]
-) -> None:
+async def call(tx: Transaction, ctx: JobContext, step: int, children: Sequence[Submission]) -> None:
     """Submit children and let the job wait for the end of all; they exist if it commits."""
     for part, child in enumerate(children):
         await submission.submit_in(tx, child)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,10 +17,11 @@ from relevo.store import items
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from relevo.pipeline.service import Pipeline
+    from relevo.postgres import Transaction
 
 Related = tuple[str, str]
 """A table and the key of a record of it."""
@@ -151,6 +153,15 @@ class DataService:
     def blocking(self, loop: asyncio.AbstractEventLoop) -> BlockingService:
         """Return the same for plain functions in threads, without `await`."""
         return BlockingService(self, loop)
+
+    @contextmanager
+    def joined(self, tx: Transaction) -> Iterator[None]:
+        """Let all operations belong to a transaction while it lasts (5.3)."""
+        before, self._tx = self._tx, tx
+        try:
+            yield
+        finally:
+            self._tx = before
 
     def end(self) -> None:
         """Refuse further operations: the step is over, and so is its transaction."""

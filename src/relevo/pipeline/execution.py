@@ -137,6 +137,7 @@ class Execution:
         if frame.before is None and any(one.when == "pre" for one in step.images):
             reader = self._pipeline.database if frame.tx is None else frame.tx
             frame.before = await operations.load(frame, reader, lock=False)
+        frame.touched = frame.touched or frame.tx is not None
         await self._call(frame, step, step.stage, self.function_of(step))
         kept_as_json(frame.shared, f"step {step.name!r}: shared_variables")
         if step.stage == Stage.POST:

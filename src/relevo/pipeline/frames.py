@@ -44,6 +44,8 @@ class Frame(Struct, kw_only=True):
     """The transaction, once there is one."""
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
+    touched: bool = False
+    """Whether a step ran in the transaction, which may have changed the record."""
 
     @property
     def target(self) -> Target:

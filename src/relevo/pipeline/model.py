@@ -49,6 +49,11 @@ _SPACE: Final = UUID("7f1c3f5e-5d0a-5c57-8a52-3a4d8c1f9e60")
 """Namespace of the keys of steps."""
 
 
+def step_id(name: str) -> UUID:
+    """Return the key of a step."""
+    return uuid5(_SPACE, name)
+
+
 class Image:
     """A look at the record: some of its columns, or all if none is named."""
 
@@ -103,7 +108,7 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> UUID:
         """Its key: the same on every host, because it follows from the name."""
-        return uuid5(_SPACE, self.name)
+        return step_id(self.name)
 
     @property
     def handler(self) -> str:

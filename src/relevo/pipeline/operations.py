@@ -48,6 +48,13 @@ async def load(frame: Frame, reader: Reader, *, lock: bool) -> dict[str, Any]:
     return record
 
 
+async def _current(frame: Frame) -> dict[str, Any]:
+    """The record, locked by now, as steps may have left it."""
+    if frame.before is not None and not frame.touched:
+        return frame.before
+    return await load(frame, frame.running, lock=True)
+
+
 async def _put(frame: Frame, record: dict[str, Any], kind: str) -> dict[str, Any]:
     table, info = frame.home
     if kind == "delete":
@@ -90,13 +97,13 @@ async def create(frame: Frame) -> None:
 
 async def update(frame: Frame) -> None:
     """Change the columns that the request brings; what steps did meanwhile is kept."""
-    now = await load(frame, frame.running, lock=True)
+    now = await _current(frame)
     frame.after = await _put(frame, {**now, **frame.target}, "replace")
 
 
 async def delete(frame: Frame) -> None:
     """Remove a record, and what relates it to others."""
-    now = await load(frame, frame.running, lock=True)
+    now = await _current(frame)
     await _put(frame, now, "delete")
     await frame.running.execute(SQL.forget_associations, frame.table.name, frame.asked.id)
 

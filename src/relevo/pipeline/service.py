@@ -16,7 +16,7 @@ from relevo.leases.loops import Duty
 from relevo.pipeline import contexts, depth, tables
 from relevo.pipeline.data import DataService
 from relevo.pipeline.execution import SYSTEM_EVENT, Execution
-from relevo.pipeline.model import BYPASS_RIGHT, Cause, Image, Mode, Parent, Stage, Step
+from relevo.pipeline.model import BYPASS_RIGHT, Cause, Image, Mode, Parent, Stage, Step, step_id
 from relevo.pipeline.operations import SQL
 from relevo.pipeline.registry import Registry
 from relevo.postgres.attaching import Attachable
@@ -182,6 +182,8 @@ class Pipeline(Attachable):
     async def start(self) -> None:
         """Write which steps there are; refuses steps of tables and messages that are not."""
         self.registry.check()
+        for table in self.registry.tables.values():
+            await table.container.describe()  # made here, not in the middle of an operation
         steps = list(self.registry.steps.values())
         if not steps:
             return
@@ -221,12 +223,11 @@ class Pipeline(Attachable):
         Returns how many jobs were. Jobs that run are left to end.
         """
         await self._switch(name, enabled=False)
-        return await self._jobs.brakes.deactivate(str(self.registry.step(name).id))
+        return await self._jobs.brakes.deactivate(str(step_id(name)))
 
     async def _switch(self, name: str, *, enabled: bool) -> None:
-        step = self.registry.step(name)
-        if not await self.database.write(SQL.switch_step, step.id, enabled, idempotent=True):
-            raise NotFound(f"no host has written the step {name!r} yet; start one first")
+        if not await self.database.write(SQL.switch_step, step_id(name), enabled, idempotent=True):
+            raise NotFound(f"there is no step {name!r}, or no host has written it yet")
 
     def duties(self) -> list[Duty]:
         """What one host does for all."""

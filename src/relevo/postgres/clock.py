@@ -12,7 +12,7 @@ from msgspec import Struct
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.postgres.database import Database, Transaction
 
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
@@ -41,6 +41,12 @@ async def raise_mark(database: Database) -> float:
         log.warning("clock.moved_on", seconds=row["added"], reason="the server's clock fell behind")
     shift: float = row["shift"]
     return shift
+
+
+async def now(connection: Database | Transaction) -> datetime:
+    """Return the time by which Relevo decides, in the caller's transaction if it is one."""
+    found: datetime = await connection.fetchval(SQL.now)
+    return found
 
 
 async def read(database: Database) -> ClockReading:

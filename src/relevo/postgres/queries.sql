@@ -60,3 +60,7 @@ where s.datname = current_database() and s.state = 'active' and s.wait_event = '
     or s.application_name = 'relevo' and s.pid in (
          select unnest(pg_blocking_pids(w.pid)) from pg_stat_activity w
          where w.datname = current_database() and w.wait_event_type = 'Lock'));
+
+-- name: now
+-- The time by which Relevo decides.
+select relevo.now();

@@ -9,9 +9,7 @@ from msgspec import Struct
 
 from relevo import limits
 
-_PREFERENCE: Final = re.compile(
-    r"""\s*(?P<name>[^\s=,;"]+)\s*(?:=\s*(?P<value>"[^"]*"|[^\s,;"]*))?\s*(?:;[^,]*)?(?:,|$)"""
-)
+_PART: Final = re.compile(r'(?:[^",]|"[^"]*")+')
 
 
 class Preferences(Struct, frozen=True, kw_only=True):
@@ -42,8 +40,12 @@ class Preferences(Struct, frozen=True, kw_only=True):
 def read(header: str | None) -> Preferences:
     """Return the preferences in a header; what cannot be read is ignored."""
     found: dict[str, str] = {}
-    for match in _PREFERENCE.finditer(header or ""):
-        found.setdefault(match["name"].lower(), (match["value"] or "").strip('"'))
+    for part in _PART.findall(header or ""):
+        name, _, rest = part.partition("=")
+        value = rest.strip()
+        quoted = value.startswith('"')
+        text = value[1:].partition('"')[0] if quoted else value.partition(";")[0]
+        found.setdefault(name.partition(";")[0].strip().lower(), text.strip())
     size = found.get("odata.maxpagesize", found.get("maxpagesize", ""))
     whole = size.isascii() and size.isdigit() and len(size) < 10 and int(size) > 0
     names = found.get("odata.include-annotations", found.get("include-annotations", ""))

@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from relevo.errors import NotFound, RuleFailed
-from relevo.postgres import catalog
+from relevo.postgres import catalog, clock
 from relevo.router import classification, explaining, readings, scoring_rules, storage
 from relevo.router.classification import Classified, Subject, Unclassifiable
 from relevo.router.explaining import JobExplanation, WorkerExplanation
@@ -137,13 +137,13 @@ class Explanations:
         return readings.job(rows[0])
 
     async def _jobs(self, ids: list[str]) -> list[JobState]:
-        now = await self._database.fetchval(SQL.time)
+        now = await clock.now(self._database)
         rows = await self._database.fetch(SQL.matching_jobs, ids)
         return [readings.job_state(readings.job(row), now) for row in rows]
 
     async def _next(self, read: JobReading) -> JobExplanation:
         resources = await self._remembered.now(self._database)
-        now = await self._database.fetchval(SQL.time)
+        now = await clock.now(self._database)
         job = readings.job_state(read, now)
         queue = await self._queue(resources, job.queue)
         rows = await self._database.fetch(SQL.workers_of_queue, job.queue, LOOKED_AT_MAX)

@@ -19,7 +19,7 @@ from relevo.errors import LeaseLost, RelevoError, TooLarge
 from relevo.events.model import TOPIC
 from relevo.leases import fencing
 from relevo.leases.model import SINGLETON
-from relevo.postgres import catalog
+from relevo.postgres import catalog, clock
 from relevo.router import queueing, readings, steps, storage
 from relevo.router.asking import Asking
 from relevo.router.following import Follower, Hints
@@ -144,7 +144,7 @@ class Matching:
 
     async def _build(self) -> None:
         """Read everything that matching looks at; then bring on what has not got that far."""
-        self._clock = await self._database.fetchval(SQL.time)
+        self._clock = await clock.now(self._database)
         await self._renew_resources()
         after, unsettled = "", list[JobReading]()
         while rows := await self._database.fetch(SQL.worker_ids, after, ROWS_MAX):

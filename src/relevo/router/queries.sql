@@ -457,10 +457,6 @@ select j.queue_id, count(*) as jobs from relevo.router_job j where j.status = 'q
 select o.id, o.worker_id, o.state, o.reason, o.offered_at, o.ended_at, o.retry_at, o.score
 from relevo.router_offer o where o.job_id = $1 order by o.offered_at desc, o.id limit $2;
 
--- name: time
--- What time it is.
-select relevo.now();
-
 -- name: put_channel
 -- Gives a channel a name.
 insert into relevo.router_channel (id, name) values ($1, $2) on conflict (id) do update set name = excluded.name;

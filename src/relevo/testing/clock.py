@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from relevo.errors import InvalidValue
+from relevo.postgres import clock
 from relevo.postgres.wakeups import CHANNEL, EVERYBODY
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ class Clock:
 
     async def now(self) -> datetime:
         """Return what Relevo takes for the time."""
-        now: datetime = await self._database.fetchval("select relevo.now()")
-        return now
+        return await clock.now(self._database)
 
     async def advance(self, by: float | timedelta, *, hosts_lapse: bool = False) -> datetime:
         """Move time forward by seconds and wake every waiting loop; return the new time.

@@ -16,16 +16,16 @@ insert into relevo.system_user (identity, name) values ($1, $2) on conflict (ide
 
 -- name: add_user
 -- A new user.
-insert into relevo.system_user (id, name, unit, language, zone) values ($1, $2, coalesce($3, '00000000-0000-7000-8000-000000000001'), $4, $5)
+insert into relevo.system_user (id, name, unit, language, zone) values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001'), $4, $5)
 on conflict (id) do nothing;
 
 -- name: add_team
 -- A new team.
-insert into relevo.team (id, name, unit) values ($1, $2, coalesce($3, '00000000-0000-7000-8000-000000000001')) on conflict (id) do nothing;
+insert into relevo.team (id, name, unit) values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001')) on conflict (id) do nothing;
 
 -- name: add_unit
 -- A new business unit.
-insert into relevo.business_unit (id, name, parent) values ($1, $2, coalesce($3, '00000000-0000-7000-8000-000000000001'))
+insert into relevo.business_unit (id, name, parent) values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001'))
 on conflict (id) do nothing;
 
 -- name: add_member
@@ -43,10 +43,6 @@ update relevo.system_user set unit = $2 where id = $1 returning id;
 -- name: set_disabled
 -- A user may not come in any more, or may again.
 update relevo.system_user set disabled = $2 where id = $1 returning id;
-
--- name: owners_in_unit
--- Which of some users and teams are in a business unit.
-select id from relevo.owner where id = any ($1::uuid[]) and unit = $2;
 
 -- name: new_id
 -- A new key, so that a write whose fate is unknown can be repeated.

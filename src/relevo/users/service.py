@@ -97,11 +97,6 @@ class Users(Attachable):
         if not await self.database.write(SQL.set_disabled, user, disabled, idempotent=True):
             raise NotFound(f"there is no user {user}")
 
-    async def in_unit(self, owners: Iterable[UUID], unit: UUID) -> frozenset[UUID]:
-        """Return those of some users and teams that are in a business unit."""
-        rows = await self.database.fetch(SQL.owners_in_unit, list(owners), unit)
-        return frozenset(row["id"] for row in rows)
-
     async def _add(self, statement: str, name: str, *values: object) -> UUID:
         if not 1 <= len(name) <= NAME_LENGTH_MAX or "\0" in name:
             raise InvalidValue(f"a name has 1 to {NAME_LENGTH_MAX} characters, not {name[:100]!r}")

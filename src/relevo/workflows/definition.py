@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec
 
 import msgspec
 
@@ -14,11 +13,14 @@ from relevo.jobs.registry import described
 from relevo.workflows.running import Instance
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
     from relevo.jobs.registry import Handler
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import JobHandle, Jobs
 
 P = ParamSpec("P")
+LANE: Final = "workflow"
 
 
 class WorkflowDefinition(Generic[P]):
@@ -46,7 +48,7 @@ class WorkflowDefinition(Generic[P]):
     def handler(self) -> Handler:
         """How instances run."""
         return msgspec.structs.replace(
-            self._taken, function=self._run, kind="async", raw=True, lane="workflow",
+            self._taken, function=self._run, kind="async", raw=True, lane=LANE,
             operation_type=WORKFLOW,
         )  # fmt: skip
 
@@ -66,4 +68,8 @@ class WorkflowDefinition(Generic[P]):
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Start an instance; it is stored when this returns."""
         bound = inspect.signature(self.function).bind(None, *args, **kwargs).arguments
-        return await self._jobs.submit(self.name, dict(list(bound.items())[1:]), **self._options)
+        given = dict(self._options)
+        given["options"] = {"operation_type": WORKFLOW, **(given.get("options") or {})}
+        return await self._jobs.submit(
+            self.name, dict(list(bound.items())[1:]), **{"lane": LANE, **given}
+        )

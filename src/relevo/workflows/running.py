@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Literal, assert_never
@@ -53,9 +54,7 @@ class Instance:
         self._name = name
         self._ctx = ctx
         self._database = database
-        self._journal = (
-            Journal() if ctx.state is None else msgspec.convert(ctx.state, Journal)
-        )
+        self._journal = Journal() if ctx.state is None else msgspec.convert(ctx.state, Journal)
 
     async def run(self, generator: Workflow) -> Any:
         """Run to the end, or until it waits; returns what it returns."""
@@ -97,9 +96,9 @@ class Instance:
 
     def _changed(self, number: int, found: str) -> Suspend:
         return Suspend(
-            f"workflow {self._name!r} was changed while this instance of it ran: step {number + 1} was"
-            f" {self._journal.entries[number].signature}, now comes {found}. Bring the former function"
-            " back, register the changed one under a new version, and resume"
+            f"workflow {self._name!r} was changed while this instance of it ran: step {number + 1}"
+            f" was {self._journal.entries[number].signature}, now comes {found}. Bring the former"
+            " function back, register the changed one under a new version, and resume"
         )
 
     async def _take(self, number: int, step: Step) -> Entry:
@@ -118,18 +117,14 @@ class Instance:
     async def _stage(self, stage: Stage) -> Entry:
         value: Any = None
         if stage.function is not None:
-            value = stage.function(*stage.args, **stage.kwargs)
-            if inspect.isawaitable(value):
-                value = await value
+            value = await _called(stage.function, stage.args, stage.kwargs)
         # As it will be read: the same on the first way through and on all others.
         entry = Entry(stage.signature, "value", msgspec.json.decode(msgspec.json.encode(value)))
         self._journal = self._journal.plus(entry, stage.name)
         await self._ctx.checkpoint(state=msgspec.to_builtins(self._journal))
         return entry
 
-    async def _decide(
-        self, number: int, look: Callable[[Transaction], Any]
-    ) -> Entry:
+    async def _decide(self, number: int, look: Callable[[Transaction], Any]) -> Entry:
         """Go on if what the step waits for is there, and write it down; else wait."""
         async with self._database.transaction() as tx:
             entry: Entry | None = await look(tx)
@@ -181,6 +176,16 @@ class Instance:
             return Entry(step.signature, "value", value)
         text = f"{states.LABELS[row['status']]}: {row['text'] or ''}"[-500:]
         return Entry(step.signature, "failed", text, row["error_code"])
+
+
+async def _called(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call the function of a stage; a plain one in a thread, since it may block."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    value = await asyncio.to_thread(function, *args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
 
 
 async def _advance(generator: Workflow, done: Entry | None) -> Any:

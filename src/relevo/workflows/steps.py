@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relevo.errors import InvalidValue
 from relevo.jobs.model import aware, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime, timedelta
 
 
 class WaitTimedOut(TimeoutError):
@@ -15,7 +17,7 @@ class WaitTimedOut(TimeoutError):
 
 
 class Stage:
-    """A named stage; with a function, that is called and its result sent back, once written down."""
+    """A named stage; if it has a function, that is called and its result written and sent back."""
 
     def __init__(
         self, name: str, function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from msgspec import Struct
 
@@ -13,19 +10,21 @@ from relevo.errors import Forbidden, NotFound
 from relevo.jobs import catalogue as job_catalogue
 from relevo.jobs.commands import Scope
 from relevo.jobs.surroundings import SURROUNDINGS
+from relevo.postgres import catalog
 from relevo.querying.catalogue import Catalogue, Table
 from relevo.querying.model import Caller
-from relevo.users.model import User
+from relevo.users.model import User, wider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from uuid import UUID
 
     from relevo.api.auth import Principal
     from relevo.api.services import Services
 
 READ: Final = "jobs:read"
 PAYLOAD: Final = "jobs:payload"
-_PURPOSE: Final = "relevo: pages of queries"
+SQL = catalog.load(__package__)
 
 
 class Asker(Struct, frozen=True):
@@ -52,14 +51,16 @@ async def asker(services: Services, principal: Principal) -> Asker:
     if known is None:
         known = await users.known_as(principal.id, principal.name)
     user = await users.admitted(known)
+    reach = principal.reach.get(READ, "all")
+    of_payload = principal.reach.get(PAYLOAD, "all")
     caller = Caller(
         user_id=user.id,
         unit=user.unit,
-        scope=principal.reach.get(READ, "all"),
+        scope=reach,
         teams=user.teams,
-        # A payload that is not read as far as its rows would be seen in rows of others.
+        # One that does not reach all rows that are seen would have to be asked row by row.
         may_read_payload=PAYLOAD in principal.permissions
-        and principal.reach.get(PAYLOAD, "all") in ("all", principal.reach.get(READ, "all")),
+        and wider(of_payload, reach) == of_payload,
         language=user.language,
         zone=user.zone,
     )
@@ -68,28 +69,10 @@ async def asker(services: Services, principal: Principal) -> Asker:
 
 def catalogue(services: Services) -> Catalogue:
     """Return the tables that are served: jobs, what is around them, and those of the pipeline."""
-    registered = services.app.pipeline.registry.tables.values()
-    return _catalogue(tuple(one.served for one in registered))
-
-
-class _Keyed(tuple[Table, ...]):
-    """Tables that are the same if their names are: what a name means never changes in a process."""
-
-    def __hash__(self) -> int:
-        return hash(tuple(one.name for one in self))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Keyed) and [a.name for a in self] == [b.name for b in other]
-
-
-def _catalogue(registered: tuple[Table, ...]) -> Catalogue:
-    return _made(_Keyed(registered))
-
-
-@lru_cache(maxsize=16)
-def _made(registered: _Keyed) -> Catalogue:
     taken = {one.name for one in SURROUNDINGS} | {job_catalogue.JOBS.name}
-    return job_catalogue.served((*SURROUNDINGS, *(t for t in registered if t.name not in taken)))
+    registered = services.app.pipeline.registry.tables.values()
+    others = (one.served for one in registered if one.name not in taken)
+    return job_catalogue.served((*SURROUNDINGS, *others))
 
 
 def need(principal: Principal, permission: str, right: str) -> None:
@@ -109,11 +92,12 @@ async def scope_of(
         case "own":
             return Scope(mine)
         case _:
-            owners = await services.app.jobs.owners_of(list(jobs))
-            return Scope(mine | await services.app.users.in_unit(owners, who.user.unit))
+            database = services.app.database
+            rows = await database.fetch(SQL.owners_in_unit, list(jobs), who.user.unit)
+            return Scope(mine | {row["owner"] for row in rows})
 
 
 async def page_key(services: Services) -> bytes:
     """Return the key that positions in queries are signed under; the same on all hosts."""
     master = await services.app.vault.key()
-    return hashlib.sha256(f"{_PURPOSE} {master.fingerprint}".encode()).digest()
+    return master.derive("pages of queries")

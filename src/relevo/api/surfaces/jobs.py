@@ -11,6 +11,7 @@ import msgspec
 from relevo.api import paging
 from relevo.api.contract import Operation, Versioned
 from relevo.api.paging import Page
+from relevo.api.surfaces.dataverse_asking import PAYLOAD, READ, asker, scope_of
 from relevo.api.surfaces.job_models import (
     ByJob,
     CancelJob,
@@ -30,6 +31,7 @@ from relevo.errors import InvalidQuery, InvalidValue
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.model import Recurrence
 from relevo.querying.model import Position
+from relevo.users.model import SYSTEM
 
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
@@ -40,27 +42,32 @@ if TYPE_CHECKING:
 _EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
 
 
-async def submit_job(services: Services, _: Principal, command: SubmitJob) -> JobSubmitted:
-    """Store a job; a host that has its handler runs it."""
+async def submit_job(services: Services, principal: Principal, command: SubmitJob) -> JobSubmitted:
+    """Store a job; a host that has its handler runs it, in the name of who submitted it."""
+    who = await asker(services, principal)
     told = msgspec.structs.asdict(command)
     handler, data, recurrence = (told.pop(name) for name in ("handler", "data", "recurrence"))
     if recurrence is not None:
         recurrence = Recurrence(**msgspec.structs.asdict(recurrence))
-    made = await services.app.jobs.submit(handler, data, recurrence=recurrence, **told)
+    owner = None if who.user.id == SYSTEM else who.user.id
+    made = await services.app.jobs.submit(
+        handler, data, recurrence=recurrence, owner=owner, **told
+    )  # fmt: skip
     return JobSubmitted(made.id)
 
 
-async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page[JobView]:
+async def list_jobs(services: Services, principal: Principal, command: ListJobs) -> Page[JobView]:
     """Return jobs by the time of their submit."""
     after = paging.decode(command.cursor, _Place)
     position = None if after is None else Position((after.created_at, after.sequence, after.id))
-    found = await _query(services, command).page(command.limit, position)
-    views = await views_of(services, found.jobs)
+    who = await asker(services, principal)
+    query = _narrowed(services.app.jobs.query(who.caller), command)
+    found = await query.page(command.limit, position)
     following = None
     if found.position is not None:
         created_at, sequence, key = found.position.values
         following = paging.encode(_Place(created_at, sequence, key))
-    return Page(views, following)
+    return Page(await views_of(services, found.jobs), following)
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
@@ -69,11 +76,9 @@ class _Place(msgspec.Struct, frozen=True, array_like=True):
     id: UUID
 
 
-def _query(services: Services, command: ListJobs) -> JobQuery:
+def _narrowed(query: JobQuery, command: ListJobs) -> JobQuery:
     wanted = {name: getattr(command, name) for name in _EQUAL}
-    query = services.app.jobs.query().where(
-        **{name: value for name, value in wanted.items() if value not in (None, ())}
-    )
+    query = query.where(**{name: one for name, one in wanted.items() if one not in (None, ())})
     query = query.created(after=command.created_after, before=command.created_before)
     if command.filter is not None:
         query = query.filter(command.filter)
@@ -88,66 +93,86 @@ async def views_of(services: Services, jobs: list[Job]) -> list[JobView]:
     return [view_of(job, heads.get(job.id)) for job in jobs]
 
 
-async def get_job(services: Services, _: Principal, command: ByJob) -> Versioned:
+async def _seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
+    """Return a job that a permission reaches; others are as if they were not there (A27)."""
+    who = await asker(services, principal)
+    reach = principal.reach.get(permission, "all")
+    caller = msgspec.structs.replace(who.caller, scope=reach)
+    job = await services.app.jobs.query(caller).where(id=key).first()
+    if job is None:
+        raise JobMissing(f"there is no job {key}")
+    return job
+
+
+async def get_job(services: Services, principal: Principal, command: ByJob) -> Versioned:
     """Return a job as it is."""
-    job = await services.app.jobs.get(command.id)
+    job = await _seen(services, principal, command.id)
     (view,) = await views_of(services, [job])
     return Versioned(body=view, etag=f'W/"{job.version}"', modified_at=job.modified_at)
 
 
-async def get_payload(services: Services, _: Principal, command: ByJob) -> JobPayload:
+async def get_payload(services: Services, principal: Principal, command: ByJob) -> JobPayload:
     """Return what a job was given, saved and returned."""
-    job = await services.app.jobs.get(command.id)
+    job = await _seen(services, principal, command.id, PAYLOAD)
     return JobPayload(
         id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
     )
 
 
-async def wait_for_job(services: Services, _: Principal, command: WaitForJob) -> JobWaited:
+async def wait_for_job(services: Services, principal: Principal, command: WaitForJob) -> JobWaited:
     """Return when a job has ended, or when the time is over."""
-    jobs = services.app.jobs
-    await jobs.get(command.id)  # one that never was is not waited for
+    await _seen(services, principal, command.id)  # one that never was is not waited for
     try:
-        await jobs.end_of(command.id, command.wait_seconds)
+        await services.app.jobs.end_of(command.id, command.wait_seconds)
         done = True
     except TimeoutError:
         done = False
     try:
-        (view,) = await views_of(services, [await jobs.get(command.id)])
+        (view,) = await views_of(services, [await services.app.jobs.get(command.id)])
     except JobMissing:
         return JobWaited(done=True, job=None)
     return JobWaited(done=done or view.state == "completed", job=view)
 
 
-async def cancel_job(services: Services, _: Principal, command: CancelJob) -> None:
+async def cancel_job(services: Services, principal: Principal, command: CancelJob) -> None:
     """Cancel a job; a running handler is asked to stop."""
-    version = version_of(command.if_match)
-    await services.app.jobs.command(command.id, "cancel", series=command.series, version=version)
+    await _give(services, principal, command, "cancel", series=command.series)
 
 
-async def pause_job(services: Services, _: Principal, command: CommandJob) -> None:
+async def pause_job(services: Services, principal: Principal, command: CommandJob) -> None:
     """Ask a running handler to yield at its next checkpoint."""
-    await _give(services, command, "pause")
+    await _give(services, principal, command, "pause")
 
 
-async def resume_job(services: Services, _: Principal, command: CommandJob) -> None:
+async def resume_job(services: Services, principal: Principal, command: CommandJob) -> None:
     """Let a suspended job go on."""
-    await _give(services, command, "resume")
+    await _give(services, principal, command, "resume")
 
 
-async def postpone_job(services: Services, _: Principal, command: PostponeJob) -> None:
+async def postpone_job(services: Services, principal: Principal, command: PostponeJob) -> None:
     """Let a job wait until an instant."""
-    await _give(services, command, "postpone", until=command.until)
+    await _give(services, principal, command, "postpone", until=command.until)
 
 
-async def delete_job(services: Services, _: Principal, command: CommandJob) -> None:
+async def delete_job(services: Services, principal: Principal, command: CommandJob) -> None:
     """Remove a job's record; a running handler is asked to stop."""
-    await _give(services, command, "delete")
+    await _give(services, principal, command, "delete")
 
 
-async def _give(services: Services, command: CommandJob, name: str, **told: Any) -> None:
-    version = version_of(command.if_match)
-    await services.app.jobs.command(command.id, name, version=version, **told)
+async def _give(
+    services: Services, principal: Principal, command: CommandJob, name: str, **told: Any
+) -> None:
+    who = await asker(services, principal)
+    permission = "jobs:delete" if name == "delete" else "jobs:write"
+    scope = await scope_of(services, principal, who, permission, [command.id])
+    await services.app.jobs.command(
+        command.id,
+        name,
+        version=version_of(command.if_match),
+        user=who.user.id,
+        scope=scope,
+        **told,
+    )
 
 
 _HEADERS: Final = {"if_match": "If-Match"}
@@ -165,6 +190,7 @@ def _action(verb: str, summary: str, request: Any, handler: Any) -> Operation:
         permission="jobs:write",
         handler=handler,
         errors=_REFUSALS,
+        minds_reach=True,
         headers=_HEADERS,
     )
 
@@ -180,6 +206,7 @@ OPERATIONS: Final = (
         permission="jobs:submit",
         handler=submit_job,
         errors=(InvalidValue, JobRefused),
+        minds_reach=True,
         status=201,
         scope="handler:{handler}",
     ),
@@ -193,6 +220,7 @@ OPERATIONS: Final = (
         permission="jobs:read",
         handler=list_jobs,
         errors=(InvalidQuery,),
+        minds_reach=True,
     ),
     Operation(
         name="jobs.get",
@@ -204,6 +232,7 @@ OPERATIONS: Final = (
         permission="jobs:read",
         handler=get_job,
         errors=(JobMissing,),
+        minds_reach=True,
     ),
     Operation(
         name="jobs.payload",
@@ -215,6 +244,7 @@ OPERATIONS: Final = (
         permission="jobs:payload",
         handler=get_payload,
         errors=(JobMissing,),
+        minds_reach=True,
     ),
     Operation(
         name="jobs.wait",
@@ -226,6 +256,7 @@ OPERATIONS: Final = (
         permission="jobs:read",
         handler=wait_for_job,
         errors=(JobMissing,),
+        minds_reach=True,
     ),
     _action("cancel", "Cancel a job; a running handler is asked to stop.", CancelJob, cancel_job),
     _action("pause", "Ask a running job to yield at its next checkpoint.", CommandJob, pause_job),
@@ -241,6 +272,7 @@ OPERATIONS: Final = (
         permission="jobs:delete",
         handler=delete_job,
         errors=_REFUSALS,
+        minds_reach=True,
         headers=_HEADERS,
     ),
 )

@@ -17,8 +17,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -26,6 +25,9 @@ import msgspec
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.registry import Handler, JobDefinition, described
 from relevo.jobs.running import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
 MAIN: Final = "__relevo_main__"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from relevo.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from concurrent.futures import Executor
     from datetime import datetime
     from uuid import UUID
 
@@ -61,6 +62,10 @@ class JobContext:
         """Whether its completion was committed in a transaction of the handler."""
         self.state: Any = None if claim.saved is None else msgspec.json.decode(claim.saved)
         """What the last `checkpoint(state=…)` or `save` stored; None at first."""
+        self.friendly: str | None = None
+        """What people are told of a job that succeeds."""
+        self.threads: Executor | None = None
+        """Where plain functions run."""
         self.service: Any = None
         """Data operations through the event pipeline, in the name of the job's owner."""
 
@@ -155,9 +160,7 @@ class JobContext:
         It is the last thing a run does; set `settled` after the commit.
         """
         spent = time.monotonic() - self._claim.taken_at
-        rows = await tx.fetch(
-            SQL.suspend, self.id, self._host, self._claim.number, until, spent
-        )
+        rows = await tx.fetch(SQL.suspend, self.id, self._host, self._claim.number, until, spent)
         if not rows:
             self.gone = True
             raise JobCanceled(f"job {self.id} is not this host's any more; nothing was committed")
@@ -181,14 +184,15 @@ class JobContext:
     async def transaction(self, *, result: Any = None) -> AsyncIterator[Transaction]:
         """Give a transaction whose commit completes the job: effects and completion, or neither.
 
-        It is the last thing a handler does. If the job was canceled meanwhile, `JobCanceled` is
-        raised and nothing is committed.
+        Operations of `ctx.service` inside of it belong to it. It is the last thing a handler does.
+        If the job was canceled meanwhile, `JobCanceled` is raised and nothing is committed.
         """
         if self.settled:
             raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
         self.check()
         async with self._database.transaction() as tx:
-            yield tx
+            with nullcontext() if self.service is None else self.service.joined(tx):
+                yield tx
             await self._complete(tx, encoded_result(result))
         self.settled = True
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -95,8 +97,9 @@ class Run:
         if ctx.settled or self.dropped:
             return None
         return Settlement(
-            claim=ctx.claim, event="done", result=result, seconds=time.monotonic() - began
-        )
+            claim=ctx.claim, event="done", result=result, friendly=ctx.friendly,
+            seconds=time.monotonic() - began,
+        )  # fmt: skip
 
     def _cancelled(self, error: BaseException, began: float) -> Settlement | None:
         """Tell apart who cancelled: this class, the host that ends, or the handler itself."""
@@ -151,4 +154,6 @@ async def call(handler: Handler, ctx: JobContext) -> Any:
         arguments = handler.arguments({} if data is None else msgspec.json.decode(data))
     if handler.kind == "async":
         return await handler.function(ctx, **arguments)
-    return await asyncio.to_thread(handler.function, BlockingContext(ctx), **arguments)
+    function = partial(handler.function, BlockingContext(ctx), **arguments)
+    surroundings = contextvars.copy_context()
+    return await ctx.loop.run_in_executor(ctx.threads, surroundings.run, function)

@@ -13,6 +13,7 @@ import itertools
 import random
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -108,6 +109,10 @@ class JobHost:
         )
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(
+            sum(one.lane.slots for one in self._lanes.values()) or 1, "relevo-job"
+        )
+        """One for each slot: a lane whose functions take long keeps no other waiting."""
         self._told = asyncio.Event()
         self._stopping = False
         self._checkpoints: Group[tuple[Claim, float | None, str | None], int] = Group(
@@ -120,6 +125,11 @@ class JobHost:
         for one in self._registry.handlers.values():
             served.setdefault(one.lane, []).append(one)
         return {name: HostLane(self._registry.lanes[name], found) for name, found in served.items()}
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stopping
 
     @property
     def ended(self) -> bool:
@@ -140,6 +150,7 @@ class JobHost:
             for one in slots:
                 one.cancel()
             await asyncio.gather(*slots, return_exceptions=True)
+            self._threads.shutdown(wait=False, cancel_futures=True)
             await self._checkpoints.close()
 
     async def _serve(self, woken: object) -> None:
@@ -208,6 +219,7 @@ class JobHost:
             if self._note is not None:
                 self._note(batch)
         got = self._receive(rows)
+        self._forget_pauses(rows)
         for name, room in rooms.items():
             self._lanes[name].more = got.get(name, 0) >= room
         return bool(self._finished) or any(self._lanes[name].more for name in self._rooms())
@@ -273,6 +285,15 @@ class JobHost:
         if gone or status == states.CANCELING:
             run.end_within(CANCEL_GRACE, JobCanceled(f"job {id_} was canceled"))
 
+    def _forget_pauses(self, rows: Sequence[object]) -> None:
+        """Take back what nobody asks any more: a job was resumed before its handler yielded."""
+        pausing = [one for one in self._runs.values() if one.ctx.asked == states.PAUSING]
+        if pausing:
+            asked = {row["id"] for row in rows}  # type: ignore[index]
+            for run in pausing:
+                if run.ctx.id not in asked:
+                    run.ctx.asked = states.IN_PROGRESS
+
     def _return_waiting(self, id_: UUID) -> None:
         """Give back a claim that was not started yet: what is asked then happens at once."""
         for lane in self._lanes.values():
@@ -324,6 +345,7 @@ class JobHost:
             gates(claim, self._capped),
             self._loop,
         )
+        ctx.threads = self._threads
         if self._prepare is not None:
             self._prepare(ctx)
         run = Run(ctx, lane.handlers[claim.handler], lane.lane, self._caller)

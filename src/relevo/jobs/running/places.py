@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relevo.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def place_of(function: Callable[..., Any]) -> tuple[str, str | None]:
@@ -19,8 +21,8 @@ def place_of(function: Callable[..., Any]) -> tuple[str, str | None]:
     qualname = getattr(function, "__qualname__", None)
     if not module or not qualname or "<" in qualname or hasattr(function, "__self__"):
         raise InvalidValue(
-            f"{qualname or function!r} cannot run in a process of its own: the process has to import"
-            " it. Define it with `def` at the top of a module"
+            f"{qualname or function!r} cannot run in a process of its own: that has to"
+            " import it. Define it with `def` at the top of a module"
         )
     if module != "__main__":
         return f"{module}:{qualname}", None

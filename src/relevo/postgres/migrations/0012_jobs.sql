@@ -305,7 +305,7 @@ begin
     perform relevo.submit_special_jobs(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options);
   end if;
   if exists (select from relevo.job_lane l where l.events = 'all') then
-    perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('submitted'), array_agg(null::smallint),
+    perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('submitted'::text), array_agg(null::smallint),
       array_agg(j.status), array_agg(j.name), array_agg(j.lane), array_agg(j.operation_type), array_agg(j.attempt),
       array_agg(j.host_name), array_agg(j.error_code), array_agg(j.created_at), array_agg(j.started_at))
     from relevo.job j join relevo.job_lane l on l.name = j.lane and l.events = 'all'
@@ -412,6 +412,7 @@ begin
       select g.* from unnest(ids, events, claims, postpones, delays, errors, messages, friendlies, results, saves, seconds)
         as g (id, event, claim, postpone, delay, error, message, friendly, result, saved, seconds)
       where round = 1 or g.id = any (pending)
+      order by g.id  -- as everybody locks rows
     ), gone as (
       delete from relevo.job j using given g, relevo.job_transition t, relevo.job_lane l
       where j.id = g.id and l.name = j.lane and t.from_status = j.status and t.event = g.event
@@ -442,7 +443,7 @@ begin
         host = case when t.to_status >= 20 then j.host end, claim = case when t.to_status >= 20 then j.claim end,
         postpone_until = case
           -- A client's later instant counts, and no delay leads out of the calendar.
-          when g.event = 'retry' then greatest(at + make_interval(secs => least(g.delay, 1e9)), case when j.status = 21 then j.postpone_until end)
+          when g.event = 'retry' then greatest(at + make_interval(secs => least(coalesce(g.delay, 30), 1e9)), case when j.status = 21 then j.postpone_until end)
           when g.event in ('postpone', 'brake', 'await') then g.postpone
           when g.event in ('pause', 'suspend', 'hold', 'resume') then null
           else j.postpone_until end,
@@ -645,7 +646,8 @@ begin
   end if;
   if exists (select from relevo.job_gate) then perform relevo.open_noted_job_gates(); end if;
   perform relevo.make_jobs_due(500);
-  if cardinality(lanes) > 0 then
+  -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
+  if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
     if exists (select from relevo.job_lane l where l.events = 'all' and l.name = any (lanes)) then
       select array_agg(c) into got
       from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers) as c;
@@ -667,7 +669,7 @@ end $$;
 create function relevo.announce_claims(got relevo.job_work[]) returns void language plpgsql volatile as $$
 begin
   perform set_config('synchronous_commit', 'on', true);
-  perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('started'), array_agg(0::smallint),
+  perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('started'::text), array_agg(0::smallint),
     array_agg(20::smallint), array_agg(j.name), array_agg(j.lane), array_agg(j.operation_type), array_agg(j.attempt),
     array_agg(j.host_name), array_agg(j.error_code), array_agg(j.created_at), array_agg(j.started_at))
   from unnest(got) as g join relevo.job j on j.id = g.id
@@ -748,6 +750,7 @@ declare
   lost uuid[];
   keys text[];
 begin
+  perform relevo.open_noted_job_gates();  -- there may be no host that claims
   with recursive kinds as (
     (select lane, handler from relevo.job where status = 0 and not chained and not capped order by lane, handler limit 1)
     union all
@@ -760,7 +763,7 @@ begin
   from (
     select j.id, j.chain from kinds k join relevo.job j on j.lane = k.lane and j.handler = k.handler
     where j.status = 0 and not j.chained and not j.capped and j.modified_at < relevo.now() - patience
-      and not exists (select from relevo.job_handler h where h.name = k.handler and h.served_at >= relevo.now() - patience)
+      and not exists (select from relevo.job_handler h where h.name = k.handler and h.lane = k.lane and h.served_at >= relevo.now() - patience)
     limit amount
   ) j;
   if lost is null then return 0; end if;

@@ -1,0 +1,184 @@
+"""Messages on the Dataverse surface, and how background work goes.
+
+A message with `Prefer: respond-async` becomes a job; `202` says where to look for its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID  # noqa: TC003 - msgspec reads annotations
+
+import msgspec
+from msgspec import Meta, Struct
+
+from relevo.api.contract import Operation, Outcome, Reply
+from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, NotServed
+from relevo.api.surfaces.dataverse_asking import READ, SQL, asker, scope_of
+from relevo.api.surfaces.dataverse_changes import WRITE
+from relevo.errors import Forbidden, MethodNotAllowed, NotFound
+from relevo.jobs import states
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
+
+if TYPE_CHECKING:
+    from relevo.api.auth import Principal
+    from relevo.api.services import Services
+    from relevo.api.surfaces.dataverse_asking import Asker
+    from relevo.jobs.model import Job
+
+SUBMIT: Final = "jobs:submit"
+MONITOR: Final = "/api/backgroundoperation/{id}"
+
+
+class Execute(Asked, frozen=True, kw_only=True):
+    """Which message, and what goes with it."""
+
+    name: Annotated[str, Meta(description="The message.")]
+    input: Annotated[dict[str, Any], Meta(description="Its parameters.")]
+
+
+class Monitored(Asked, frozen=True, kw_only=True):
+    """Which background operation."""
+
+    id: Annotated[UUID, Meta(description="The id that the answer to the request named.")]
+
+
+class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How far background work is; its outputs are there when it has succeeded."""
+
+    background_operation_state_code: int
+    background_operation_status_code: int
+    background_operation_error_code: int | None = None
+    background_operation_error_message: str | None = None
+
+
+async def execute(services: Services, principal: Principal, command: Execute) -> Reply:
+    """Carry out a custom message, or submit a job that does."""
+    if command.name == "$batch":
+        raise NotServed("$batch is not served; send the requests one by one")
+    who = await asker(services, principal)
+    if command.name in who.catalogue.by_set:
+        raise MethodNotAllowed(
+            f"rows of {command.name} are not created here; jobs come from events, bulk operations"
+            " and messages"
+        )
+    if command.preferences.respond_async:
+        return await _submitted(services, who, command)
+    if command.name not in services.app.pipeline.registry.bodies:
+        raise NotFound(f"there is no message {command.name[:64]!r}; register it with app.message")
+    service = services.app.service.of(who.user.id, rights=_rights(principal))
+    output = await service.execute(command.name, input=command.input)
+    context = f"{command.base}/$metadata#Microsoft.Dynamics.CRM.{command.name}Response"
+    return Reply(body={"@odata.context": context, **output})
+
+
+async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
+    database = services.app.database
+    if not await database.fetchval(SQL.handler_exists, command.name):
+        raise NotFound(
+            f"no host has had a job handler {command.name[:64]!r}; register it with app.job"
+        )
+    job = await services.app.jobs.submit(
+        command.name,
+        command.input,
+        owner=who.user.id,
+        retain=True,
+        options={"message_name": command.name},
+    )
+    origin = command.base.removesuffix(f"/api/data/{command.version}")
+    there = origin + MONITOR.format(id=job.id)
+    return Reply(status=202, headers={"Location": there, "Preference-Applied": "respond-async"})
+
+
+def _rights(principal: Principal) -> frozenset[str]:
+    bypass = "pipeline:bypass" in principal.permissions
+    return frozenset({"pipeline.bypass"} if bypass else ())
+
+
+async def monitor(services: Services, principal: Principal, command: Monitored) -> Reply:
+    """Say how far background work is."""
+    who = await asker(services, principal)
+    job = await _seen(services, principal, who, READ, command.id)
+    return Reply(body=_progress(job, payload=who.caller.may_read_payload))
+
+
+async def cancel(services: Services, principal: Principal, command: Monitored) -> Reply:
+    """Cancel background work."""
+    who = await asker(services, principal)
+    scope = await scope_of(services, principal, who, WRITE, [command.id])
+    await services.app.jobs.command(command.id, "cancel", user=who.user.id, scope=scope)
+    job = await services.app.jobs.get(command.id)
+    return Reply(body=_progress(job, payload=False))
+
+
+async def _seen(
+    services: Services, principal: Principal, who: Asker, permission: str, key: UUID
+) -> Job:
+    """The job, if the permission reaches it; else it is as if there were none (A27)."""
+    scope = await scope_of(services, principal, who, permission, [key])
+    job = await services.app.jobs.get(key)
+    if scope.owners is not None and job.owner not in scope.owners:
+        raise JobMissing(f"there is no job {key}")
+    return job
+
+
+def _progress(job: Job, *, payload: bool) -> dict[str, Any]:
+    failed = job.status == states.FAILED
+    shown: dict[str, Any] = msgspec.to_builtins(
+        BackgroundOperation(
+            background_operation_state_code=job.state,
+            background_operation_status_code=job.status,
+            background_operation_error_code=job.error_code if failed else None,
+            background_operation_error_message=job.friendly if failed else None,
+        )
+    )
+    outputs = job.result if payload and isinstance(job.result, dict) else {}
+    return {**outputs, **shown}
+
+
+_COMMON: Final[dict[str, Any]] = {
+    "headers": HEADERS,
+    "url": "url",
+    "fixed": {"version": NEWEST},
+    "minds_reach": True,
+}
+
+OPERATIONS: Final = (
+    Operation(
+        name="dataverse.execute",
+        method="POST",
+        path=f"{BASE}/{{name}}",
+        summary="Carry out a message; with `Prefer: respond-async` in the background.",
+        request=Execute,
+        response=dict[str, Any],
+        permission=SUBMIT,
+        handler=execute,
+        errors=(NotFound, MethodNotAllowed, Forbidden, NotServed),
+        outcomes=(Outcome(202, lambda reply: reply.status == 202, "It is done later."),),
+        body="input",
+        **_COMMON,
+    ),
+    Operation(
+        name="dataverse.monitor.get",
+        method="GET",
+        path=MONITOR,
+        summary="Say how far background work is.",
+        request=Monitored,
+        response=BackgroundOperation,
+        permission=READ,
+        handler=monitor,
+        errors=(JobMissing,),
+        **_COMMON,
+    ),
+    Operation(
+        name="dataverse.monitor.cancel",
+        method="DELETE",
+        path=MONITOR,
+        summary="Cancel background work.",
+        request=Monitored,
+        response=BackgroundOperation,
+        permission=WRITE,
+        handler=cancel,
+        errors=(JobMissing, JobRefused, PlatformJob),
+        **_COMMON,
+    ),
+)

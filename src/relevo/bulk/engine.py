@@ -1,0 +1,139 @@
+"""The walk that all bulk operations share: chunk by chunk, with effects and position together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.bulk import sources
+from relevo.bulk.model import CHUNK_ROWS, Progress, Row, RowFailure, RowQuery
+from relevo.bulk.sources import SQL
+from relevo.jobs import codes, outcomes
+from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
+
+if TYPE_CHECKING:
+    from relevo.jobs.running.context import JobContext
+    from relevo.pipeline.registry import Registry
+    from relevo.postgres import Database, Transaction
+
+Apply = Callable[["Transaction", Any, Sequence[Row]], Awaitable[list[RowFailure]]]
+"""Processes rows of a source in the transaction of their chunk; answers which of them failed."""
+Outside = Callable[[Sequence[Row]], Awaitable[list[RowFailure]]]
+"""Processes rows before that transaction; it may take long, and must know what it has done."""
+_RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
+
+
+class Walk:
+    """One bulk job over its queries."""
+
+    def __init__(
+        self, database: Database, registry: Registry | None, ctx: JobContext, *,
+        max_failures: int | None = None, chunk: int = CHUNK_ROWS,
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._registry = registry
+        self._ctx = ctx
+        self._most = max_failures
+        self._chunk = chunk
+        self._apply: Apply | None = None
+        self._outside: Outside | None = None
+
+    async def over(
+        self,
+        queries: Sequence[RowQuery],
+        apply: Apply | None = None,
+        outside: Outside | None = None,
+    ) -> dict[str, int]:
+        """Process all rows, each query after the former; returns the counts."""
+        ctx = self._ctx
+        self._apply, self._outside = apply, outside
+        at = Progress() if ctx.state is None else msgspec.convert(ctx.state, Progress)
+        stored = msgspec.json.encode(queries).decode()
+        kind = ctx.claim.operation_type
+        await self._database.write(
+            SQL.begin, ctx.id, kind, ctx.name, stored, ctx.owner, idempotent=True
+        )
+        while at.query < len(queries):
+            source = await sources.opened(
+                self._database, queries[at.query], ctx.claim, self._registry
+            )
+            at = await self._walk(source, at, len(queries))
+            at = Progress(query=at.query + 1, success=at.success, failure=at.failure)
+        return {"success": at.success, "failure": at.failure}
+
+    async def _walk(self, source: Any, at: Progress, queries: int) -> Progress:
+        if at.highest is None:
+            bounds = await source.bounds()
+            if bounds is None:
+                return at
+            at = msgspec.structs.replace(at, highest=bounds.highest, total=bounds.total)
+        assert at.highest is not None
+        while rows := await source.page(at.after, at.highest, self._chunk):
+            at = await self._take(source, at, rows, queries)
+            self._ctx.check()
+            if self._most is not None and at.failure > self._most:
+                raise Fail(
+                    None, f"{at.failure} rows failed, which is more than {self._most}; the first"
+                    f" {at.success + at.failure} rows were processed",
+                )  # fmt: skip
+        return at
+
+    async def _take(self, source: Any, at: Progress, rows: Sequence[Row], queries: int) -> Progress:
+        """Process a chunk; its effects, where it ended and its counts are one commit (A20)."""
+        failures = [] if self._outside is None else await self._outside(rows)
+        async with self._database.transaction() as tx:
+            if self._apply is not None:
+                failures = await self._apply(tx, source, rows)
+            at = msgspec.structs.replace(
+                at, after=rows[-1].key, done=at.done + len(rows),
+                success=at.success + len(rows) - len(failures), failure=at.failure + len(failures),
+            )  # fmt: skip
+            if failures:
+                await tx.execute(
+                    SQL.record_failures, self._ctx.id, at.query, [one.row_id for one in failures],
+                    [one.code for one in failures], [one.message for one in failures],
+                )  # fmt: skip
+            await tx.execute(SQL.advance, self._ctx.id, at.query, at.success, at.failure)
+            share = min(1.0, at.done / at.total) if at.total else 1.0
+            await self._ctx.checkpoint_in(
+                tx, progress=(at.query + share) / queries, state=msgspec.to_builtins(at)
+            )
+        return at
+
+
+def each(act: Callable[[Transaction, Any, Row], Awaitable[None]]) -> Apply:
+    """Return what processes rows one by one, so that one that fails undoes only itself."""
+
+    async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
+        failures = []
+        for row in rows:
+            try:
+                async with tx.transaction():
+                    await act(tx, source, row)
+            except Exception as error:
+                failures.append(failure_of(row, error))
+        return failures
+
+    return apply
+
+
+def failure_of(row: Row, error: Exception) -> RowFailure:
+    """Return how a row failed; what is no fault of the row is raised again."""
+    if isinstance(error, JobCanceled | JobPaused | RetryLater):
+        raise error
+    found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
+    if found.event == "retry":
+        raise error
+    text = found.friendly or f"{type(error).__name__}: {error}"
+    return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:2_000])
+
+
+def told(ctx: JobContext, counts: dict[str, int], what: str) -> dict[str, Any]:
+    """Return the result of a bulk job; if rows failed, people are told."""
+    if counts["failure"]:
+        rows = counts["success"] + counts["failure"]
+        ctx.friendly = f"{counts['failure']} of {rows} rows could not be {what}"
+    return dict(counts)

@@ -1,0 +1,208 @@
+"""Import: parse (3), transform (4) and write (5) follow each other by a token; parts (17) do the
+writing, 5,000 rows each. What an import made can be undone by its id."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid5
+
+import msgspec
+from msgspec import Struct
+
+from relevo.bulk import engine, parsing, writing
+from relevo.bulk.model import Row, RowFailure, RowQuery
+from relevo.bulk.sources import SQL, table_of
+from relevo.errors import InvalidValue
+from relevo.jobs import codes, states, submission, waits
+from relevo.jobs.errors import Fail
+from relevo.jobs.operation_types import IMPORT_SUBPROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import asyncpg
+
+    from relevo.bulk.engine import Walk
+    from relevo.bulk.sources import ImportRows
+    from relevo.jobs.model import Submission
+    from relevo.jobs.running.context import JobContext
+    from relevo.pipeline.registry import Registry
+    from relevo.postgres import Database, Transaction
+
+PART_ROWS: Final = 5_000
+PART: Final = "relevo.import.part"
+LANE: Final = "bulk"
+PARSE_ROWS: Final = 1_000
+
+
+class Lookup(Struct, frozen=True, kw_only=True):
+    """A value that stands for the id of an item of another container, the one with this field."""
+
+    container: str
+    field: str
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    """How a file becomes items. `columns` says which column becomes which field (None: all, under
+    their names); `defaults` fill fields that are missing or empty."""
+
+    format: parsing.Format = "csv"
+    encoding: str = "utf-8"
+    delimiter: str = ","
+    columns: dict[str, str] | None = None
+    defaults: dict[str, Any] = {}
+    lookups: dict[str, Lookup] = {}
+    kind: str = "create"
+
+
+class Importing:
+    """One job of an import."""
+
+    def __init__(self, database: Database, registry: Registry | None, ctx: JobContext) -> None:
+        self._database = database
+        self._registry = registry
+        self._ctx = ctx
+        self._id = UUID(ctx.data["import"])
+
+    async def _told(self) -> tuple[str, ImportOptions]:
+        row = await self._database.fetchrow(SQL.read_import, self._id)
+        if row is None:
+            raise Fail(codes.NOT_FOUND, f"there is no import {self._id}")
+        return row["container"], msgspec.json.decode(row["options"], type=ImportOptions)
+
+    async def parse(self) -> dict[str, int]:
+        """Write down the rows of the file (3)."""
+        _, options = await self._told()
+        content = await self._database.fetchval(SQL.import_content, self._id)
+        found = parsing.rows(content, options.format, options.encoding, options.delimiter)
+        counts = dict(self._ctx.state or {"success": 0, "failure": 0})
+        rest = itertools.islice(found, counts["success"] + counts["failure"], None)
+        while chunk := list(itertools.islice(rest, PARSE_ROWS)):
+            errors = sum(one.error is not None for one in chunk)
+            counts["success"] += len(chunk) - errors
+            counts["failure"] += errors
+            async with self._database.transaction() as tx:
+                await tx.execute(
+                    SQL.add_import_rows, self._id, [one.number for one in chunk],
+                    [None if one.raw is None else _text(one.raw) for one in chunk],
+                    [one.error for one in chunk],
+                )  # fmt: skip
+                await self._ctx.checkpoint_in(tx, state=counts)
+            self._ctx.check()
+        return counts
+
+    async def transform(self, walk: Walk) -> dict[str, int]:
+        """Make items of rows (4)."""
+        _, options = await self._told()
+
+        async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
+            del source
+            made: list[tuple[int, str | None, str | None]] = []
+            failures = []
+            for row in rows:
+                try:
+                    item = await self._item(tx, options, row)
+                    made.append((row.key[0], _text(item), None))
+                except InvalidValue as error:
+                    failures.append(engine.failure_of(row, error))
+                    made.append((row.key[0], None, error.message))
+            await tx.execute(SQL.set_import_items, self._id, *map(list, zip(*made, strict=True)))
+            return failures
+
+        return await walk.over([self._rows(0, 2**62)], apply)
+
+    def _rows(self, low: int, high: int) -> RowQuery:
+        return RowQuery(imported=self._id, low=low, high=high)
+
+    async def _item(self, tx: Transaction, options: ImportOptions, row: Row) -> dict[str, Any]:
+        raw, columns = row.body["raw"], options.columns
+        item = dict(raw) if columns is None else {
+            field: raw[column] for column, field in columns.items() if column in raw
+        }  # fmt: skip
+        for field, value in options.defaults.items():
+            if item.get(field) in (None, ""):
+                item[field] = value
+        for field, lookup in options.lookups.items():
+            if item.get(field) not in (None, ""):
+                item[field] = await self._resolved(tx, field, lookup, item[field])
+        if item.get("id") in (None, ""):
+            item["id"] = str(uuid5(self._id, str(row.key[0])))
+        return item
+
+    async def _resolved(self, tx: Transaction, field: str, lookup: Lookup, value: Any) -> str:
+        path = lookup.field.strip("/").split("/")
+        found = await tx.fetch(
+            SQL.find_by_field, lookup.container, path, msgspec.json.encode(value).decode()
+        )
+        if len(found) != 1:
+            many = "several items" if found else "no item"
+            raise InvalidValue(
+                f"{many} of {lookup.container!r} have {lookup.field} {value!r}, which {field} names"
+            )
+        return str(found[0]["id"])
+
+    async def write(self) -> dict[str, int] | None:
+        """Let parts write the items, and wait for them (5); None while they are at it."""
+        bounds = await self._database.fetchrow(SQL.import_rows_bounds, self._id, 0, 2**62, False)
+        if bounds is None or bounds["number"] is None:
+            return {"success": 0, "failure": 0}
+        parts = await self._parts(bounds["number"])
+        if parts is None:
+            return None
+        failed = [row for row in parts if row["status"] not in (None, states.SUCCEEDED)]
+        if failed:
+            raise Fail(
+                failed[0]["error_code"],
+                f"{len(failed)} of {len(parts)} parts failed: {failed[0]['text'] or ''}"[:2_000],
+            )
+        counts = [msgspec.json.decode(row["result"] or "{}") for row in parts]
+        return {key: sum(one.get(key, 0) for one in counts) for key in ("success", "failure")}
+
+    async def _parts(self, highest: int) -> list[asyncpg.Record] | None:
+        """Return how all parts ended; begin them, or go on waiting, if they have not."""
+        async with self._database.transaction() as tx:
+            rows = await waits.read(tx, self._ctx, 0)
+            if rows and all(row["over"] for row in rows):
+                await waits.end(tx, self._ctx.id, 0)
+                return rows
+            if rows:
+                await waits.wait_again(tx, self._ctx, 0, rows)
+            else:
+                await waits.call(tx, self._ctx, 0, self._children(highest))
+        self._ctx.settled = True
+        return None
+
+    def _children(self, highest: int) -> list[Submission]:
+        return [
+            submission.checked(
+                PART, {"import": str(self._id), "low": low, "high": low + PART_ROWS - 1},
+                name=f"{self._ctx.name}, rows {low} to {min(highest, low + PART_ROWS - 1)}",
+                id=uuid5(self._ctx.id, str(low)), owner=self._ctx.owner, lane=LANE,
+                options={"retain": True, "operation_type": IMPORT_SUBPROCESS},
+            )
+            for low in range(1, highest + 1, PART_ROWS)
+        ]  # fmt: skip
+
+    async def part(self, walk: Walk) -> dict[str, int]:
+        """Write the items of some rows (17)."""
+        container, options = await self._told()
+        table = table_of(self._registry, RowQuery(container=container))
+        place = (container, None if table is None else table.name)
+
+        async def act(tx: Transaction, source: ImportRows, row: Row) -> None:
+            await writing.put(tx, self._ctx, place, row.body["item"], options.kind)
+            await tx.execute(SQL.mark_import_row, source.id, row.key[0], True)
+
+        async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
+            failures = await engine.each(act)(tx, source, rows)
+            for one in failures:
+                await tx.execute(SQL.fail_import_row, self._id, [int(one.row_id)], one.message)
+            return failures
+
+        low, high = self._ctx.data["low"], self._ctx.data["high"]
+        return await walk.over([self._rows(low, high)], apply)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

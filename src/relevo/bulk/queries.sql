@@ -1,0 +1,205 @@
+-- name: items_last
+-- The last item of a container that meets conditions; they take the place of (true).
+select i.pk, i.id from relevo.item i
+where i.container_id = $1 and (i.expires_at is null or i.expires_at > relevo.now()) and (true)
+order by i.pk desc, i.id desc limit 1;
+
+-- name: items_count
+-- How many items of a container meet conditions; they take the place of (true).
+select count(*) from relevo.item i
+where i.container_id = $1 and (i.expires_at is null or i.expires_at > relevo.now()) and (true);
+
+-- name: items_after
+-- Items behind a key, up to another, in their order; conditions take the place of (true).
+select i.pk, i.id, i.body from relevo.item i
+where i.container_id = $1 and (i.expires_at is null or i.expires_at > relevo.now()) and (true)
+  and (i.pk, i.id) > ($2, $3) and (i.pk, i.id) <= ($4, $5)
+order by i.pk, i.id limit $6;
+
+-- name: jobs_last
+-- The last job that meets conditions, but for one and the next run of a series; they take the place of (true).
+select j.id from relevo.jobs j
+where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true) order by j.id desc limit 1;
+
+-- name: jobs_count
+-- How many jobs meet conditions, but for one and the next run of a series; they take the place of (true).
+select count(*) from relevo.jobs j
+where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true);
+
+-- name: jobs_after
+-- Jobs behind a key, up to another, but for one and the next run of a series; conditions take the place of (true).
+select j.id, j.status, j.system from relevo.jobs j
+where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
+  and j.id > $3 and j.id <= $4 order by j.id limit $5;
+
+-- name: import_rows_bounds
+-- The last row of a part of an import that a step is about, and how many there are.
+select max(r.number) as number, count(*) as total from relevo.import_row r
+where r.import = $1 and r.number between $2 and $3 and r.error is null and (r.written or not $4);
+
+-- name: import_rows_after
+-- Rows of an import behind one, up to another; all that have no error, or only those that became items.
+select r.number, r.raw, r.item from relevo.import_row r
+where r.import = $1 and r.error is null and (r.written or not $2) and r.number > $3 and r.number <= $4
+order by r.number limit $5;
+
+-- name: begin
+-- Notes a bulk operation of a job, once.
+insert into relevo.bulk_operation (job, kind, name, queries, owner) values ($1, $2, $3, $4::text::jsonb, $5)
+on conflict (job) do nothing;
+
+-- name: advance
+-- Counts what a chunk came to.
+update relevo.bulk_operation set query_index = $2, success_count = $3, failure_count = $4 where job = $1;
+
+-- name: record_failures
+-- Writes down rows that failed.
+insert into relevo.bulk_failure (job, row_id, query_index, code, message)
+select $1, f.row_id, $2, f.code, f.message from unnest($3::text[], $4::integer[], $5::text[]) as f (row_id, code, message);
+
+-- name: operation
+-- How far the bulk operation of a job is.
+select id, job, kind, name, query_index, success_count, failure_count from relevo.bulk_operation where job = $1;
+
+-- name: failures
+-- Rows that a bulk operation could not process, oldest first.
+select row_id, code, message from relevo.bulk_failure where job = $1 order by at, id limit $2;
+
+-- name: put_item
+-- Writes or removes an item in the transaction of a chunk; see the function.
+select relevo.put_item($1, $2::text::jsonb, $3);
+
+-- name: delete_completed
+-- Removes records of completed jobs.
+delete from relevo.job_history where id = any ($1::uuid[]) returning id;
+
+-- name: gates
+-- The gates of jobs that are not completed.
+select distinct 'c' || j.chain as key from relevo.job j where j.id = any ($1::uuid[]) and j.chain is not null
+union
+select relevo.job_owner_key(j.lane, j.owner) from relevo.job j join relevo.job_lane l on l.name = j.lane
+where j.id = any ($1::uuid[]) and l.owner_cap is not null and j.owner is not null;
+
+-- name: lock_gates
+-- Waits for gates, before any job is locked.
+select relevo.lock_job_gates($1::text[]);
+
+-- name: delete_live
+-- Removes jobs that are not completed, or asks their handlers to stop.
+select id from relevo.move_jobs($1::uuid[], array_fill('delete'::text, array[cardinality($1::uuid[])]), audit => true,
+  keys => $2::text[]);
+
+-- name: begin_delivery
+-- Whether a recipient is still to be served by a job; from now on it is not.
+insert into relevo.bulk_delivery (job, recipient, sent) values ($1, $2, $3) on conflict do nothing returning 1;
+
+-- name: end_delivery
+-- Notes that a recipient was served.
+update relevo.bulk_delivery set sent = true where job = $1 and recipient = $2;
+
+-- name: delivery
+-- Whether a recipient was served, as far as is known.
+select sent from relevo.bulk_delivery where job = $1 and recipient = $2;
+
+-- name: begin_import
+-- Keeps a file until it is imported.
+insert into relevo.import (id, container, options, content) values ($1, $2, $3::text::jsonb, $4);
+
+-- name: read_import
+-- An import, without its file.
+select container, options from relevo.import where id = $1;
+
+-- name: import_content
+-- The file of an import.
+select content from relevo.import where id = $1;
+
+-- name: add_import_rows
+-- Writes down parsed rows; those that were there stay.
+insert into relevo.import_row (import, number, raw, error)
+select $1, r.number, r.raw::jsonb, r.error from unnest($2::bigint[], $3::text[], $4::text[]) as r (number, raw, error)
+on conflict do nothing;
+
+-- name: set_import_items
+-- Writes down what rows become.
+update relevo.import_row r set item = g.item::jsonb, error = g.error
+from unnest($2::bigint[], $3::text[], $4::text[]) as g (number, item, error)
+where r.import = $1 and r.number = g.number;
+
+-- name: mark_import_row
+-- Notes whether a row is an item now.
+update relevo.import_row set written = $3 where import = $1 and number = $2;
+
+-- name: fail_import_row
+-- Notes why a row did not become an item.
+update relevo.import_row set error = $3 where import = $1 and number = any ($2::bigint[]);
+
+-- name: import_errors
+-- Rows of an import that did not become items.
+select number, error from relevo.import_row where import = $1 and error is not null order by number limit $2;
+
+-- name: find_by_field
+-- The ids of items of a container whose field has a value; two are too many.
+select i.id from relevo.item i join relevo.container c on c.id = i.container_id
+where c.name = $1 and i.body::jsonb #> $2::text[] = $3::text::jsonb
+  and (i.expires_at is null or i.expires_at > relevo.now()) limit 2;
+
+-- name: save_rule
+-- Writes down a rule of duplicate detection.
+insert into relevo.duplicate_rule (name, container, fields) values ($1, $2, $3::text::jsonb)
+on conflict (name) do update set container = excluded.container, fields = excluded.fields, published_at = null;
+
+-- name: read_rule
+-- A rule of duplicate detection.
+select container, fields, published_at from relevo.duplicate_rule where name = $1;
+
+-- name: publish_rule
+-- Notes that all items have their codes.
+update relevo.duplicate_rule set published_at = relevo.now() where name = $1;
+
+-- name: forget_codes
+-- Forgets the codes of a rule.
+delete from relevo.match_code where rule = $1;
+
+-- name: save_codes
+-- Writes down the codes of items.
+insert into relevo.match_code (rule, pk, id, code)
+select $1, m.pk, m.id, m.code from unnest($2::text[], $3::text[], $4::text[]) as m (pk, id, code)
+on conflict (rule, pk, id) do update set code = excluded.code;
+
+-- name: drop_codes
+-- Forgets the codes of items that have none any more.
+delete from relevo.match_code m using unnest($2::text[], $3::text[]) as g (pk, id)
+where m.rule = $1 and m.pk = g.pk and m.id = g.id;
+
+-- name: record_duplicates
+-- Writes down other items that are there and have the code of an item.
+insert into relevo.duplicate (job, rule, base_pk, base_id, duplicate_pk, duplicate_id)
+select $1, $2, b.pk, b.id, m.pk, m.id
+from unnest($3::text[], $4::text[], $5::text[]) as b (pk, id, code)
+join relevo.match_code m on m.rule = $2 and m.code = b.code and (m.pk, m.id) <> (b.pk, b.id)
+join relevo.duplicate_rule r on r.name = m.rule
+join relevo.container c on c.name = r.container
+join relevo.item i on i.container_id = c.id and i.pk = m.pk and i.id = m.id
+  and (i.expires_at is null or i.expires_at > relevo.now())
+on conflict do nothing;
+
+-- name: duplicates
+-- What a detection found.
+select base_id, duplicate_id from relevo.duplicate where job = $1 order by base_pk, base_id, duplicate_pk, duplicate_id limit $2;
+
+-- name: forget
+-- Forgets what was noted for jobs whose records are gone, and old imports.
+with old as (
+  select b.job from relevo.bulk_operation b
+  where b.created_at < relevo.now() - interval '1 day' and not exists (select from relevo.jobs j where j.id = b.job)
+  order by b.created_at limit $1
+), failures as (
+  delete from relevo.bulk_failure f using old where f.job = old.job
+), deliveries as (
+  delete from relevo.bulk_delivery d using old where d.job = old.job
+), duplicates as (
+  delete from relevo.duplicate d using old where d.job = old.job
+), imports as (
+  delete from relevo.import i where i.created_at < relevo.now() - $2::interval
+)
+delete from relevo.bulk_operation b using old where b.job = old.job returning b.job;

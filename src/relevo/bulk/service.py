@@ -1,0 +1,330 @@
+"""`app.bulk`: bulk operations as jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from relevo.bulk.deleting import Deleting, Deletion
+from relevo.bulk.duplicates import Matching
+from relevo.bulk.engine import Walk, told
+from relevo.bulk.importing import LANE, PART, Importing, ImportOptions, Lookup
+from relevo.bulk.mailing import Mailer, Mailing, Propagation, Sink, Transport, propagating
+from relevo.bulk.model import MatchField, RowFailure, RowQuery
+from relevo.bulk.sources import SQL, table_of
+from relevo.errors import Conflict, InvalidValue
+from relevo.jobs import operation_types as types
+from relevo.jobs.model import new_id
+from relevo.jobs.registry import Handler
+from relevo.jobs.submission import TOPIC
+from relevo.leases.loops import Duty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from relevo.jobs.model import Recurrence
+    from relevo.jobs.running.context import JobContext
+    from relevo.jobs.service import JobHandle, Jobs
+    from relevo.pipeline.registry import Registry
+    from relevo.postgres import Transaction
+
+F = TypeVar("F")
+DELETE: Final = "relevo.bulk.delete"
+MAIL: Final = "relevo.bulk.mail"
+PARSE: Final = "relevo.import.parse"
+TRANSFORM: Final = "relevo.import.transform"
+WRITE: Final = "relevo.import.write"
+PROPAGATE: Final = "relevo.bulk.propagate"
+CAMPAIGN: Final = "relevo.bulk.campaign"
+PUBLISH: Final = "relevo.duplicates.publish"
+DETECT: Final = "relevo.duplicates.detect"
+KINDS: Final = {
+    DELETE: types.BULK_DELETE, MAIL: types.BULK_EMAIL, PARSE: types.IMPORT_PARSE,
+    TRANSFORM: types.IMPORT_TRANSFORM, WRITE: types.IMPORT, PART: types.IMPORT_SUBPROCESS,
+    PROPAGATE: types.ACTIVITY_PROPAGATION, CAMPAIGN: types.QUICK_CAMPAIGN,
+    PUBLISH: types.DUPLICATE_RULE_PUBLISH, DETECT: types.DUPLICATE_DETECTION,
+}  # fmt: skip
+"""The operation type of each handler."""
+CONTENT_BYTES_MAX: Final = 128 * 1024 * 1024
+FAILURES_SHOWN: Final = 1_000
+FORGET_ROWS: Final = 1_000
+IMPORTS_KEPT: Final = timedelta(days=90)
+"""How long an import can be undone."""
+
+
+class Bulk:
+    """Submits bulk operations, and runs them on hosts whose app was asked for `app.bulk`.
+
+    >>> paid = RowQuery(container="orders", where=(("paid", "=", True),))
+    >>> job = await app.bulk.delete(paid)  # doctest: +SKIP
+    """
+
+    def __init__(self, jobs: Jobs, registry: Registry | None = None) -> None:
+        self._jobs = jobs
+        self._registry = registry
+        self._transports: dict[str, Transport] = {}
+        self._sinks: dict[str, Sink] = {}
+        for name, function in (
+            (DELETE, self._delete), (MAIL, self._mail), (PARSE, self._parse),
+            (TRANSFORM, self._transform), (WRITE, self._write), (PART, self._part),
+            (PROPAGATE, self._propagate), (CAMPAIGN, self._propagate), (PUBLISH, self._publish),
+            (DETECT, self._detect),
+        ):  # fmt: skip
+            jobs.registry.add(
+                Handler(
+                    name=name, function=function, lane=LANE, raw=True, operation_type=KINDS[name]
+                )
+            )
+
+    # What users give.
+
+    def transport(self, name: str) -> Callable[[Transport], Transport]:
+        """Make a function the way in which mails of a name are sent."""
+        return _register(self._transports, name)
+
+    def sink(self, name: str) -> Callable[[Sink], Sink]:
+        """Make a function the way in which activities of a name are written."""
+        return _register(self._sinks, name)
+
+    # What is asked for.
+
+    async def delete(
+        self, queries: RowQuery | Sequence[RowQuery], *, name: str = "Bulk delete",
+        recurrence: str | Recurrence | None = None, timezone: str | None = None,
+        max_failures: int | None = None, **options: Any,
+    ) -> JobHandle[dict[str, Any]]:  # fmt: skip
+        """Delete what queries find, one query after the other; daily or less often if it recurs.
+
+        Jobs that are not completed are left alone unless a query names `statecode` or `statuscode`,
+        and the job never deletes itself.
+        """
+        some = (queries,) if isinstance(queries, RowQuery) else tuple(queries)
+        if not some:
+            raise InvalidValue("a bulk delete needs at least one query", pointer="queries")
+        asked = Deletion(queries=tuple(one.checked() for one in some), max_failures=max_failures)
+        return await self._submit(
+            DELETE, asked, name, asked.queries, recurrence=recurrence,
+            timezone=timezone, **options,
+        )  # fmt: skip
+
+    async def mail(
+        self, transport: str, recipients: RowQuery, *, subject: str, body: str,
+        address: str = "email", per_second: float | None = None, name: str = "Bulk mail",
+        max_failures: int | None = None, **options: Any,
+    ) -> JobHandle[dict[str, Any]]:  # fmt: skip
+        """Send a mail to each recipient, at most one; `$field` in texts is a field of its row."""
+        if per_second is not None and not per_second > 0:
+            raise InvalidValue(f"per_second is above 0, not {per_second}", pointer="per_second")
+        asked = Mailing(
+            transport=transport, recipients=recipients.checked(), address=address, subject=subject,
+            body=body, per_second=per_second, max_failures=max_failures,
+        )  # fmt: skip
+        return await self._submit(MAIL, asked, name, [asked.recipients], **options)
+
+    async def propagate(
+        self, sink: str, members: RowQuery, activity: Mapping[str, Any], *, quick: bool = False,
+        unique: str | None = None, name: str = "Activity propagation",
+        max_failures: int | None = None, **options: Any,
+    ) -> JobHandle[dict[str, Any]]:  # fmt: skip
+        """Write one activity for each member; those with the same `unique` field count as one."""
+        asked = Propagation(
+            sink=sink, members=members.checked(), activity=dict(activity), unique=unique,
+            max_failures=max_failures,
+        )  # fmt: skip
+        handler = CAMPAIGN if quick else PROPAGATE
+        return await self._submit(handler, asked, name, [asked.members], **options)
+
+    async def import_(
+        self, container: Any, content: bytes | str, *, name: str = "Import",
+        lookups: Mapping[str, tuple[str, str]] | None = None, owner: UUID | None = None,
+        **options: Any,
+    ) -> tuple[UUID, JobHandle[dict[str, Any]]]:  # fmt: skip
+        """Import a file into a container; returns the import's id and its last job.
+
+        Options are those of `ImportOptions`: format, encoding, delimiter, columns, defaults, kind.
+        `lookups` says of fields which (container, field) their values name.
+        """
+        info = await container.describe()
+        raw = content.encode() if isinstance(content, str) else content
+        if len(raw) > CONTENT_BYTES_MAX:
+            raise InvalidValue(
+                f"the file has {len(raw)} bytes; at most {CONTENT_BYTES_MAX} are taken"
+            )
+        how = ImportOptions(
+            **options,
+            lookups={
+                field: Lookup(container=where, field=by)
+                for field, (where, by) in (lookups or {}).items()
+            },
+        )
+        if how.kind not in ("create", "upsert"):
+            raise InvalidValue(f"kind is create or upsert, not {how.kind!r}", pointer="kind")
+        if how.kind == "upsert" and table_of(self._registry, RowQuery(container=info.name)):
+            raise InvalidValue("records of a table of the pipeline are created; say kind='create'")
+        id_ = new_id()
+        data = {"import": str(id_)}
+
+        async def work(tx: Transaction) -> JobHandle[dict[str, Any]]:
+            encoded = msgspec.json.encode(how).decode()
+            await tx.execute(SQL.begin_import, id_, info.name, encoded, raw)
+            steps = ((PARSE, "parse"), (TRANSFORM, "transform"), (WRITE, "write"))
+            made = [
+                await self._order(
+                    handler, data, tx=tx, name=f"{name}: {step}", token=f"import {id_}",
+                    owner=owner, on_failure="hold",
+                )
+                for handler, step in steps
+            ]  # fmt: skip
+            return made[-1]
+
+        job = await self._jobs.database.run(work)
+        self._jobs.wakeups.send(TOPIC)
+        return id_, job
+
+    async def undo_import(self, id: UUID, **options: Any) -> JobHandle[dict[str, Any]]:  # noqa: A002
+        """Delete what an import created."""
+        return await self.delete(RowQuery(imported=id), name="Undo import", **options)
+
+    async def import_errors(self, id: UUID) -> dict[int, str]:  # noqa: A002
+        """Return the rows of an import that did not become items, by number, with the reasons."""
+        rows = await self._jobs.database.fetch(SQL.import_errors, id, FAILURES_SHOWN)
+        return {row["number"]: row["error"] for row in rows}
+
+    async def publish_rule(
+        self, rule: str, container: str, fields: Sequence[MatchField], **options: Any
+    ) -> JobHandle[dict[str, Any]]:
+        """Define what makes items of a container duplicates, and give all of them their codes."""
+        if not fields:
+            raise InvalidValue("a rule needs at least one field", pointer="fields")
+        encoded = msgspec.json.encode(list(fields)).decode()
+        await self._jobs.database.write(SQL.save_rule, rule, container, encoded, idempotent=True)
+        return await self._order(PUBLISH, {"rule": rule}, name=f"Publish {rule}", **options)
+
+    async def detect_duplicates(
+        self, rule: str, where: Sequence[Any] = (), *, name: str = "Duplicate detection",
+        recurrence: str | Recurrence | None = None, timezone: str | None = None, **options: Any,
+    ) -> JobHandle[dict[str, Any]]:  # fmt: skip
+        """Write down which items have duplicates by a published rule."""
+        data = {"rule": rule, "where": RowQuery(table="rule", where=tuple(where)).checked().where}
+        return await self._order(
+            DETECT, data, name=name, recurrence=recurrence, timezone=timezone, **options
+        )
+
+    async def duplicates(self, job: UUID) -> list[tuple[str, str]]:
+        """Return what a detection found, as pairs of ids; each pair of items comes both ways."""
+        rows = await self._jobs.database.fetch(SQL.duplicates, job, FAILURES_SHOWN)
+        return [(row["base_id"], row["duplicate_id"]) for row in rows]
+
+    async def failures(self, job: UUID) -> list[RowFailure]:
+        """Return the rows that a job could not process, oldest first, at most 1,000."""
+        rows = await self._jobs.database.fetch(SQL.failures, job, FAILURES_SHOWN)
+        return [RowFailure(row["row_id"], row["code"], row["message"]) for row in rows]
+
+    async def counts(self, job: UUID) -> tuple[int, int]:
+        """Return how many rows of a job succeeded and failed so far."""
+        row = await self._jobs.database.fetchrow(SQL.operation, job)
+        return (0, 0) if row is None else (row["success_count"], row["failure_count"])
+
+    async def _order(
+        self, handler: str, data: Any, *, options: Mapping[str, Any] | None = None, **more: Any
+    ) -> JobHandle[dict[str, Any]]:
+        """Submit a job; what it is does not depend on whether a host has been there yet."""
+        return await self._jobs.submit(
+            handler, data, lane=LANE, options={"operation_type": KINDS[handler], **(options or {})},
+            **more,
+        )  # fmt: skip
+
+    async def _submit(
+        self, handler: str, asked: Any, name: str, queries: Sequence[RowQuery],
+        **options: Any,
+    ) -> JobHandle[dict[str, Any]]:  # fmt: skip
+        """Submit a job together with the row that shows how far it is."""
+
+        async def work(tx: Transaction) -> JobHandle[dict[str, Any]]:
+            job = await self._order(
+                handler, msgspec.to_builtins(asked), name=name, tx=tx, **options
+            )
+            await tx.execute(
+                SQL.begin, job.id, KINDS[handler], name, msgspec.json.encode(queries).decode(),
+                options.get("owner"),
+            )  # fmt: skip
+            return job
+
+        job = await self._jobs.database.run(work)
+        self._jobs.wakeups.send(TOPIC)
+        return job
+
+    # What hosts do.
+
+    def duties(self) -> list[Duty]:
+        """What is done every so often by one host."""
+        return [Duty("bulk.forget", 3_600.0, self.forget)]
+
+    async def forget(self) -> int:
+        """Remove what was noted for jobs whose records are gone; returns of how many."""
+        return len(await self._jobs.database.write(SQL.forget, FORGET_ROWS, IMPORTS_KEPT))
+
+    def _walk(self, ctx: JobContext, max_failures: int | None = None) -> Walk:
+        return Walk(self._jobs.database, self._registry, ctx, max_failures=max_failures)
+
+    async def _delete(self, ctx: JobContext) -> dict[str, Any]:
+        asked = msgspec.convert(ctx.data, Deletion)
+        deleting = Deleting(self._jobs.database, self._registry, ctx)
+        return told(ctx, await deleting.run(self._walk(ctx, asked.max_failures), asked), "deleted")
+
+    async def _mail(self, ctx: JobContext) -> dict[str, Any]:
+        asked = msgspec.convert(ctx.data, Mailing)
+        transport = _registered(self._transports, asked.transport, "transport")
+        mailer = Mailer(self._jobs.database, ctx, asked, transport)
+        return told(ctx, await mailer.run(self._walk(ctx, asked.max_failures)), "mailed")
+
+    async def _propagate(self, ctx: JobContext) -> dict[str, Any]:
+        asked = msgspec.convert(ctx.data, Propagation)
+        apply = propagating(ctx, asked, _registered(self._sinks, asked.sink, "sink"))
+        walk = self._walk(ctx, asked.max_failures)
+        return told(ctx, await walk.over([asked.members], apply), "propagated")
+
+    def _importing(self, ctx: JobContext) -> Importing:
+        return Importing(self._jobs.database, self._registry, ctx)
+
+    async def _parse(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await self._importing(ctx).parse(), "parsed")
+
+    async def _transform(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await self._importing(ctx).transform(self._walk(ctx)), "transformed")
+
+    async def _write(self, ctx: JobContext) -> dict[str, Any] | None:
+        counts = await self._importing(ctx).write()
+        return None if counts is None else told(ctx, counts, "imported")
+
+    async def _part(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await self._importing(ctx).part(self._walk(ctx)), "imported")
+
+    async def _publish(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await Matching(self._jobs.database, ctx).publish(self._walk(ctx)), "coded")
+
+    async def _detect(self, ctx: JobContext) -> dict[str, Any]:
+        return told(
+            ctx, await Matching(self._jobs.database, ctx).detect(self._walk(ctx)), "compared"
+        )
+
+
+def _register(known: dict[str, F], name: str) -> Callable[[F], F]:
+    def register(function: F) -> F:
+        if name in known:
+            raise Conflict(f"there is one named {name!r} already; give each its own name")
+        known[name] = function
+        return function
+
+    return register
+
+
+def _registered(known: dict[str, F], name: str, what: str) -> F:
+    if name not in known:
+        raise InvalidValue(
+            f"this host has no {what} {name!r}; register it with @app.bulk.{what}({name!r})"
+        )
+    return known[name]

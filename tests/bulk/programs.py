@@ -1,0 +1,33 @@
+"""What the host processes of bulk tests run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relevo import App
+    from relevo.bulk.mailing import Mail
+    from relevo.testing.recorder import Recorder
+
+
+async def counted(app: App, record: Recorder) -> None:
+    """Note every member in a table, slowly enough to be killed meanwhile."""
+
+    @app.bulk.sink("effects")
+    async def effects(tx: Any, member: dict[str, Any], activity: dict[str, Any]) -> None:
+        await tx.execute("insert into effect (id) values ($1)", member["id"])
+        await asyncio.sleep(0.0005)
+
+    await app.jobs.start(app.leases, app.supervisor)
+
+
+async def posting(app: App, record: Recorder) -> None:
+    """Write down every mail that goes out."""
+
+    @app.bulk.transport("post")
+    async def post(mail: Mail) -> None:
+        record("mail", to=mail.to)
+        await asyncio.sleep(0.002)
+
+    await app.jobs.start(app.leases, app.supervisor)

@@ -1,0 +1,138 @@
+"""Imports: parse, transform, write, parts, row errors, undo (8.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo.bulk import parsing
+from relevo.errors import InvalidValue
+from relevo.jobs.errors import JobFailed
+from relevo.pipeline.model import PRE_OPERATION, SYNC
+
+if TYPE_CHECKING:
+    from relevo import App
+    from tests.bulk.conftest import Warehouse
+
+pytestmark = pytest.mark.anyio
+
+CSV = """Name,Town,Salesman
+Ana,Madrid,s1@x.org
+"Bob, the second",,s2@x.org
+short,row
+Eve,Paris,nobody@x.org
+"""
+
+
+async def test_a_csv_becomes_items_by_three_jobs_of_one_token(
+    app: App, warehouse: Warehouse
+) -> None:
+    staff = app.container("staff", "/id")
+    await staff.create({"id": "u1", "mail": "s1@x.org"})
+    await staff.create({"id": "u2", "mail": "s2@x.org"})
+    customers = app.container("customers", "/city")
+    async with app.host():
+        id_, job = await app.bulk.import_(
+            customers, CSV,
+            columns={"Name": "name", "Town": "city", "Salesman": "owner"},
+            defaults={"city": "Lisbon"}, lookups={"owner": ("staff", "mail")},
+        )  # fmt: skip
+        assert await job.wait(60) == {"success": 2, "failure": 0}
+        errors = await app.bulk.import_errors(id_)
+    found = {item.body["name"]: item.body async for item in customers.query()}
+    assert found["Ana"]["owner"] == "u1"
+    assert (found["Bob, the second"]["city"], found["Bob, the second"]["owner"]) == ("Lisbon", "u2")
+    assert set(errors) == {3, 4}
+    assert "2 cells" in errors[3]
+    assert "no item of 'staff'" in errors[4]
+    rows = await app.database.fetch(
+        "select operation_type, status, token from relevo.jobs order by sequence"
+    )
+    assert [row["operation_type"] for row in rows] == [3, 4, 5, 17]
+    assert {row["status"] for row in rows} == {30}
+    assert len({row["token"] for row in rows[:3]}) == 1
+
+
+async def test_json_lines_are_imported_and_an_import_can_be_undone(
+    app: App, warehouse: Warehouse
+) -> None:
+    things = app.container("things", "/id")
+    await things.create({"id": "old", "n": 0})
+    lines = '{"id": "a", "n": 1}\n\n{"id": "b", "n": 2}\n[1]\n{"id": "old", "n": 3}\n'
+    async with app.host():
+        id_, job = await app.bulk.import_(things, lines, format="jsonl")
+        assert await job.wait(60) == {"success": 2, "failure": 1}
+        assert (await job.get()).friendly == "1 of 3 rows could not be imported"
+        assert set(await app.bulk.import_errors(id_)) == {3, 4}
+        await things.delete("b", "b")  # somebody was faster
+        undone = await app.bulk.undo_import(id_)
+        assert await undone.wait(60) == {"success": 2, "failure": 0}
+        again = await app.bulk.undo_import(id_)
+        assert await again.wait(60) == {"success": 0, "failure": 0}
+    assert [(item.id, item.body["n"]) async for item in things.query()] == [("old", 0)]
+
+
+async def test_rows_of_a_table_go_through_the_pipeline_both_ways(
+    app: App, warehouse: Warehouse
+) -> None:
+    app.table("order", warehouse.orders)
+    seen: list[str] = []
+
+    @app.step("Create", "order", stage=PRE_OPERATION, mode=SYNC)
+    async def check(ctx: Any) -> None:
+        if ctx.target["city"] == "Atlantis":
+            raise InvalidValue("there is no Atlantis")
+
+    @app.step("Delete", "order", stage=PRE_OPERATION, mode=SYNC)
+    async def note(ctx: Any) -> None:
+        seen.append(ctx.target.id)
+
+    async with app.host():
+        id_, job = await app.bulk.import_(
+            warehouse.orders, "id,city,n\na,Madrid,1\nb,Atlantis,2\nc,Paris,3\n"
+        )
+        assert await job.wait(60) == {"success": 2, "failure": 1}
+        assert "Atlantis" in (await app.bulk.import_errors(id_))[2]
+        assert await (await app.bulk.undo_import(id_)).wait(60) == {"success": 2, "failure": 0}
+    assert sorted(seen) == ["a", "c"]
+    assert await warehouse.left() == set()
+
+
+async def test_large_imports_are_written_in_parts(
+    app: App, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.bulk.importing.PART_ROWS", 300)
+    things = app.container("things", "/id")
+    text = "id,n\n" + "".join(f"i{n},{n}\n" for n in range(1_000))
+    async with app.host():
+        _, job = await app.bulk.import_(things, text)
+        assert await job.wait(90) == {"success": 1_000, "failure": 0}
+    assert await app.database.fetchval(
+        "select count(*) from relevo.jobs where operation_type = 17"
+    ) == 4  # fmt: skip
+    assert len([item async for item in things.query()]) == 1_000
+
+
+async def test_a_file_that_cannot_be_read_fails_the_import(app: App, warehouse: Warehouse) -> None:
+    things = app.container("things", "/id")
+    async with app.host():
+        _, job = await app.bulk.import_(things, b"\xff\xfe\x00", encoding="utf-8")
+        first = await app.database.fetchval("select id from relevo.jobs order by sequence limit 1")
+        with pytest.raises(JobFailed, match="not utf-8"):
+            await app.jobs.handle(first).wait(60)
+        assert not (await job.get()).done  # held: somebody may repair it, or cancel it
+
+
+def test_rows_of_a_file_are_numbered_and_quoted_cells_may_have_line_ends() -> None:
+    found = list(
+        parsing.rows(b'\xef\xbb\xbfa;b\r\n1;"x\r\ny"\r\n\r\n2;3;4\r\n', "csv", "utf-8", ";")
+    )
+    assert [(one.number, one.raw) for one in found] == [(1, {"a": "1", "b": "x\r\ny"}), (2, None)]
+    with pytest.raises(InvalidValue, match="equal names"):
+        list(parsing.rows(b"a,a\n1,2\n", "csv", "utf-8", ","))
+
+
+async def test_options_of_an_import_are_checked_at_once(app: App, warehouse: Warehouse) -> None:
+    with pytest.raises(InvalidValue, match="create or upsert"):
+        await app.bulk.import_(warehouse.orders, "a\n1\n", kind="delete")

@@ -1,0 +1,226 @@
+"""Commands by PATCH and DELETE: states, versions, protected columns, many at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.dataverse.conftest import code
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from tests.dataverse.conftest import Dataverse
+
+pytestmark = pytest.mark.anyio
+
+FAR = "2091-01-31T10:00:00Z"
+
+
+async def change(dataverse: Dataverse, job: UUID, row: dict[str, Any], **headers: str) -> Any:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await dataverse.ask("PATCH", f"asyncoperations({job})", json=row, headers=sent)
+
+
+async def pair(dataverse: Dataverse, job: UUID) -> tuple[int, int]:
+    row = await dataverse.row(job, "?$select=statecode,statuscode")
+    return row["statecode"], row["statuscode"]
+
+
+async def test_a_job_is_postponed_resumed_and_canceled(dataverse: Dataverse) -> None:
+    job = await dataverse.submit()
+    reply = await change(dataverse, job, {"postponeuntil": FAR}, If_Match="*")
+    assert (reply.status, reply.body) == (204, b"")
+    assert reply.headers["OData-EntityId"].endswith(f"/api/data/v9.2/asyncoperations({job})")
+    assert await pair(dataverse, job) == (1, 10)
+    assert (await change(dataverse, job, {"statecode": 0})).status == 204
+    assert await pair(dataverse, job) == (0, 0)
+    assert (await change(dataverse, job, {"statecode": 3, "statuscode": 32})).status == 204
+    assert await pair(dataverse, job) == (3, 32)
+
+
+async def test_a_running_job_is_paused_in_two_steps(dataverse: Dataverse) -> None:
+    # A10
+    job = await dataverse.submit()
+    await dataverse.force(20, job)
+    assert (await change(dataverse, job, {"statecode": 1, "statuscode": 10})).status == 204
+    assert await pair(dataverse, job) == (2, 21)
+
+
+@pytest.mark.parametrize(
+    ("status", "row", "number"),
+    [
+        (0, {"statecode": 1}, "0x80044167"),
+        (0, {"statecode": 0}, "0x80044166"),
+        (30, {"statecode": 3}, "0x80044165"),
+        (30, {"postponeuntil": FAR}, "0x80044162"),
+        (0, {"statecode": 3, "statuscode": 30}, "0x80040203"),
+        (0, {"statuscode": 32}, "0x80040203"),
+        (0, {"postponeuntil": "2091-01-31T10:00:00"}, "0x80040203"),
+        (0, {"StateCode": 3}, "0x80041103"),
+        (0, {"recurrencepattern": "FREQ=DAILY"}, "0x80044168"),
+    ],
+)
+async def test_what_a_state_does_not_allow_is_refused(
+    dataverse: Dataverse, status: int, row: dict[str, Any], number: str
+) -> None:
+    job = await dataverse.submit()
+    await dataverse.force(status, job)
+    before = await dataverse.row(job)
+    reply = await change(dataverse, job, row)
+    assert (reply.status, code(reply)) == (400, number)
+    assert await dataverse.row(job) == before
+
+
+async def test_a_protected_column_is_refused_and_nothing_changes(dataverse: Dataverse) -> None:
+    # A13
+    job = await dataverse.submit(name="before")
+    for row in ({"name": "after"}, {"ownerid@odata.bind": "/systemusers(x)"}):
+        reply = await change(dataverse, job, {"statecode": 3, **row})
+        assert (reply.status, code(reply)) == (403, "0x80048405")
+        assert next(iter(row)).partition("@")[0] in reply.json["error"]["message"]
+    assert await pair(dataverse, job) == (0, 0)
+
+
+@pytest.mark.parametrize("status", [0, 30])
+async def test_an_empty_change_changes_nothing(dataverse: Dataverse, status: int) -> None:
+    job = await dataverse.submit()
+    await dataverse.force(status, job)
+    before = await dataverse.row(job)
+    assert (await change(dataverse, job, {})).status == 204
+    assert await dataverse.row(job) == before
+
+
+async def test_the_recurrence_of_what_is_over_cannot_change(dataverse: Dataverse) -> None:
+    job = await dataverse.submit(recurrence="FREQ=DAILY;")
+    assert (await change(dataverse, job, {"recurrencepattern": "FREQ=WEEKLY;"})).status == 204
+    assert (await dataverse.row(job))["recurrencepattern"] == "FREQ=WEEKLY;"
+    assert (await change(dataverse, job, {"statecode": 3})).status == 204
+    reply = await change(dataverse, job, {"recurrencepattern": "FREQ=DAILY;"})
+    assert (reply.status, code(reply)) == (400, "0x80044162")
+    assert (await dataverse.row(job))["recurrencepattern"] == "FREQ=WEEKLY;"
+
+
+async def test_a_version_that_is_not_the_newest_is_refused(dataverse: Dataverse) -> None:
+    job = await dataverse.submit()
+    first = (await dataverse.row(job))["@odata.etag"]
+    assert (await change(dataverse, job, {"postponeuntil": FAR}, If_Match=first)).status == 204
+    for tag in (first, "nonsense"):
+        reply = await change(dataverse, job, {"statecode": 3}, If_Match=tag)
+        assert (reply.status, code(reply)) == (412, "0x80060882")
+        reply = await dataverse.ask("DELETE", f"asyncoperations({job})", headers={"If-Match": tag})
+        assert (reply.status, code(reply)) == (412, "0x80060882")
+
+
+async def test_the_row_comes_back_if_that_is_preferred(dataverse: Dataverse) -> None:
+    job = await dataverse.submit()
+    reply = await dataverse.ask(
+        "PATCH", f"asyncoperations({job})?$select=statuscode", json={"statecode": 3},
+        headers={"Prefer": "return=representation"},
+    )  # fmt: skip
+    assert reply.status == 200
+    assert reply.headers["Preference-Applied"] == "return=representation"
+    assert reply.json["statuscode"] == 32
+
+
+async def test_a_deleted_job_is_gone(dataverse: Dataverse) -> None:
+    for status in (0, 20, 31):
+        job = await dataverse.submit()
+        await dataverse.force(status, job)
+        reply = await dataverse.ask("DELETE", f"asyncoperations({job})", headers={"If-Match": "*"})
+        assert reply.status == 204
+        gone = await dataverse.ask("GET", f"asyncoperations({job})")
+        assert (gone.status, code(gone)) == (404, "0x80040217")
+        again = await dataverse.ask("DELETE", f"asyncoperations({job})")
+        assert (again.status, code(again)) == (404, "0x80040217")
+
+
+async def test_platform_jobs_refuse_even_administrators(dataverse: Dataverse) -> None:
+    # A12
+    job = await dataverse.submit(system=True)
+    for row, number in (({"statecode": 3}, "0x80044F00"), ({"statecode": 0}, "0x80044F01")):
+        reply = await change(dataverse, job, row)
+        assert (reply.status, code(reply)) == (403, number)
+    assert (await change(dataverse, job, {"postponeuntil": FAR})).status == 204
+    reply = await dataverse.ask("DELETE", f"asyncoperations({job})")
+    assert (reply.status, code(reply)) == (403, "0x80044F02")
+
+
+async def many(dataverse: Dataverse, *targets: dict[str, Any]) -> Any:
+    path = "asyncoperations/Microsoft.Dynamics.CRM.UpdateMultiple"
+    return await dataverse.ask("POST", path, json={"Targets": list(targets)})
+
+
+async def test_many_jobs_change_together_or_not_at_all(dataverse: Dataverse) -> None:
+    # A13
+    ids = [await dataverse.submit() for _ in range(3)]
+    targets = [
+        {"@odata.type": "Microsoft.Dynamics.CRM.asyncoperation", "asyncoperationid": str(job)}
+        for job in ids
+    ]
+    reply = await many(dataverse, *({**one, "postponeuntil": FAR} for one in targets))
+    assert (reply.status, reply.body) == (204, b"")
+    assert {await pair(dataverse, job) for job in ids} == {(1, 10)}
+    await change(dataverse, ids[2], {"statecode": 3})
+    reply = await many(dataverse, *({**one, "statecode": 3} for one in targets))
+    assert (reply.status, code(reply)) == (400, "0x80044165")
+    assert [await pair(dataverse, job) for job in ids] == [(1, 10), (1, 10), (3, 32)]
+    reply = await many(dataverse, targets[0], targets[0])
+    assert (reply.status, code(reply)) == (400, "0x80040203")
+
+
+async def test_jobs_are_not_created_and_collections_not_changed(dataverse: Dataverse) -> None:
+    for method in ("POST", "PATCH", "DELETE"):
+        reply = await dataverse.ask(method, "asyncoperations", json={"name": "x"})
+        assert (reply.status, code(reply)) == (405, "0x80040203")
+    user = (await dataverse.rows("systemusers?$top=1"))[0]["systemuserid"]
+    reply = await dataverse.ask("PATCH", f"systemusers({user})", json={"fullname": "x"})
+    assert (reply.status, code(reply)) == (405, "0x80040203")
+
+
+async def test_a_message_runs_in_the_background_and_says_how_it_goes(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+
+    @app.job("Report")
+    async def report(ctx: Any, month: int) -> dict[str, int]:
+        return {"Pages": month * 2}
+
+    headers = {"Prefer": "respond-async"}
+    async with app.host():
+        reply = await dataverse.ask("POST", "Report", json={"month": 4}, headers=headers)
+        assert (reply.status, reply.body) == (202, b"")
+        target = reply.headers["Location"].removeprefix(dataverse.site.address.url)
+        job = target.rpartition("/")[2]
+        await app.jobs.handle(job).wait(timeout=30)
+        reply = await dataverse.site.ask("GET", target, key="admin")
+        assert reply.json == {
+            "Pages": 8, "backgroundOperationStateCode": 3, "backgroundOperationStatusCode": 30,
+        }  # fmt: skip
+        reader = await dataverse.site.ask("GET", target, key="reader")
+        assert "Pages" not in reader.json
+    row = await dataverse.row(job)
+    assert (row["messagename"], row["operationtype"]) == ("Report", 54)
+    later = await dataverse.submit("Report", {"month": 1})
+    target = f"/api/backgroundoperation/{later}"
+    reply = await dataverse.site.ask("DELETE", target, key="admin")
+    assert reply.json["backgroundOperationStatusCode"] == 32
+    missing = await dataverse.ask("POST", "Nothing", json={}, headers=headers)
+    assert (missing.status, code(missing)) == (404, "0x80040217")
+
+
+async def test_a_custom_message_is_carried_out(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+
+    @app.message("Double")
+    async def double(ctx: Any) -> dict[str, Any]:
+        return {"Value": ctx.input["Value"] * 2}
+
+    reply = await dataverse.ask("POST", "Double", json={"Value": 21})
+    assert reply.status == 200, reply.body
+    assert reply.json["Value"] == 42
+
+
+async def test_batches_are_said_not_to_be_served(dataverse: Dataverse) -> None:
+    reply = await dataverse.ask("POST", "$batch", json={})
+    assert (reply.status, code(reply)) == (501, "0x80040216")

@@ -1,0 +1,283 @@
+"""Reading jobs: the samples of the seed, options, pages, groups, and who sees what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+from msgspec import Struct
+
+from tests.dataverse.conftest import code
+
+if TYPE_CHECKING:
+    from tests.dataverse.conftest import Dataverse
+
+pytestmark = pytest.mark.anyio
+
+
+class Account(Struct):
+    id: str
+    name: str
+
+
+WEB_API_SAMPLE = """asyncoperations?
+$select=
+asyncoperationid,
+completedon,
+createdon,
+data,
+dependencytoken,
+depth,
+errorcode,
+executiontimespan,
+friendlymessage,
+iswaitingforevent,
+message,
+messagename,
+modifiedon,
+name,
+operationtype,
+_ownerid_value,
+postponeuntil,
+primaryentitytype,
+recurrencepattern,
+recurrencestarttime,
+_regardingobjectid_value,
+retrycount,
+sequence,
+startedon,
+statecode,
+utcconversiontimezonecode,
+workflowstagename
+&$expand=
+createdby($select=fullname),
+modifiedby($select=fullname),
+owningbusinessunit($select=name),
+owningextensionid($select=name),
+owningteam($select=name),
+owninguser($select=fullname)
+"""
+FETCHXML_SAMPLE = """<fetch>
+  <entity name="asyncoperation" >
+    <attribute name="asyncoperationid" />
+    <attribute name="completedon" />
+    <attribute name="createdby" />
+    <attribute name="createdon" />
+    <attribute name="data" />
+    <attribute name="dependencytoken" />
+    <attribute name="depth" />
+    <attribute name="errorcode" />
+    <attribute name="executiontimespan" />
+    <attribute name="friendlymessage" />
+    <attribute name="iswaitingforevent" />
+    <attribute name="message" />
+    <attribute name="messagename" />
+    <attribute name="modifiedby" />
+    <attribute name="modifiedon" />
+    <attribute name="name" />
+    <attribute name="operationtype" />
+    <attribute name="ownerid" />
+    <attribute name="owningbusinessunit" />
+    <attribute name="owningextensionid" />
+    <attribute name="owningteam" />
+    <attribute name="owninguser" />
+    <attribute name="postponeuntil" />
+    <attribute name="primaryentitytype" />
+    <attribute name="recurrencepattern" />
+    <attribute name="recurrencestarttime" />
+    <attribute name="regardingobjectid" />
+    <attribute name="retrycount" />
+    <attribute name="sequence" />
+    <attribute name="startedon" />
+    <attribute name="statecode" />
+    <attribute name="utcconversiontimezonecode" />
+    <attribute name="workflowstagename" />
+  </entity>
+</fetch>"""
+
+
+async def test_the_web_api_sample_of_the_seed_runs_unchanged(dataverse: Dataverse) -> None:
+    job = await dataverse.submit(data={"shard": 3}, token="index")
+    dataverse.base = "/api/data/v9.0"
+    reply = await dataverse.ask("GET", WEB_API_SAMPLE)
+    assert reply.status == 200, reply.body
+    (row,) = reply.json["value"]
+    assert row["asyncoperationid"] == str(job)
+    assert row["data"] == '{"shard":3}'
+    assert row["createdby"]["fullname"] == "SYSTEM"
+    assert row["owningbusinessunit"]["name"] == "organization"
+    assert row["owningteam"] is row["owningextensionid"] is None
+    assert reply.headers["OData-Version"] == "4.0"
+
+
+async def test_the_fetchxml_sample_of_the_seed_runs_unchanged(dataverse: Dataverse) -> None:
+    job = await dataverse.submit()
+    target = f"{dataverse.base}/asyncoperations?fetchXml={quote(FETCHXML_SAMPLE, safe='')}"
+    reply = await dataverse.site.ask("GET", target, key="admin")
+    assert reply.status == 200, reply.body
+    (row,) = reply.json["value"]
+    assert row["asyncoperationid"] == str(job)
+    assert row["_ownerid_value"] == row["_owninguser_value"]
+
+
+async def test_diagnostic_groupings_by_state_status_and_type_run(dataverse: Dataverse) -> None:
+    ready = [await dataverse.submit() for _ in range(3)]
+    await dataverse.force(30, ready[0])
+    await dataverse.force(31, ready[1])
+    groups = "groupby((statecode,statuscode,operationtype),aggregate($count as c))"
+    rows = await dataverse.rows(f"asyncoperations?$apply={groups}")
+    found = {(row["statecode"], row["statuscode"], row["c"]) for row in rows}
+    assert found == {(0, 0, 1), (3, 30, 1), (3, 31, 1)}
+
+
+async def test_one_row_has_a_tag_a_context_and_annotations_if_wanted(dataverse: Dataverse) -> None:
+    job = await dataverse.submit()
+    reply = await dataverse.ask(
+        "GET", f"asyncoperations({job})?$select=statuscode,_ownerid_value",
+        headers={"Prefer": 'odata.include-annotations="*"'},
+    )  # fmt: skip
+    row = reply.json
+    assert row["@odata.etag"] == reply.headers["ETag"] == 'W/"1"'
+    assert row["@odata.context"].endswith(
+        "$metadata#asyncoperations(statuscode,_ownerid_value)/$entity"
+    )
+    shown = "@OData.Community.Display.V1.FormattedValue"
+    assert row[f"statuscode{shown}"] == "Waiting For Resources"
+    assert row[f"_ownerid_value{shown}"] == "SYSTEM"
+    assert row["_ownerid_value@Microsoft.Dynamics.CRM.lookuplogicalname"] == "systemuser"
+    assert "include-annotations" in reply.headers["Preference-Applied"]
+
+
+@pytest.mark.parametrize("key", ["({0})", "(asyncoperationid={0})", "('{0}')"])
+async def test_a_row_is_found_by_every_form_of_its_key(dataverse: Dataverse, key: str) -> None:
+    job = await dataverse.submit()
+    reply = await dataverse.ask("GET", f"asyncoperations{key.format(job)}?$select=name")
+    assert reply.json["asyncoperationid"] == str(job)
+
+
+async def test_pages_lead_through_all_rows_once(dataverse: Dataverse) -> None:
+    # A22
+    ids = [await dataverse.submit(name=f"job {n}") for n in range(7)]
+    await dataverse.force(30, *ids[:3])
+    reply = await dataverse.ask(
+        "GET", "asyncoperations?$select=name&$orderby=createdon&$count=true",
+        headers={"Prefer": "odata.maxpagesize=3"},
+    )  # fmt: skip
+    assert reply.json["@odata.count"] == 7
+    assert reply.headers["Preference-Applied"] == "odata.maxpagesize=3"
+    seen = [row["name"] for row in reply.json["value"]]
+    while link := reply.json.get("@odata.nextLink"):
+        assert link.startswith(dataverse.site.address.url)
+        target = link.removeprefix(dataverse.site.address.url)
+        headers = {"Prefer": "odata.maxpagesize=3"}
+        reply = await dataverse.site.ask("GET", target, key="admin", headers=headers)
+        seen += [row["name"] for row in reply.json["value"]]
+    assert seen == [f"job {n}" for n in range(7)]
+
+
+async def test_a_position_of_another_query_or_caller_is_refused(dataverse: Dataverse) -> None:
+    for _ in range(3):
+        await dataverse.submit()
+    headers = {"Prefer": "odata.maxpagesize=2"}
+    reply = await dataverse.ask("GET", "asyncoperations?$select=name", headers=headers)
+    target = reply.json["@odata.nextLink"].removeprefix(dataverse.site.address.url)
+    for other, key in ((target, "reader"), (target.replace("name", "depth"), "admin")):
+        refused = await dataverse.site.ask("GET", other, key=key)
+        assert (refused.status, code(refused)) == (400, "0x80040203")
+
+
+async def test_fetchxml_pages_go_on_with_cookies(dataverse: Dataverse) -> None:
+    for _ in range(3):
+        await dataverse.submit()
+    text = (
+        '<fetch count="2"><entity name="asyncoperation"><attribute name="name"/></entity></fetch>'
+    )
+    target = f"{dataverse.base}/asyncoperations?fetchXml={quote(text, safe='')}"
+    reply = await dataverse.site.ask("GET", target, key="admin")
+    assert len(reply.json["value"]) == 2
+    assert reply.json["@Microsoft.Dynamics.CRM.morerecords"] is True
+    assert 'pagenumber="2"' in reply.json["@Microsoft.Dynamics.CRM.fetchxmlpagingcookie"]
+
+
+async def test_counts_are_texts_and_keep_to_filters(dataverse: Dataverse) -> None:
+    ids = [await dataverse.submit() for _ in range(3)]
+    await dataverse.force(32, ids[0])
+    assert (await dataverse.ask("GET", "asyncoperations/$count")).body == b"3"
+    reply = await dataverse.ask("GET", "asyncoperations/$count?$filter=statecode eq 3")
+    assert (reply.body, reply.type) == (b"1", "text/plain")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "number"),
+    [
+        ("nothings", 404, "0x80040217"),
+        ("asyncoperations(00000000-0000-0000-0000-00000000dead)", 404, "0x80040217"),
+        ("asyncoperations(x)", 400, "0x80040203"),
+        ("asyncoperations?$select=nothing", 400, "0x80041103"),
+        ("asyncoperations?$filter=name eq", 400, "0x80040203"),
+        ("asyncoperations?$top=5001", 400, "0x80040203"),
+        ("asyncoperations?$top=1&$top=2", 400, "0x80040203"),
+        ("asyncoperations?$unknown=1", 400, "0x80040203"),
+        ("asyncoperations?$skip=1", 501, "0x80040203"),
+        ("asyncoperations?sql=SELECT name FROM asyncoperation", 501, "0x80040203"),
+        ("asyncoperations?fetchXml=<fetch", 400, "0x80040303"),
+        ("asyncoperations/nothing/at/all/here", 404, "0x80040217"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused_with_its_code(
+    dataverse: Dataverse, path: str, status: int, number: str
+) -> None:
+    reply = await dataverse.ask("GET", path)
+    assert (reply.status, code(reply)) == (status, number)
+
+
+async def test_unknown_arguments_without_a_dollar_are_ignored(dataverse: Dataverse) -> None:
+    assert await dataverse.rows("asyncoperations?api-version=9.2&$select=name") == []
+
+
+async def test_long_addresses_are_taken_and_longer_ones_refused(dataverse: Dataverse) -> None:
+    conditions = " or ".join(f"name eq '{'x' * 60}{n}'" for n in range(250))
+    assert await dataverse.rows(f"asyncoperations?$filter={conditions}") == []
+    reply = await dataverse.ask("GET", "asyncoperations?$filter=name eq '" + "x" * 33_000 + "'")
+    assert (reply.status, code(reply)) == (414, "0x80040203")
+
+
+async def test_rows_around_jobs_are_served(dataverse: Dataverse) -> None:
+    for name in (
+        "systemusers", "teams", "businessunits", "sdkmessageprocessingsteps", "workflows",
+        "bulkdeleteoperations", "bulkdeletefailures",
+    ):  # fmt: skip
+        reply = await dataverse.ask("GET", f"{name}?$count=true")
+        assert reply.status == 200, (name, reply.body)
+    found = await dataverse.rows("systemusers?$filter=fullname eq 'system'")
+    assert [row["fullname"] for row in found] == ["SYSTEM"]
+
+
+async def test_jobs_and_what_they_regard_lead_to_each_other(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+    app.table("account", model=Account, schema_name="Account")
+    key = await app.service.create("account", {"name": "Ana"})
+    other = await app.service.create("account", {"name": "Ben"})
+    regarding = {"regarding_type": "account", "regarding_id": key}
+    job = await dataverse.submit(options=regarding)
+    await dataverse.submit(options={"regarding_type": "team", "regarding_id": key})
+    row = await dataverse.row(job, "?$select=name&$expand=regardingobjectid_account($select=name)")
+    assert row["regardingobjectid_account"]["name"] == "Ana"
+    found = await dataverse.rows(f"accounts('{key}')/Account_AsyncOperations?$select=name")
+    assert [one["asyncoperationid"] for one in found] == [str(job)]
+    counted = await dataverse.ask("GET", f"accounts('{key}')/Account_AsyncOperations/$count")
+    assert counted.body == b"1"
+    assert await dataverse.rows(f"accounts('{other}')/Account_AsyncOperations") == []
+    back = await dataverse.ask("GET", f"asyncoperations({job})/regardingobjectid_account")
+    assert back.json["name"] == "Ana"
+    nothing = await dataverse.ask("GET", f"asyncoperations({job})/regardingobjectid_team")
+    assert nothing.status == 204
+    expanded = await dataverse.rows("accounts?$expand=Account_AsyncOperations($select=name)")
+    assert sorted(len(one["Account_AsyncOperations"]) for one in expanded) == [0, 1]
+
+
+async def test_a_missing_start_of_a_navigation_is_missing(dataverse: Dataverse) -> None:
+    reply = await dataverse.ask("GET", f"systemusers({uuid4()})/SystemUser_AsyncOperations")
+    assert (reply.status, code(reply)) == (404, "0x80040217")

@@ -1,0 +1,166 @@
+"""Who sees and does what: rights, how far they reach, payloads, and errors before a handler."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relevo.api.http import Bounds
+from relevo.users.model import ORGANIZATION
+from tests.dataverse.conftest import Dataverse, code
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Opens
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_without_a_key_there_is_nothing_to_see(dataverse: Dataverse) -> None:
+    for path in ("", "/asyncoperations", "/$metadata"):
+        reply = await dataverse.site.ask("GET", f"/api/data/v9.2{path}")
+        assert (reply.status, code(reply)) == (401, "0x80040216")
+        assert reply.headers["WWW-Authenticate"] == "Bearer"
+    reply = await dataverse.site.ask("GET", "/api/backgroundoperation/x")
+    assert (reply.status, code(reply)) == (401, "0x80040216")
+
+
+async def test_signatures_are_not_taken_here(dataverse: Dataverse) -> None:
+    headers = {"Authorization": "HMAC-SHA256 SignedHeaders=host&Signature=x"}
+    reply = await dataverse.site.ask("GET", "/api/data/v9.2/asyncoperations", headers=headers)
+    assert (reply.status, code(reply)) == (401, "0x80040216")
+
+
+async def test_the_reader_sees_all_jobs_and_changes_none(dataverse: Dataverse) -> None:
+    job = await dataverse.submit(data={"secret": 1})
+    reader = Dataverse(dataverse.site, "reader")
+    assert len(await reader.rows("asyncoperations")) == 1
+    for method, path in (
+        ("PATCH", f"asyncoperations({job})"),
+        ("DELETE", f"asyncoperations({job})"),
+        ("POST", "asyncoperations/Microsoft.Dynamics.CRM.UpdateMultiple"),
+        ("POST", "Report"),
+    ):
+        reply = await reader.ask(method, path, json={"Targets": []})
+        assert (reply.status, code(reply)) == (403, "0x80040220")
+
+
+async def test_payloads_are_null_and_cannot_be_probed(dataverse: Dataverse) -> None:
+    # A28
+    job = await dataverse.submit(data={"secret": 1})
+    reader = Dataverse(dataverse.site, "reader")
+    row = await reader.row(job)
+    assert [row[name] for name in ("data", "relevo_state", "relevo_result", "workflowstate")] == [
+        None
+    ] * 4
+    for query in (
+        "$filter=contains(data,'secret')",
+        "$orderby=data",
+        "$apply=groupby((data))",
+    ):
+        reply = await reader.ask("GET", f"asyncoperations?{query}")
+        assert (reply.status, code(reply)) == (403, "0x80040220")
+    assert (await dataverse.row(job))["data"] == '{"secret":1}'
+
+
+async def test_rows_beyond_the_reach_are_missing(dataverse: Dataverse) -> None:
+    # A27
+    users = dataverse.site.services.app.users
+    north = await users.create_unit("north")
+    ana = await users.create_user("Ana", unit=north)
+    ben = await users.create_user("Ben", unit=north)
+    eve = await users.create_user("Eve")
+    crew = await users.create_team("crew", members=[ana])
+    rights = ("job.read", "job.write", "job.delete", "job.payload.read")
+    jobs = {
+        name: await dataverse.submit(name=name, owner=owner)
+        for name, owner in (("ana", ana), ("ben", ben), ("eve", eve), ("crew", crew))
+    }
+    seen = {"own": {"ana", "crew"}, "unit": {"ana", "crew", "ben"}, "all": set(jobs)}
+    for reach, names in seen.items():
+        caller = await dataverse.key_with(*(f"{one}:{reach}" for one in rights), user=ana)
+        found = await caller.rows("asyncoperations?$count=true")
+        assert {row["name"] for row in found} == names, reach
+        assert (await caller.ask("GET", "asyncoperations/$count")).body == b"%d" % len(names)
+        apply = "asyncoperations?$apply=aggregate($count as c)"
+        assert (await caller.rows(apply))[0]["c"] == len(names)
+        for name, job in jobs.items():
+            within = name in names
+            got = await caller.ask("GET", f"asyncoperations({job})")
+            assert got.status == (200 if within else 404)
+            row = {"postponeuntil": "2091-01-01T00:00:00Z"}
+            changed = await caller.ask("PATCH", f"asyncoperations({job})", json=row)
+            assert changed.status == (204 if within else 404), (reach, name)
+            if not within:
+                deleted = await caller.ask("DELETE", f"asyncoperations({job})")
+                monitor = await dataverse.site.ask(
+                    "GET", f"/api/backgroundoperation/{job}", key=caller.key
+                )
+                for reply in (got, changed, deleted, monitor):
+                    assert (reply.status, code(reply)) == (404, "0x80040217")
+
+
+async def test_a_narrow_right_opens_no_other_surface(dataverse: Dataverse) -> None:
+    # A27
+    await dataverse.submit()
+    caller = await dataverse.key_with("job.read:own")
+    assert (await dataverse.site.ask("GET", "/v1/jobs", key=caller.key)).json["items"] == []
+    reply = await dataverse.site.ask("GET", "/v1/hosts", key=caller.key)
+    assert reply.status == 403
+
+
+async def test_a_key_becomes_the_owner_of_what_it_starts(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+
+    @app.job("Report")
+    async def report(ctx: object) -> None: ...
+
+    async with app.host():
+        pass
+    caller = await dataverse.key_with("job.submit:own", "job.read:own")
+    reply = await caller.ask("POST", "Report", json={}, headers={"Prefer": "respond-async"})
+    assert reply.status == 202
+    (row,) = await caller.rows("asyncoperations?$expand=owninguser($select=fullname)")
+    assert row["_ownerid_value"] == row["_createdby_value"]
+    assert row["owninguser"]["fullname"] == "job.submit:own-job.read:own"
+    assert row["_owningbusinessunit_value"] == str(ORGANIZATION)
+
+
+async def test_a_disabled_user_is_kept_out(dataverse: Dataverse) -> None:
+    users = dataverse.site.services.app.users
+    user = await users.create_user("Ana")
+    caller = await dataverse.key_with("reader", user=user)
+    assert await caller.rows("asyncoperations") == []
+    await users.disable(user)
+    reply = await caller.ask("GET", "asyncoperations")
+    assert (reply.status, code(reply)) == (403, "0x80040220")
+
+
+async def test_bounds_are_told_in_the_manner_of_the_surface(open_site: Opens) -> None:
+    async with open_site(bounds=Bounds(in_flight=0)) as site:
+        reply = await Dataverse(site).ask("GET", "asyncoperations")
+        assert (reply.status, code(reply)) == (503, "0x8004A001")
+        assert reply.headers["Retry-After"] == "1"
+    async with open_site(bounds=Bounds(requests_per_second=0.001, burst=1)) as site:
+        await Dataverse(site).ask("GET", "asyncoperations")
+        reply = await Dataverse(site).ask("GET", "asyncoperations")
+        assert (reply.status, code(reply)) == (429, "0x80072322")
+        assert int(reply.headers["Retry-After"]) > 1
+        body = io.BytesIO(bytes(16 * 1024 * 1024 + 1))
+        reply = await Dataverse(site).ask("POST", "Report", data=body)
+        assert (reply.status, code(reply)) == (413, "0x80040203")
+
+
+async def test_faults_tell_neither_traces_nor_files(
+    dataverse: Dataverse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A33
+    async def broken(*_: object) -> None:
+        raise ValueError("select secret from table at /etc/passwd line 7")
+
+    monkeypatch.setattr(type(dataverse.site.services.app.users), "admitted", broken)
+    reply = await dataverse.ask("GET", "asyncoperations")
+    assert (reply.status, code(reply)) == (500, "0x80040216")
+    assert b"passwd" not in reply.body
+    assert b"Traceback" not in reply.body

@@ -1,0 +1,186 @@
+"""System jobs from the command line, in process and over HTTP, and `relevo run`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.conftest import until
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Cli, Result, Site
+
+WAYS = ("database", "http")
+PROGRAM = """
+import relevo
+
+app = relevo.App()
+
+
+@app.job("receipt")
+async def receipt(ctx, customer: str) -> str:
+    return f"receipt for {customer}"
+
+
+@app.job("broken")
+async def broken(ctx) -> None:
+    raise relevo.Fail(None, "the printer is on fire")
+
+
+@app.job("steps", lane="bulk")
+async def steps(ctx) -> None:
+    import asyncio
+
+    await ctx.progress(0.25)
+    while True:
+        await asyncio.sleep(0.05)
+        await ctx.checkpoint()
+"""
+
+
+class Desk:
+    """Commands of one way, with a handler name of its own that no host has."""
+
+    def __init__(self, site: Site, way: str) -> None:
+        self.handler = f"mail-{uuid.uuid4().hex[:8]}"
+        self._site = site
+        self._way = way
+
+    def run(self, *arguments: str) -> Result:
+        return self._site.run(*arguments, way=self._way)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "-o", "json")
+        assert done.code == 0, done
+        return done.json
+
+    def submit(self, *arguments: str) -> str:
+        done = self.run("job", "submit", self.handler, *arguments)
+        assert done.code == 0, done
+        return done.out.strip()
+
+
+@pytest.fixture(params=WAYS)
+def desk(site: Site, request: pytest.FixtureRequest) -> Desk:
+    return Desk(site, str(request.param))
+
+
+def test_a_job_is_submitted_listed_and_shown(desk: Desk) -> None:
+    first = desk.submit('{"to": "ana"}', "--token", desk.handler, "--name", "a letter")
+    second = desk.submit("--token", desk.handler)
+    listed = desk.json("job", "list", "--handler", desk.handler, "--order", "oldest")
+    assert [one["id"] for one in listed["items"]] == [first, second]
+    shown = desk.run("job", "show", second)
+    assert f"waits for job {first}" in shown.out
+    told = desk.json("job", "show", first, "--payload")
+    assert (told["name"], told["payload"]["data"]) == ("a letter", {"to": "ana"})
+    table = desk.run("job", "list", "--handler", desk.handler)
+    assert "a letter" in table.out
+    assert "waiting_for_resources" in table.out
+
+
+def test_a_job_is_postponed_resumed_canceled_and_deleted(desk: Desk) -> None:
+    key = desk.submit()
+    assert desk.run("job", "postpone", key, "--until", "2100-01-01T00:00:00Z").code == 0
+    assert "runs at 2100-01-01T00:00:00Z" in desk.run("job", "show", key).out
+    assert desk.run("job", "resume", key).code == 0
+    refused = desk.run("job", "pause", key)
+    assert (refused.code, "cannot be paused" in refused.err) == (4, True)
+    assert desk.run("job", "cancel", key).code == 0
+    assert desk.json("job", "get", key)["status"] == "canceled"
+    assert desk.run("job", "wait", key).code == 4
+    assert desk.run("job", "delete", key).code == 0
+    assert desk.run("job", "show", key).code == 3
+
+
+def test_a_wait_that_takes_too_long_is_given_up(desk: Desk) -> None:
+    key = desk.submit()
+    late = desk.run("job", "wait", key, "--timeout", "0.1")
+    assert (late.code, "has not ended within 0.1 s" in late.err) == (6, True)
+
+
+def test_a_series_is_submitted_with_a_rule(desk: Desk) -> None:
+    key = desk.submit(
+        "--recurrence", "FREQ=DAILY", "--timezone", "Europe/Madrid",
+        "--start", "2100-06-01T03:00:00Z",
+    )  # fmt: skip
+    assert desk.json("job", "get", key)["pattern"] == "FREQ=DAILY"
+    assert desk.run("job", "cancel", key, "--series").code == 0
+    refused = desk.run("job", "submit", desk.handler, "--timezone", "UTC")
+    assert refused.code == 2
+
+
+def test_views_and_the_picture_tell_how_jobs_stand(desk: Desk) -> None:
+    desk.submit("--name", desk.handler)
+    desk.submit("--start", "2100-01-01T00:00:00Z")
+    found = desk.json("job", "views")
+    assert set(found) == {
+        "counts", "running", "waiting", "suspended", "failures", "chains", "volumes",
+    }  # fmt: skip
+    assert desk.handler in {one["name"] for one in found["volumes"]["items"]}
+    one = desk.run("job", "views", "suspended", "--hours", "2")
+    assert desk.handler in one.out
+    picture = desk.run("job", "watch", "--once")
+    assert re.search(r"plugin +0 +\d+", picture.out)
+    assert "nothing runs at this moment" in picture.out
+    assert "lanes" in desk.json("job", "watch", "--once")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("job", "submit", "x", "[1]"), "DATA"),
+        (("job", "submit", "x", "{"), "JSON"),
+        (("job", "show", "7"), "UUID"),
+        (("job", "list", "--state", "odd"), "odd"),
+        (("run", "nothing_here"), "no module"),
+        (("run", "json:loads"), "no relevo.App"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    site: Site, arguments: tuple[str, ...], text: str
+) -> None:
+    refused = site.run(*arguments)
+    assert (refused.code, text in refused.err) == (2, True), refused
+
+
+def test_on_a_terminal_a_cancel_asks_first(cli: Cli) -> None:
+    key = cli("job", "submit", "mail").out.strip()
+    terminal = cli.on_terminal("job", "cancel", key)
+    terminal.read_until("Go on?")
+    terminal.type("n\n")
+    assert terminal.end() == 4
+    assert cli("job", "get", key, "-o", "json").json["status"] == "waiting_for_resources"
+    assert cli("job", "cancel", key, "--yes").code == 0
+
+
+def test_a_program_is_served_until_a_signal(cli: Cli) -> None:
+    (cli.folder / "shop.py").write_text(PROGRAM)
+    host = cli.spawn("run", "shop", "--name", "printer")
+    done = cli("job", "submit", "receipt", '{"customer": "ana"}', "--wait", "-o", "json")
+    assert done.code == 0, (done, host.log)
+    assert (done.json["job"]["status"], done.json["job"]["host"]) == ("succeeded", "printer")
+    failed = cli("job", "submit", "broken", "--wait")
+    assert (failed.code, "the printer is on fire" in failed.out) == (4, True), failed
+    assert "serving broken, receipt, steps as host printer" in host.log
+    assert host.stop().code == 0
+
+
+def test_on_a_terminal_what_runs_is_drawn_with_its_progress(cli: Cli) -> None:
+    (cli.folder / "shop.py").write_text(PROGRAM)
+    terminal = cli.on_terminal("run", "shop:app")
+    terminal.read_until("nothing runs at this moment")
+    key = cli("job", "submit", "steps").out.strip()
+    terminal.read_until("25%")
+    assert cli("job", "pause", key).code == 0
+
+    def status() -> str:
+        return str(cli("job", "get", key, "-o", "json").json["status"])
+
+    until(lambda: status() == "waiting", "the job has yielded")  # A10
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 0

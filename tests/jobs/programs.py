@@ -1,0 +1,65 @@
+"""What the host processes of job tests run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from relevo.jobs.model import Lane
+
+if TYPE_CHECKING:
+    from relevo import App
+    from relevo.testing.recorder import Recorder
+
+GATE_VARIABLE = "PROGRAM_GATE"
+"""A file; handlers that wait go on once it is there."""
+EFFECTS = "create table effect (at bigserial primary key, job uuid, token text, number integer)"
+
+
+async def office(app: App, record: Recorder) -> None:
+    """Handlers that note what they do: with effects, deadly ones, ones that wait."""
+
+    @app.job("effect")
+    async def effect(ctx: Any, token: str, number: int) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(
+                "insert into effect (job, token, number) values ($1, $2, $3)",
+                ctx.id, token, number,
+            )  # fmt: skip
+
+    @app.job("deadly")
+    async def deadly(ctx: Any) -> None:
+        record("died", attempt=ctx.attempt)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @app.job("steps")
+    async def steps(ctx: Any) -> list[int]:
+        done = []
+        for n, _ in ctx.resume(enumerate(range(4))):
+            done.append(n)
+            await ctx.checkpoint(state=n)
+            record("step", number=n, attempt=ctx.attempt)
+            if n == 1 and ctx.attempt == 1:
+                await opened()
+        return done
+
+    @app.job("wait")
+    async def wait(ctx: Any) -> int:
+        record("began", attempt=ctx.attempt)
+        await opened()
+        record("ended", attempt=ctx.attempt, wall=time.time())
+        return int(ctx.attempt)
+
+    app.jobs.registry.configure(Lane(name="plugin", slots=4))
+    await app.jobs.start(app.leases, app.supervisor)
+
+
+async def opened() -> None:
+    """Wait for the gate."""
+    gate = Path(os.environ[GATE_VARIABLE])
+    while not gate.exists():
+        await asyncio.sleep(0.01)

@@ -1,0 +1,184 @@
+"""SIGKILL of workers and of the database under load: nothing acknowledged is lost, no effect is
+doubled, no chain runs out of order (A30, with A1, A5 to A7, A17)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo import App, settings
+from relevo.errors import OutcomeUnknown, RelevoError
+from relevo.testing.clock import Clock
+from relevo.testing.cluster import Cluster
+from tests.jobs import programs
+from tests.jobs.office import QUICK
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from relevo.postgres import Database
+
+pytestmark = pytest.mark.anyio
+TOKENS = ("a", "b", "c", None)
+SETTINGS = {
+    **QUICK, "lease_expiration": 2.0, "lease_renew": 0.4, "pool_size": 4, "jobs_crashes_max": 1000,
+}  # fmt: skip
+AHEAD = 60
+"""Jobs that wait at most, so that the end does not take longer than the kills."""
+
+
+class Ledger:
+    """Submits without end, and knows what was acknowledged."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.kept: dict[UUID, tuple[str | None, int]] = {}
+        self.unknown = 0
+        self._numbers: Counter[str | None] = Counter()
+
+    async def submit(self, token: str | None) -> None:
+        """One caller of one chain: each submit waits for the answer of the one before."""
+        while True:
+            if await self._enough():
+                await asyncio.sleep(0.02)
+                continue
+            self._numbers[token] += 1
+            number = self._numbers[token]
+            data = {"token": token or "", "number": number}
+            try:
+                job = await self.app.jobs.submit("effect", data, token=token)
+            except OutcomeUnknown:
+                self.unknown += 1
+            except RelevoError:
+                await asyncio.sleep(0.02)
+            else:
+                self.kept[job.id] = (token, number)
+
+    async def _enough(self) -> bool:
+        try:
+            waiting = await self.app.database.fetchval("select count(*) from relevo.job")
+        except RelevoError:
+            return True
+        return bool(waiting >= AHEAD)
+
+    async def done(self) -> int:
+        try:
+            return int(await self.app.database.fetchval("select count(*) from effect"))
+        except RelevoError:
+            return -1
+
+    async def check(self) -> None:
+        """Every promise about what happened, against what is there."""
+        database = self.app.database
+        rows = await database.fetch("select job, token, number from effect order by at")
+        times = Counter(row["job"] for row in rows)
+        assert set(times.values()) == {1}  # no effect twice (A5)
+        assert self.kept.keys() <= times.keys()  # nothing acknowledged was lost (A1)
+        assert len(times) <= len(self.kept) + self.unknown
+        for token in TOKENS[:-1]:
+            order = [row["number"] for row in rows if row["token"] == token]
+            assert order == sorted(order), f"chain {token} ran out of order"  # A6
+        ended = await database.fetch(
+            "select id, status from relevo.job_history where handler = $1", "effect"
+        )
+        assert {row["id"] for row in ended} == set(times)  # effect and completion, or neither
+        assert {row["status"] for row in ended} == {30}
+
+
+async def kill_server(database: Database) -> None:
+    """Kill the postmaster, and wait until somebody has started another."""
+    server = database.endpoint.embedded
+    assert server is not None
+    pid = server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while server.pid in (None, pid):
+            await asyncio.sleep(0.01)
+
+
+async def storm(app: App, folder: Path, kills: int) -> None:
+    url = app.database.endpoint.url
+    await app.database.write(programs.EFFECTS)
+    series = await app.jobs.submit("effect", {"token": "", "number": 0}, recurrence="FREQ=MINUTELY")
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    dice = random.Random(seed)
+    ledger = Ledger(app)
+    async with Cluster(
+        url, "tests.jobs.programs:office", folder, settings=SETTINGS
+    ) as cluster:  # fmt: skip
+        for name in "ab":
+            await cluster.start(name)
+        writing = [asyncio.ensure_future(ledger.submit(token)) for token in TOKENS]
+        try:
+            for turn in range(kills):
+                wanted = await ledger.done() + dice.randrange(5, 40)
+
+                async def more(wanted: int = wanted) -> bool:
+                    return await ledger.done() >= wanted
+
+                await cluster.until(more, "there is load")
+                if turn % 4 == 3:
+                    await kill_server(app.database)
+                else:
+                    name = dice.choice("ab")
+                    cluster.nodes[name].kill()
+                    await cluster.start(name, wait=False)
+        finally:
+            for one in writing:
+                one.cancel()
+            await asyncio.gather(*writing, return_exceptions=True)
+
+        async def drained() -> bool:
+            left = await app.database.fetch("select status from relevo.job where series is null")
+            if any(row["status"] == 10 for row in left):  # the server was killed under a handler
+                await Clock(app.database).advance(120)
+            return not left
+
+        await cluster.until(drained, "all that was submitted has run", timeout=90)
+        for node in cluster.nodes.values():
+            node.terminate()
+        for node in cluster.nodes.values():
+            await asyncio.to_thread(node.process.wait)
+    await check_series(app, series.id)
+    await app.database.write(
+        "delete from effect e using relevo.job_history h"
+        " where h.id = e.job and h.series is not null returning 1"
+    )
+    await app.database.write("delete from relevo.job_history where series is not null returning 1")
+    await ledger.check()
+    print(f"{kills} kills, {len(ledger.kept)} acknowledged, {ledger.unknown} unknown, 0 lost")
+
+
+async def check_series(app: App, series: UUID) -> None:
+    """One row that has not started, and every instant ran once (A17)."""
+    rows: list[Any] = await app.database.fetch(
+        "select nominal, status, attempt from relevo.job where series = $1", series
+    )
+    waiting = [row for row in rows if row["attempt"] == 0 and row["status"] in (0, 10)]
+    assert len(waiting) == 1
+    ran = await app.database.fetch(
+        "select nominal from relevo.job_history where series = $1", series
+    )
+    instants = [row["nominal"] for row in (*rows, *ran)]
+    assert len(instants) == len(set(instants))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kills", [8, pytest.param(300, marks=pytest.mark.soak)])
+async def test_no_kill_loses_a_job_or_doubles_an_effect(kills: int, tmp_path: Path) -> None:  # A30
+    with tempfile.TemporaryDirectory(prefix="relevo-test-") as folder:
+        Path(folder).chmod(0o755)
+        home = Path(folder) / "home"  # a server of its own, whose files are synced
+        told = settings.load({"home": home, **SETTINGS}, environ={})
+        async with App(settings=told) as app:
+            await storm(app, tmp_path, kills)
