@@ -195,6 +195,10 @@ class App:
 
         return register
 
+    def serve_bulk(self) -> None:
+        """Let this host run the bulk operations of everybody; to be said before it serves."""
+        assert self.bulk
+
     @property
     def bulk(self) -> Bulk:
         """Bulk operations; a host runs those of everybody if this was used before it serves."""

@@ -45,7 +45,7 @@ def deletion(*queries: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 async def test_completed_jobs_are_deleted_by_a_job(dataverse: Dataverse) -> None:
     app = dataverse.site.services.app
-    assert app.bulk is not None  # so that the host runs bulk operations
+    app.serve_bulk()
     ids = [await dataverse.submit(name=f"old {n}") for n in range(4)]
     await dataverse.force(30, *ids[:2])
     await dataverse.force(31, ids[2])
@@ -66,7 +66,7 @@ async def test_completed_jobs_are_deleted_by_a_job(dataverse: Dataverse) -> None
 
 async def test_a_recurring_deletion_waits_for_its_time(dataverse: Dataverse) -> None:
     app = dataverse.site.services.app
-    assert app.bulk is not None
+    app.serve_bulk()
     async with app.host():  # which declares what kind of job it is
         pass
     body = deletion(
@@ -105,7 +105,7 @@ async def test_only_own_jobs_are_deleted_if_the_right_reaches_no_further(
 ) -> None:
     # A27
     app = dataverse.site.services.app
-    assert app.bulk is not None
+    app.serve_bulk()
     user = await app.users.create_user("Ana")
     ids = [await dataverse.submit(owner=owner) for owner in (user, None)]
     await dataverse.force(30, *ids)
@@ -132,7 +132,7 @@ async def test_duplicates_are_looked_for_by_the_rule_of_the_table(dataverse: Dat
         await app.service.create("contact", {"email": "ana@x" if n else "ben@x"})
     reply = await dataverse.ask("POST", "BulkDetectDuplicates", json=asked)
     assert (reply.status, code(reply)) == (400, "0x80040203")
-    assert app.bulk is not None
+    app.serve_bulk()
     async with app.host():
         rule = await app.bulk.publish_rule("by mail", "contact", [MatchField(path="email")])
         await rule.wait(timeout=30)

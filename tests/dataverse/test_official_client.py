@@ -167,7 +167,7 @@ async def test_a_job_is_deleted(client: Client) -> None:
 
 async def test_many_jobs_are_deleted_by_a_job(client: Client) -> None:
     app = client.dataverse.site.services.app
-    assert app.bulk is not None
+    app.serve_bulk()
     ids = [await client.dataverse.submit() for _ in range(3)]
     await client.dataverse.force(30, *ids)
     async with app.host():

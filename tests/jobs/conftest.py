@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from tests.jobs.office import Office
+from tests.jobs.office import Office, Stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -68,3 +68,8 @@ async def office(relevo_url: str, database: Database) -> AsyncIterator[Office]:
     """A client, and hosts on demand, on a database of their own."""
     async with AsyncExitStack() as stack:
         yield await Office.open(relevo_url, database, stack)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()

@@ -164,3 +164,17 @@ class Worker:
         self.held |= {row["id"]: row for row in claimed}
         self.stale = [row["id"] for row in rows if row["kind"] == "stale"]
         return claimed
+
+
+class Stage:
+    """Lets a test and a handler wait for each other."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.go = asyncio.Event()
+        self.calls: list[Any] = []
+
+    async def pass_by(self, call: Any = None) -> None:
+        self.calls.append(call)
+        self.entered.set()
+        await self.go.wait()

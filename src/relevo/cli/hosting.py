@@ -62,6 +62,7 @@ def run(
     """
     configure_logs(settings.log_format, settings.log_level)
     app = App(settings=settings)
+    app.serve_bulk()
     if define is not None:
         define(app)
     run_process(_host(app, announce, also))

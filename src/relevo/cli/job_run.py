@@ -77,10 +77,11 @@ def _found(target: str) -> App:
 async def _serve(app: App, name: str | None, *, picture: bool) -> None:
     with StopSignals() as signals:
         try:
+            processors = (one.unit_name for one in app.feeds.processors.values())
+            served = ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
+            app.serve_bulk()
             async with app.host(name=name):
                 signals.starting = False
-                processors = (one.unit_name for one in app.feeds.processors.values())
-                served = ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
                 note(f"serving {served or 'nothing of its own'} as host {app.leases.name}")
                 await _until_stopped(app, signals, picture=picture)
         except asyncio.CancelledError:

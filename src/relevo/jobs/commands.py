@@ -169,8 +169,10 @@ class Commands:
                 return JobRefused(series.code_of(error), error.message)
         if row is None and ask.command == "delete":
             await tx.execute(SQL.delete_completed, [ask.id])
-        elif row is not None and ask.command and not (
-            answer.to_status == row["status"] and ask.command in ("cancel", "pause")
+        elif (
+            row is not None
+            and ask.command
+            and not (answer.to_status == row["status"] and ask.command in ("cancel", "pause"))
         ):
             await tx.execute(SQL.command, [ask.id], [ask.command], [ask.until], ask.user, keys)
             if row["host"] is not None:

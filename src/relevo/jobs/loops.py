@@ -95,7 +95,8 @@ class Timers:
                 [one.occurrence.ordinal for _, one in later],
             )  # fmt: skip
         if ended:
-            await tx.execute(SQL.end_series, ended)
+            gone = await tx.fetchval(SQL.end_series, ended)
+            await tx.execute(SQL.announce_series_ends, gone or [])
         return len(rows)
 
     async def fail_unserved(self) -> int:

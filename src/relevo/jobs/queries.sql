@@ -117,8 +117,15 @@ update relevo.job j set postpone_until = s.at, nominal = s.at, version = j.versi
 from unnest($1::uuid[], $2::timestamptz[], $3::integer[]) as s (id, at, ordinal) where j.id = s.id and j.status = 10;
 
 -- name: end_series
--- Removes waiting rows of series that have no further instant.
-delete from relevo.job where id = any ($1::uuid[]) and status = 10 and attempt = 0;
+-- Removes waiting rows of series that have no further instant, and says so in the log.
+with gone as (
+  delete from relevo.job where id = any ($1::uuid[]) and status = 10 and attempt = 0 returning series
+)
+select array_agg(series) from gone;
+
+-- name: announce_series_ends
+-- Says in the log which series have come to their end.
+select relevo.announce_series_ends($1::uuid[]);
 
 -- name: read_jobs
 -- Jobs by id, whatever their state.

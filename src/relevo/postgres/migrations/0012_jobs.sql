@@ -116,6 +116,7 @@ create index job_owners on relevo.job (lane, owner, rank, sequence) where capped
 create index job_admitted on relevo.job (lane, owner) where not capped and status <> 10 and owner is not null;
 -- A series has one row that has not started.
 create unique index job_series on relevo.job (series) where series is not null and status in (0, 10) and attempt = 0;
+create index job_of_series on relevo.job (series) where series is not null;
 create index job_regarding on relevo.job (regarding_id) where regarding_id is not null;
 
 -- Completed jobs: rows are added and removed, never changed.
@@ -546,6 +547,20 @@ begin
     where (m.after <> -1 or m.event = 'delete')
       and (l.events = 'all' or audit or m.system or (l.events = 'ends' and (m.after >= 30 or m.event = 'delete')))
   ) e;
+  if exists (select from unnest(moved) as m where m.series is not null and (m.after >= 30 or m.after = -1)) then
+    perform relevo.announce_series_ends(array(select distinct m.series from unnest(moved) as m
+      where m.series is not null and (m.after >= 30 or m.after = -1)));
+  end if;
+end $$;
+
+-- Says in the log which of some series have come to their end: nothing of them waits or runs.
+create function relevo.announce_series_ends(ids uuid[]) returns void language plpgsql volatile as $$
+begin
+  perform relevo.append_events(array_agg('relevo.series.ended'::text), array_agg(1::smallint), array_agg('series/' || s.id),
+    array_agg(1::bigint), array_agg(jsonb_build_object('id', s.id)::text), pg_backend_pid())
+  from unnest(ids) as s (id)
+  where not exists (select from relevo.job j where j.series = s.id and not j.deleted)
+  having count(*) > 0;
 end $$;
 
 -- What a host is told of jobs: `stale` (a settlement was refused), `claimed`, or `asked` (something is
