@@ -67,7 +67,7 @@ async def _measure(url: str) -> list[Figure]:
             try:
                 found = await measure(peer, url, default_folder(), JOBS)
             except Unavailable as error:
-                print(f"skipped: {error}", file=sys.stderr)  # noqa: T201
+                print(f"skipped: {error}", file=sys.stderr)
                 continue
             rounds.setdefault(peer, []).append(found)
         for way, environment in WAYS.items():
@@ -100,7 +100,8 @@ def _figures(medians: dict[str, dict[str, float]]) -> list[Figure]:
         return max(others) if others else None
 
     figures = [
-        Figure(name=name, measured=medians["kept"][key], unit="jobs/s", beside=best(key), bound=bound)
+        Figure(name=name, measured=medians["kept"][key], unit="jobs/s", beside=best(key),
+               bound=bound)
         for name, key, bound in (
             ("single submits, 100 callers", "single_per_second", 8.0),
             ("bulk submit", "bulk_per_second", 2.0),
@@ -120,8 +121,10 @@ def _figures(medians: dict[str, dict[str, float]]) -> list[Figure]:
                    beside=most, bound=1.0, sense="at_most")
         )  # fmt: skip
     for name, found in medians.items():
-        for key in ("worker_cpu_per_1000", "postgres_cpu_per_1000"):
-            figures.append(Figure(name=f"{name}: {key.replace('_', ' ')}", measured=found[key], unit="s"))
+        figures += [
+            Figure(name=f"{name}: {key.replace('_', ' ')}", measured=found[key], unit="s")
+            for key in ("worker_cpu_per_1000", "postgres_cpu_per_1000")
+        ]  # fmt: skip
         if name in PEERS:
             figures += [
                 Figure(name=f"{name}: {key.replace('_', ' ')}", measured=value, unit="")
@@ -155,8 +158,10 @@ async def _fill(connection: asyncpg.Connection, amount: int) -> None:
     """Completed jobs as a year of work leaves them."""
     for first in range(0, amount, 500_000):
         await connection.execute(
-            """insert into relevo.job_history (id, rank, created_at, modified_at, completed_at, status, lane, handler, name, data)
-               select relevo.uuid7(), n, now() - n * interval '1 second', now(), now(), 30, 'plugin', 'nothing', 'nothing', repeat('x', 200)
+            """insert into relevo.job_history (id, rank, created_at, modified_at, completed_at,
+                 status, lane, handler, name, data)
+               select relevo.uuid7(), n, now() - n * interval '1 second', now(), now(),
+                 30, 'plugin', 'nothing', 'nothing', repeat('x', 200)
                from generate_series($1::bigint, $1::bigint + 499999) n""",
             first,
         )

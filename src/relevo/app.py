@@ -208,9 +208,7 @@ class App:
 
     def workflow(
         self, name: str, *, version: int = 1
-    ) -> Callable[
-        [Callable[Concatenate[Any, P], AsyncGenerator[Any, Any]]], WorkflowDefinition[P]
-    ]:
+    ) -> Callable[[Callable[Concatenate[Any, P], AsyncGenerator[Any, Any]]], WorkflowDefinition[P]]:
         """Make an async generator a workflow; see `relevo.workflows` for what it yields.
 
         Instances keep the version that they began with: register a changed one under the next.

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 WAYS = ("database", "http")
 LEADER = ("housekeeping", "main", "leader")
-CONTENT = {"item", "items", "operations", "patch", "steps"}
+CONTENT = {
+    "input", "item", "items", "operations", "patch", "query", "query_set", "row", "steps", "targets",
+}  # fmt: skip
 """What commands are about: JSON that is given as an argument."""
 
 

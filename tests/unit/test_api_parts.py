@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -211,6 +212,7 @@ def test_secrets_are_not_part_of_any_repr() -> None:
         expires_at=None,
         last_used_at=None,
         revoked_at=None,
+        user_id=UUID(int=1),
     )
     created = KeyCreated(key=key, secret="hush")
     assert "hush" not in repr(created)

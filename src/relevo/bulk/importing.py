@@ -179,6 +179,8 @@ class Importing:
                 PART, {"import": str(self._id), "low": low, "high": low + PART_ROWS - 1},
                 name=f"{self._ctx.name}, rows {low} to {min(highest, low + PART_ROWS - 1)}",
                 id=uuid5(self._ctx.id, str(low)), owner=self._ctx.owner, lane=LANE,
+                # One after the other: each locks many items, and two would wait for each other.
+                token=f"{self._id} parts",
                 options={"retain": True, "operation_type": IMPORT_SUBPROCESS},
             )
             for low in range(1, highest + 1, PART_ROWS)

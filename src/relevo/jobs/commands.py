@@ -143,8 +143,6 @@ class Commands:
             )
         if row["system"] and (refusal := states.platform_refusal(row["status"], ask.command)):
             return PlatformJob(refusal.code, refusal.text)
-        if ask.change is not None and row["status"] in states.COMPLETED:
-            return JobRefused(codes.CANNOT_CHANGE, codes.TEXTS[codes.CANNOT_CHANGE])
         if ask.change is not None and (refused := _recurrence_refusal(row)):
             return refused
         if not ask.command:

@@ -153,7 +153,7 @@ Prefer = Annotated[str, Meta(description="What is preferred about the answer.")]
 class Asked(Struct, frozen=True, kw_only=True):
     """What all requests have."""
 
-    version: Version = "v9.2"
+    version: Annotated[Version, Meta(description="The version of the Web API.")] = "v9.2"
     url: str = ""
     prefer: Prefer | None = None
 
