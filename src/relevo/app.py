@@ -197,7 +197,7 @@ class App:
 
     def serve_bulk(self) -> None:
         """Let this host run the bulk operations of everybody; to be said before it serves."""
-        assert self.bulk
+        self._bulk = self.bulk
 
     @property
     def bulk(self) -> Bulk:

@@ -82,7 +82,7 @@ async def test_a_stale_epoch_is_refused_and_its_neighbours_are_stored(
     entries = [
         Checkpoint(
             one.fence.lease_id, one.epoch - (n == 0), processor.host_incarnation,
-            '{"7": 7}', None, None,
+            '{"7": 7}', None, None, False,
         )
         for n, one in enumerate(processor.leases)
     ]  # fmt: skip
