@@ -186,6 +186,14 @@ async def test_what_cannot_be_submitted_is_refused_by_name(site: Site) -> None:
         assert pointer in refused.json["detail"] + str(refused.json["pointer"])
 
 
+@pytest.mark.parametrize("handler", ["relevo.bulk.delete", "step:audit"])
+async def test_what_relevo_itself_submits_cannot_be_submitted_by_name(
+    site: Site, handler: str
+) -> None:
+    told = {"handler": handler, "data": {"queries": []}}
+    assert (await site.ask("POST", JOBS, key="admin", json=told)).status == 403
+
+
 async def test_a_series_is_submitted_and_ended(site: Site) -> None:
     key = await submit(site, recurrence={"pattern": "FREQ=DAILY", "start": "2100-01-01T03:00:00Z"})
     found = await job(site, key)

@@ -429,3 +429,37 @@ async def test_a_claim_that_inserts_a_row_is_synced(calendar: Calendar) -> None:
         await calendar.office.jobs.submit("work")
         assert len(await calendar.worker.work(5)) == 1
         assert await calendar.worker.connection.fetchval(synced) == "off"  # may be forgotten
+
+
+async def test_a_waiting_row_that_is_resumed_runs_now_and_the_series_goes_on(
+    calendar: Calendar,
+) -> None:  # A17
+    job = await calendar.begin("FREQ=HOURLY")
+    await calendar.office.jobs.command(job.id, "resume")
+    claimed = await calendar.run()
+    assert claimed["id"] == job.id
+    assert (await calendar.waiting())["nominal"] == calendar.hours(1)
+
+
+async def test_a_series_whose_handler_nobody_has_waits_for_it(
+    calendar: Calendar,
+) -> None:  # A17, 4.3
+    await calendar.begin("FREQ=HOURLY")
+    await calendar.clock.advance(HOUR)
+    await calendar.office.jobs.timers.start_series()
+    await calendar.clock.advance(timedelta(minutes=20))
+    assert await calendar.office.jobs.timers.fail_unserved() == 0
+    assert (await calendar.waiting())["status"] == 0
+
+
+async def test_a_row_that_cannot_be_computed_holds_up_no_other_series(calendar: Calendar) -> None:
+    bad = await calendar.begin("FREQ=HOURLY")
+    await calendar.office.database.write(
+        "update relevo.job set zone = 'Nowhere/Land' where id = $1 returning 1", bad.id
+    )
+    good = await calendar.begin("FREQ=HOURLY")
+    await calendar.clock.advance(HOUR)
+    assert [one["id"] for one in await calendar.tick()] == [good.id]
+    row = await calendar.office.database.fetchrow("select * from relevo.job where id = $1", bad.id)
+    assert row is not None
+    assert "Nowhere/Land" in row["friendly"]

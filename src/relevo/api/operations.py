@@ -17,6 +17,7 @@ from relevo.api.paging import Page
 from relevo.api.surface import Surfaces
 from relevo.api.surfaces import (
     bulk,
+    bulk_deletes,
     dataverse,
     dataverse_actions,
     dataverse_bulk,
@@ -251,6 +252,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *routing_standing.OPERATIONS,
     *jobs.OPERATIONS,
     *job_views.OPERATIONS,
+    *bulk_deletes.OPERATIONS,
     *dataverse_metadata.OPERATIONS,
     *dataverse_rows.OPERATIONS,
     *dataverse_changes.OPERATIONS,

@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
+from relevo.store import query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,7 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if len(named) != 1:
             raise InvalidValue("a query names a container, a table or an import", pointer="queries")
         where = tuple(_condition(one) for one in self.where)
+        query.conditions(where, lambda *_: "")  # what no run could ask is refused now
         return RowQuery(
             container=self.container, table=self.table, imported=self.imported, low=self.low,
             high=self.high, where=where,
@@ -91,6 +93,24 @@ class RowFailure(Struct, frozen=True):
     row_id: str
     code: int
     message: str
+
+
+class RecordedFailure(Struct, frozen=True, kw_only=True):
+    """The same as it was written down: also of which query, and when."""
+
+    id: UUID
+    row_id: str
+    query_index: int
+    code: int
+    message: str
+    at: datetime
+
+
+class Preview(Struct, frozen=True):
+    """How many rows a query finds now, and the first of them."""
+
+    count: int
+    sample: tuple[Row, ...] = ()
 
 
 class Progress(Struct, frozen=True, kw_only=True):

@@ -57,13 +57,14 @@ update relevo.bulk_operation set query_index = $2, success_count = $3, failure_c
 insert into relevo.bulk_failure (job, row_id, query_index, code, message)
 select $1, f.row_id, $2, f.code, f.message from unnest($3::text[], $4::integer[], $5::text[]) as f (row_id, code, message);
 
--- name: operation
--- How far the bulk operation of a job is.
-select id, job, kind, name, query_index, success_count, failure_count from relevo.bulk_operation where job = $1;
+-- name: counts
+-- How many rows the bulk operations of jobs have processed.
+select job, success_count, failure_count from relevo.bulk_operation where job = any ($1::uuid[]);
 
 -- name: failures
--- Rows that a bulk operation could not process, oldest first.
-select row_id, code, message from relevo.bulk_failure where job = $1 order by at, id limit $2;
+-- Rows that a bulk operation could not process, oldest first; behind one of them, if it is named.
+select f.id, f.row_id, f.query_index, f.code, f.message, f.at from relevo.bulk_failure f
+where f.job = $1 and ($3::timestamptz is null or (f.at, f.id) > ($3, $4::uuid)) order by f.at, f.id limit $2;
 
 -- name: put_item
 -- Writes or removes an item in the transaction of a chunk; see the function.

@@ -12,8 +12,8 @@ from relevo.bulk.duplicates import Matching
 from relevo.bulk.engine import Walk, told
 from relevo.bulk.importing import LANE, PART, Importing, ImportOptions, Lookup
 from relevo.bulk.mailing import Mailer, Mailing, Propagation, Sink, Transport, propagating
-from relevo.bulk.model import MatchField, RowFailure, RowQuery
-from relevo.bulk.sources import SQL, table_of
+from relevo.bulk.model import MatchField, Preview, RecordedFailure, RowFailure, RowQuery
+from relevo.bulk.sources import SQL, opened, table_of
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs import operation_types as types
 from relevo.jobs.model import new_id
@@ -23,6 +23,7 @@ from relevo.leases.loops import Duty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from relevo.jobs.model import Recurrence
@@ -50,6 +51,7 @@ KINDS: Final = {
 """The operation type of each handler."""
 CONTENT_BYTES_MAX: Final = 128 * 1024 * 1024
 FAILURES_SHOWN: Final = 1_000
+SAMPLE_ROWS: Final = 10
 FORGET_ROWS: Final = 1_000
 IMPORTS_KEPT: Final = timedelta(days=90)
 """How long an import can be undone."""
@@ -109,6 +111,15 @@ class Bulk:
             DELETE, asked, name, asked.queries, recurrence=recurrence,
             timezone=timezone, **options,
         )  # fmt: skip
+
+    async def preview(self, query: RowQuery) -> Preview:
+        """Return how many rows a query finds now, and the first of them, before it is run."""
+        source = await opened(self._jobs.database, query.checked(), None, self._registry)
+        bounds = await source.bounds()
+        if bounds is None:
+            return Preview(0)
+        rows = await source.page(None, bounds.highest, SAMPLE_ROWS)
+        return Preview(bounds.total, tuple(rows))
 
     async def mail(
         self, transport: str, recipients: RowQuery, *, subject: str, body: str,
@@ -220,13 +231,25 @@ class Bulk:
 
     async def failures(self, job: UUID) -> list[RowFailure]:
         """Return the rows that a job could not process, oldest first, at most 1,000."""
-        rows = await self._jobs.database.fetch(SQL.failures, job, FAILURES_SHOWN)
-        return [RowFailure(row["row_id"], row["code"], row["message"]) for row in rows]
+        found = await self.recorded_failures(job)
+        return [RowFailure(one.row_id, one.code, one.message) for one in found]
+
+    async def recorded_failures(
+        self, job: UUID, rows: int = FAILURES_SHOWN, after: tuple[datetime, UUID] | None = None
+    ) -> list[RecordedFailure]:
+        """Return failures in full, oldest first, behind the one of (`at`, `id`)."""
+        at, id_ = after or (None, None)
+        found = await self._jobs.database.fetch(SQL.failures, job, rows, at, id_)
+        return [RecordedFailure(**dict(row)) for row in found]
 
     async def counts(self, job: UUID) -> tuple[int, int]:
         """Return how many rows of a job succeeded and failed so far."""
-        row = await self._jobs.database.fetchrow(SQL.operation, job)
-        return (0, 0) if row is None else (row["success_count"], row["failure_count"])
+        return (await self.counts_of([job])).get(job, (0, 0))
+
+    async def counts_of(self, jobs: Sequence[UUID]) -> dict[UUID, tuple[int, int]]:
+        """Return the same for many jobs; those that are not bulk operations are left out."""
+        rows = await self._jobs.database.fetch(SQL.counts, jobs) if jobs else []
+        return {row["job"]: (row["success_count"], row["failure_count"]) for row in rows}
 
     async def _order(
         self, handler: str, data: Any, *, options: Mapping[str, Any] | None = None, **more: Any

@@ -46,6 +46,9 @@ _JOB: Final = (
 )
 """A job as the JSON that conditions look at."""
 _COMPLETED: Final = ("statecode", "=", 3)
+_NOBODY: Final = UUID(int=0)
+JOB_COLUMNS: Final = frozenset(_COLUMNS)
+"""What conditions on jobs may name."""
 
 
 class Bounds(Struct, frozen=True):
@@ -191,16 +194,17 @@ def _decoded(text: str | None) -> Any:
 
 
 async def opened(
-    database: Database, asked: RowQuery, own: Claim, registry: Registry | None
+    database: Database, asked: RowQuery, own: Claim | None, registry: Registry | None
 ) -> Items | Jobs | ImportRows:
-    """Return the source that a query means."""
+    """Return the source that a query means; `own` is the job that asks, if one does."""
     if asked.imported is not None:
         low = FIRST if asked.low is None else asked.low
         high = LAST if asked.high is None else asked.high
         return ImportRows(database, asked.imported, low, high, written=asked.low is None)
     if asked.of_jobs:
         where = asked.where if asked.names_states else (*asked.where, _COMPLETED)
-        return Jobs(database, own.id, own.series, _Conditions(where, _JOB))
+        me, series = (_NOBODY, None) if own is None else (own.id, own.series)
+        return Jobs(database, me, series, _Conditions(where, _JOB))
     table = table_of(registry, asked)
     name = asked.container or (table.container.name if table else "")
     found = await lifecycle.find(database, name)

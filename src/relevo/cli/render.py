@@ -20,6 +20,7 @@ from rich.text import Text
 
 from relevo.api.keys import KeyInfo
 from relevo.api.surfaces.bulk import ItemOutcome
+from relevo.api.surfaces.bulk_deletes import BulkDeleteView
 from relevo.api.surfaces.feed import ChangeView
 from relevo.api.surfaces.items import ItemView
 from relevo.api.surfaces.job_models import JobView
@@ -73,6 +74,10 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
     JobView: (
         "id", "name", "lane", "status", "token", "attempt", "progress", "created_at",
         "postpone_until", "host", "error_code",
+    ),
+    BulkDeleteView: (
+        "id", "name", "sources", "status", "success", "failure", "progress", "created_at",
+        "postpone_until", "pattern",
     ),
     JobCount: ("state", "status", "operation_type", "type_label", "jobs"),
     SuspendedCount: (

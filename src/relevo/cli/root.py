@@ -17,6 +17,7 @@ from relevo.cli import (
     feed_run,
     generic,
     job,
+    job_bulk,
     job_run,
     router,
     router_desk,
@@ -59,7 +60,7 @@ def build() -> click.Group:
     generic.add_commands(root)
     for each in (feed.lag, feed.tail, feed_run.run):
         generic.group_of(root, "feed").add_command(each)
-    for each in (job.submit, job.show, job.wait, job.views, job.watch):
+    for each in (job.submit, job.show, job.wait, job.views, job.watch, job_bulk.bulk_delete):
         generic.group_of(root, "job").add_command(each)
     ours = generic.group_of(root, "router")
     for each in (router.classify, router.watch, router_desk.work, router_import.take_over):

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct
 
-from relevo.errors import InvalidRecurrence, RelevoError
+from relevo.errors import InvalidRecurrence
 from relevo.jobs import codes, series, states
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.patches import Command
@@ -103,7 +103,7 @@ class Commands:
             found = await self._database.run(
                 lambda tx: self._apply(tx, [ask], woken, SQL.lock_jobs)
             )
-        except RelevoError as error:
+        except Exception as error:  # its own: what the group wrote is committed
             return error
         answer: int | Exception = found[0]
         return answer
@@ -172,7 +172,10 @@ class Commands:
             and ask.command
             and not (answer.to_status == row["status"] and ask.command in ("cancel", "pause"))
         ):
-            await tx.execute(SQL.command, [ask.id], [ask.command], [ask.until], ask.user, keys)
+            command, until = ask.command, ask.until
+            if command == "resume" and row["series"] is not None and row["attempt"] == 0:
+                command, until = "postpone", now  # its next instant is computed when it is due
+            await tx.execute(SQL.command, [ask.id], [command], [until], ask.user, keys)
             if row["host"] is not None:
                 woken.add(HOST_TOPIC.format(row["host"]))
         return answer.to_status

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from relevo.core.recurrence import parse
+from relevo.errors import RelevoError
 from relevo.jobs import codes, series
 from relevo.jobs.model import new_id
 from relevo.jobs.operation_types import DELETION_SERVICE
@@ -75,7 +76,13 @@ class Timers:
 
     async def _start_series(self, tx: Transaction) -> int:
         rows = await tx.fetch(SQL.due_series, SERIES_ROWS)
-        decided = [(row, _due(row)) for row in rows]
+        decided = []
+        for row in rows:
+            try:
+                decided.append((row, _due(row)))
+            except RelevoError as error:  # a zone or a pattern that this host does not know
+                log.warning("jobs.series_set_aside", job=str(row["id"]), error=error.message)
+                await tx.execute(SQL.set_aside, row["id"], f"set aside: {error.message}")
         run = [(row, one) for row, one in decided if one.action == "run"]
         later = [(row["id"], one) for row, one in decided if one.action == "later"]
         ended = [row["id"] for row, one in decided if one.action == "end"]
@@ -102,6 +109,7 @@ class Timers:
     async def fail_unserved(self) -> int:
         """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
         text = "no host has had a handler for this job in its lane for 10 minutes"
+        await self._database.write(SQL.open_gates)
         rows = await self._database.write(
             SQL.fail_unserved, UNSERVED, RECOVER_ROWS, codes.HANDLER_MISSING, text
         )

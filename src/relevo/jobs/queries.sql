@@ -14,6 +14,15 @@ select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[]
 select 'claimed' as kind, j.* from relevo.job j where j.host = $1 and j.claim = any ($2::bigint[])
 order by j.rank, j.sequence;
 
+-- name: held_jobs
+-- What a host holds, as far as the database knows.
+select id, claim from relevo.job where host = $1;
+
+-- name: set_aside
+-- Lets a row of a series wait whose next instant cannot be computed here.
+update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendly = $2, version = version + 1,
+  modified_at = relevo.now() where id = $1;
+
 -- name: left_over
 -- What a former worker of this life of the host left behind.
 select 'claimed' as kind, j.* from relevo.job j where j.host = $1 order by j.rank, j.sequence;
@@ -69,14 +78,17 @@ select relevo.announce_jobs(array_agg(id), array_agg(version + 1), array_agg('de
 -- name: change_recurrence
 -- Gives the waiting row of a series another pattern, anchor and next instant; it leaves its chain until then.
 with former as (
-  select id, chain from relevo.job where id = $1
+  select id, chain, lane, owner from relevo.job where id = $1
 ), changed as (
   update relevo.job set pattern = $2, anchor = $3, postpone_until = $4, nominal = $4, next_at = null, status = 10,
     chain = null, chained = false, details = details || jsonb_build_object('ordinal', $5::integer),
     version = version + 1, modified_at = relevo.now(), modified_by = coalesce($6, modified_by)
   where id = $1
 )
-insert into relevo.job_gate (key) select 'c' || chain from former where chain is not null;
+insert into relevo.job_gate (key)
+select 'c' || chain from former where chain is not null
+union all
+select relevo.job_owner_key(lane, owner) from former where owner is not null;
 
 -- name: recover
 -- Takes jobs from hosts that have ended (S14 to S16), so many at a time.
@@ -148,6 +160,10 @@ insert into relevo.job_handler (name, lane, operation_type, auto_delete)
 select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[])
 on conflict (name) do update set lane = excluded.lane, operation_type = excluded.operation_type,
   auto_delete = excluded.auto_delete, served_at = relevo.now();
+
+-- name: open_gates
+-- Works off noted gates, where there may be no host that claims.
+select relevo.open_noted_job_gates();
 
 -- name: fail_unserved
 -- Fails ready jobs for which no host has had a handler for so long.

@@ -21,7 +21,7 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import Conflict, InvalidValue
+from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.jobs.outcomes import Attempts
 from relevo.jobs.running.places import place_of
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+OWN_PREFIXES: Final = ("relevo.", "step:")
+"""Names of handlers that are not submitted by name from outside."""
 EXECUTE: Final = 54
 """The operation type of what `submit` creates: Execute Async Request."""
 
@@ -58,7 +60,9 @@ class Handler(Struct, frozen=True, kw_only=True):
     def arguments(self, data: Any) -> dict[str, Any]:
         """Return what the function is called with, converted to its annotations."""
         if not isinstance(data, dict):
-            raise InvalidValue(f"data of {self.name!r} is an object of arguments, not {data!r}")
+            raise InvalidValue(
+                f"data of {self.name!r} is an object of arguments, not a {type(data).__name__}"
+            )
         if missing := self.required - data.keys():
             raise InvalidValue(
                 f"{self.name!r} needs {', '.join(sorted(missing))}, which data lacks"
@@ -72,6 +76,17 @@ class Handler(Struct, frozen=True, kw_only=True):
             raise InvalidValue(
                 f"data of {self.name!r} does not fit its function: {error}"
             ) from error
+
+
+def check_open(name: str) -> None:
+    """Refuse what only Relevo itself submits: a caller from outside gets it by its operation.
+
+    Bulk operations and steps do what their data says, in the name of who may ask for that.
+    """
+    if name.startswith(OWN_PREFIXES):
+        raise Forbidden(
+            f"handler {name[:100]!r} is Relevo's own; use the operation that submits its jobs"
+        )
 
 
 class Registry:

@@ -353,8 +353,8 @@ class Jobs(Attachable):
 
     async def _declare_often(self) -> None:
         while True:
-            await asyncio.sleep(SERVED_SECONDS)
             await self._declare()
+            await asyncio.sleep(SERVED_SECONDS)
 
     async def _work(self, leases: Leases) -> None:
         """Serve one life after the other."""

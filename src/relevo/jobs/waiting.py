@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from msgspec import Struct
 
-from relevo.errors import Unavailable
 from relevo.jobs.running.host import ENDED
 from relevo.postgres import catalog
 
@@ -68,7 +67,7 @@ class Waiting:
             while self._awaited:
                 try:
                     rows = await self._database.fetch(SQL.ends, list(self._awaited))
-                except Unavailable as error:  # whoever cannot wait has a deadline of its own
+                except Exception as error:  # whoever cannot wait has a deadline of its own
                     log.warning("jobs.wait_failed", error=str(error)[:500])
                     rows = []
                 for row in rows:

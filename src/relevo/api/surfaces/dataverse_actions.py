@@ -18,6 +18,7 @@ from relevo.api.surfaces.dataverse_changes import WRITE
 from relevo.errors import Forbidden, MethodNotAllowed, NotFound
 from relevo.jobs import states
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
+from relevo.jobs.registry import check_open
 
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
@@ -72,6 +73,7 @@ async def execute(services: Services, principal: Principal, command: Execute) ->
 
 
 async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
+    check_open(command.name)
     database = services.app.database
     if not await database.fetchval(SQL.handler_exists, command.name):
         raise NotFound(

@@ -162,13 +162,13 @@ def _rows(principal: Principal, who: Asker, asked: QueryExpression) -> RowQuery:
     where = _conditions(who, table, asked)
     if table.name == JOBS.name:
         need(principal, DELETE, "job.delete")
-        where += _reached(principal, who)
+        where += reached(principal, who)
     elif table.name in {one.name for one in SURROUNDINGS}:
         raise Forbidden(f"rows of {table.name} are not deleted here; name another table")
     return RowQuery(table=table.name, where=where)
 
 
-def _reached(principal: Principal, who: Asker) -> tuple[tuple[str, str, Any], ...]:
+def reached(principal: Principal, who: Asker) -> tuple[tuple[str, str, Any], ...]:
     """What keeps a job from deleting jobs that its user may not delete."""
     match principal.reach.get(DELETE, "all"):
         case "all":
@@ -208,7 +208,7 @@ def _condition(who: Asker, table: Table, asked: Condition) -> tuple[str, str, An
     if column.payload and not who.caller.may_read_payload:
         raise Forbidden(f"a condition on {column.name} needs the right job.payload.read")
     path = "id" if column.name == table.key and table.name != JOBS.name else column.name
-    values = [_value(one, column.type) for one in asked.values]
+    values = [value_of(one, column.type) for one in asked.values]
     if asked.operator in _PRESENCE:
         return path, "exists", _PRESENCE[asked.operator]
     if asked.operator == "In":
@@ -227,8 +227,8 @@ def _unserved(what: str) -> Refused:
     )
 
 
-def _value(given: Any, kind: ColumnType) -> Any:
-    """A value, taken out of its wrapping, as rows have it."""
+def value_of(given: Any, kind: ColumnType) -> Any:
+    """Return a value, taken out of its wrapping, as rows have it; raises `InvalidValue`."""
     value = given.get("Value") if isinstance(given, dict) else given
     try:
         match kind, value:

@@ -30,6 +30,7 @@ from relevo.api.surfaces.job_models import (
 from relevo.errors import InvalidQuery, InvalidValue
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.model import Recurrence
+from relevo.jobs.registry import check_open
 from relevo.querying.model import Position
 from relevo.users.model import SYSTEM
 
@@ -44,6 +45,7 @@ _EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series"
 
 async def submit_job(services: Services, principal: Principal, command: SubmitJob) -> JobSubmitted:
     """Store a job; a host that has its handler runs it, in the name of who submitted it."""
+    check_open(command.handler)
     who = await asker(services, principal)
     told = msgspec.structs.asdict(command)
     handler, data, recurrence = (told.pop(name) for name in ("handler", "data", "recurrence"))
@@ -58,16 +60,21 @@ async def submit_job(services: Services, principal: Principal, command: SubmitJo
 
 async def list_jobs(services: Services, principal: Principal, command: ListJobs) -> Page[JobView]:
     """Return jobs by the time of their submit."""
-    after = paging.decode(command.cursor, _Place)
-    position = None if after is None else Position((after.created_at, after.sequence, after.id))
     who = await asker(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
-    found = await query.page(command.limit, position)
-    following = None
-    if found.position is not None:
-        created_at, sequence, key = found.position.values
-        following = paging.encode(_Place(created_at, sequence, key))
-    return Page(await views_of(services, found.jobs), following)
+    found = await page_of(query, command.cursor, command.limit)
+    return Page(await views_of(services, found.items), found.next)
+
+
+async def page_of(query: JobQuery, cursor: str | None, limit: int) -> Page[Job]:
+    """Return a page of jobs that are ordered by the time of their submit."""
+    after = paging.decode(cursor, _Place)
+    position = None if after is None else Position((after.created_at, after.sequence, after.id))
+    found = await query.page(limit, position)
+    if found.position is None:
+        return Page(found.jobs)
+    created_at, sequence, key = found.position.values
+    return Page(found.jobs, paging.encode(_Place(created_at, sequence, key)))
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +100,7 @@ async def views_of(services: Services, jobs: list[Job]) -> list[JobView]:
     return [view_of(job, heads.get(job.id)) for job in jobs]
 
 
-async def _seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
+async def seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
     """Return a job that a permission reaches; others are as if they were not there (A27)."""
     who = await asker(services, principal)
     reach = principal.reach.get(permission, "all")
@@ -106,14 +113,14 @@ async def _seen(services: Services, principal: Principal, key: UUID, permission:
 
 async def get_job(services: Services, principal: Principal, command: ByJob) -> Versioned:
     """Return a job as it is."""
-    job = await _seen(services, principal, command.id)
+    job = await seen(services, principal, command.id)
     (view,) = await views_of(services, [job])
     return Versioned(body=view, etag=f'W/"{job.version}"', modified_at=job.modified_at)
 
 
 async def get_payload(services: Services, principal: Principal, command: ByJob) -> JobPayload:
     """Return what a job was given, saved and returned."""
-    job = await _seen(services, principal, command.id, PAYLOAD)
+    job = await seen(services, principal, command.id, PAYLOAD)
     return JobPayload(
         id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
     )
@@ -121,7 +128,7 @@ async def get_payload(services: Services, principal: Principal, command: ByJob) 
 
 async def wait_for_job(services: Services, principal: Principal, command: WaitForJob) -> JobWaited:
     """Return when a job has ended, or when the time is over."""
-    await _seen(services, principal, command.id)  # one that never was is not waited for
+    await seen(services, principal, command.id)  # one that never was is not waited for
     try:
         await services.app.jobs.end_of(command.id, command.wait_seconds)
         done = True

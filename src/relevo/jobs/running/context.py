@@ -198,12 +198,10 @@ class JobContext:
 
     async def _complete(self, tx: Transaction, result: str | None) -> None:
         claim, spent = self._claim, time.monotonic() - self._claim.taken_at
-        if self._keys:
-            await tx.execute(SQL.lock_gates, self._keys)
+        # Its gates are noted, not locked: the transaction may hold what others take after gates.
         rows = await tx.fetch(
-            SQL.settle, [claim.id], ["done"], self._host, [claim.number], [result], [spent],
-            self._keys,
-        )  # fmt: skip
+            SQL.settle, [claim.id], ["done"], self._host, [claim.number], [result], [spent], []
+        )
         if not rows:
             self.gone = True
             raise JobCanceled(f"job {self.id} is not this host's any more; nothing was committed")

@@ -121,7 +121,7 @@ class Run:
     def _failed(self, error: BaseException, began: float) -> Settlement | None:
         ctx, claim = self.ctx, self.ctx.claim
         if ctx.settled:
-            log.warning("jobs.failed_after_completion", job=str(claim.id), error=repr(error))
+            log.warning("jobs.failed_after_completion", job=str(claim.id), error=_shown(error))
             return None
         if self.dropped:
             return None
@@ -137,12 +137,28 @@ class Run:
         if not isinstance(error, (JobCanceled, JobPaused)):
             log.warning(
                 "jobs.handler_failed", job=str(claim.id), handler=claim.handler,
-                attempt=claim.attempt, outcome=found.event, error=repr(error)[:1000],
+                attempt=claim.attempt, outcome=found.event, error=_shown(error),
             )  # fmt: skip
         return Settlement(
             claim=claim, event=found.event, delay=found.delay, error=found.error_code,
             message=found.message, friendly=found.friendly, seconds=time.monotonic() - began,
         )  # fmt: skip
+
+
+def _called(function: Callable[..., Any], ctx: BlockingContext, arguments: dict[str, Any]) -> Any:
+    """Call a plain function; a future cannot carry StopIteration, and would never end."""
+    try:
+        return function(ctx, **arguments)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
+
+
+def _shown(error: BaseException) -> str:
+    """An error in a line of the log, also one that cannot be shown."""
+    try:
+        return repr(error)[:1000]
+    except Exception:
+        return f"{type(error).__name__} (its text cannot be shown)"
 
 
 async def call(handler: Handler, ctx: JobContext) -> Any:
@@ -154,6 +170,6 @@ async def call(handler: Handler, ctx: JobContext) -> Any:
         arguments = handler.arguments({} if data is None else msgspec.json.decode(data))
     if handler.kind == "async":
         return await handler.function(ctx, **arguments)
-    function = partial(handler.function, BlockingContext(ctx), **arguments)
+    function = partial(_called, handler.function, BlockingContext(ctx), arguments)
     surroundings = contextvars.copy_context()
     return await ctx.loop.run_in_executor(ctx.threads, surroundings.run, function)

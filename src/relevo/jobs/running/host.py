@@ -46,6 +46,10 @@ log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
 """How often an idle host looks: what foreign transactions submit has no other herald."""
 SETTLE_ROWS_MAX: Final = 1_000
+GUARD_SECONDS: Final = 0.25
+"""How soon handlers are cut off when the host may not act any more."""
+SWEEP_SECONDS: Final = 5.0
+"""How often a host looks for claims that it holds and does not know of."""
 CANCEL_GRACE: Final = 10.0
 """How long an asked handler has to reach a checkpoint before it is cancelled at an await."""
 END_SECONDS: Final = 1.0
@@ -97,6 +101,8 @@ class JobHost:
         self._numbers = numbers or itertools.count(1)
         """Of claims; this life uses none twice, whoever works in it."""
         self._begun = False
+        self._swept_at = time.monotonic()
+        self._strangers: set[tuple[UUID, int]] = set()
         self._over = asyncio.Event()
         self._rows_max = SETTLE_ROWS_MAX
         self._unheard: list[int] = []
@@ -142,6 +148,7 @@ class JobHost:
             asyncio.ensure_future(self._slot(lane))
             for lane in self._lanes.values() for _ in range(lane.lane.slots)
         ]  # fmt: skip
+        slots.append(asyncio.ensure_future(self._guard()))
         try:
             with self._wakeups.signal(TOPIC, HOST_TOPIC.format(self._host)) as woken:
                 await self._serve(woken)
@@ -194,12 +201,40 @@ class JobHost:
             async with asyncio.timeout(PROBE_SECONDS):
                 await self._told.wait()
 
+    async def _guard(self) -> None:
+        """Cut handlers off when the deadline passes, also while a statement hangs (A5)."""
+        while True:
+            await asyncio.sleep(GUARD_SECONDS)
+            if self.ended:
+                self._abandon()
+
+    async def _sweep(self) -> None:
+        """Give back what the database says is held here and nobody here knows of.
+
+        An answer that was lost, or a run that was cut off: seen twice, it is not under way either.
+        """
+        self._swept_at = time.monotonic()
+        rows = await self._database.fetch(SQL.held_jobs, self._host)
+        known = set(self._runs) | {one.claim.id for one in self._finished}
+        known |= {one.id for lane in self._lanes.values() for one in lane.waiting}
+        strangers = {(row["id"], row["claim"]) for row in rows if row["id"] not in known}
+        if orphans := strangers & self._strangers:
+            found = await self._database.fetch(SQL.left_over, self._host)
+            now = time.monotonic()
+            self._finished += [
+                Settlement(claim=Claim.of(row, now), event="return")
+                for row in found if (row["id"], row["claim"]) in orphans
+            ]  # fmt: skip
+        self._strangers = strangers - orphans
+
     async def _round(self) -> bool:
         """One statement; whether there is reason for another at once."""
         if not self._begun:
             await self._return_left_over()
         if self._unheard:
             await self._adopt()
+        if time.monotonic() - self._swept_at > SWEEP_SECONDS:
+            await self._sweep()
         self._finished += self._given_back()
         batch, self._finished = self._finished[: self._rows_max], self._finished[self._rows_max :]
         rooms = {} if self._stopping else self._rooms()
@@ -321,12 +356,19 @@ class JobHost:
             while not lane.waiting or self._stopping:
                 lane.came.clear()
                 await lane.came.wait()
-            claim = lane.waiting.popleft()
-            if self.ended:
+            if self.ended:  # perhaps only for a moment: then they are still ours
+                await asyncio.sleep(GUARD_SECONDS)
                 continue
+            claim = lane.waiting.popleft()
             lane.running += 1
             try:
                 settlement = await self._run(lane, claim)
+            except Exception as error:
+                log.exception("jobs.run_failed", job=str(claim.id))
+                settlement = Settlement(
+                    claim=claim, event="fail", error=codes.UNEXPECTED,
+                    message=f"the run ended with {type(error).__name__}",
+                )  # fmt: skip
             finally:
                 lane.running -= 1
             if settlement is not None:
@@ -383,7 +425,6 @@ class JobHost:
             lane.waiting.clear()
         for run in self._runs.values():
             run.drop(JobCanceled("the host's life has ended"))
-        self._finished.clear()
 
     async def stop(self, timeout: float) -> None:
         """Claim nothing more, let handlers end, and give back what is not finished then (S17)."""

@@ -112,7 +112,7 @@ create index job_due on relevo.job (postpone_until) where status = 10 and postpo
 create index job_hosts on relevo.job (host) where host is not null;
 create index job_chains on relevo.job (chain, sequence) where chain is not null;
 create unique index job_heads on relevo.job (chain) where chain is not null and not chained;
-create index job_owners on relevo.job (lane, owner, rank, sequence) where capped;
+create index job_owners on relevo.job (lane, owner, rank, sequence) where capped and not chained and status = 0;
 create index job_admitted on relevo.job (lane, owner) where not capped and status <> 10 and owner is not null;
 -- A series has one row that has not started.
 create unique index job_series on relevo.job (series) where series is not null and status in (0, 10) and attempt = 0;
@@ -450,7 +450,7 @@ begin
           else j.postpone_until end,
         waiting_event = case when g.event = 'await' then true when g.event in ('resume', 'signal', 'postpone') then false else j.waiting_event end,
         retries = j.retries + (g.event = 'retry')::integer, crashes = j.crashes + (g.event = 'lost' and j.status = 20)::integer,
-        run_seconds = j.run_seconds + coalesce(g.seconds, 0), error_code = coalesce(g.error, j.error_code),
+        run_seconds = j.run_seconds + coalesce(g.seconds, 0), error_code = case when g.event = 'await' then null else coalesce(g.error, j.error_code) end,
         message = coalesce(g.message, j.message), friendly = coalesce(g.friendly, j.friendly), saved = coalesce(g.saved, j.saved),
         deleted = j.deleted or g.event = 'delete',
         capped = case when t.to_status >= 20 then j.capped else l.owner_cap is not null and j.owner is not null end
@@ -702,8 +702,9 @@ begin
       and not (j.series is not null and j.attempt = 0)
     order by j.postpone_until limit amount for update skip locked
   ), turned as (
-    update relevo.job j set status = 0, version = j.version + 1, modified_at = relevo.now()
-    from due where j.id = due.id
+    update relevo.job j set status = 0, version = j.version + 1, modified_at = relevo.now(),
+      capped = l.owner_cap is not null and j.owner is not null
+    from due, relevo.job_lane l where j.id = due.id and l.name = j.lane
     returning j.*
   ), noted as (
     insert into relevo.job_gate (key) select distinct relevo.job_owner_key(lane, owner) from turned where capped
@@ -765,7 +766,10 @@ declare
   lost uuid[];
   keys text[];
 begin
-  perform relevo.open_noted_job_gates();  -- there may be no host that claims
+  -- After an outage nobody had the time to say what it serves.
+  if not exists (select from relevo.host h where h.ended_at is null and h.started_at < relevo.now() - patience) then
+    return 0;
+  end if;
   with recursive kinds as (
     (select lane, handler from relevo.job where status = 0 and not chained and not capped order by lane, handler limit 1)
     union all
@@ -778,6 +782,7 @@ begin
   from (
     select j.id, j.chain from kinds k join relevo.job j on j.lane = k.lane and j.handler = k.handler
     where j.status = 0 and not j.chained and not j.capped and j.modified_at < relevo.now() - patience
+      and not (j.series is not null and j.attempt = 0)  -- a series goes on when its handler is back
       and not exists (select from relevo.job_handler h where h.name = k.handler and h.lane = k.lane and h.served_at >= relevo.now() - patience)
     limit amount
   ) j;
