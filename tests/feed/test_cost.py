@@ -31,8 +31,11 @@ order by 1, 2
 """
 """A row that is written, even with what it had, has another place and another transaction."""
 
-ELSEWHERE = {query.sql for query in catalog.load("relevo.router").queries.values()}
-"""What leases do not cost: the router's own loops."""
+ELSEWHERE = {
+    query.sql for part in ("router", "jobs")
+    for query in catalog.load(f"relevo.{part}").queries.values()
+}  # fmt: skip
+"""What leases do not cost: the own loops of other parts."""
 DRIVER = ("typeinfo_tree", "current_setting('jit')")
 """What the driver asks about types, once per connection."""
 

@@ -16,7 +16,6 @@ import structlog
 from msgspec import Struct
 
 from relevo.errors import RelevoError
-from relevo.leases.loops import Duty
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
@@ -60,10 +59,6 @@ class Brakes:
     def on(self) -> bool:
         """Whether there is a brake at all: `jobs_brake_failures` is not 0."""
         return self._failures > 0
-
-    def duties(self) -> list[Duty]:
-        """What is done every so often by one host."""
-        return [Duty("jobs.brakes", 0.5, self.watch)] if self.on else []
 
     def note(self, settled: Sequence[Settlement]) -> None:
         """Take in what runs came to; those that ended with an error count.

@@ -47,8 +47,6 @@ class Timers:
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
         return [
-            Duty("jobs.recover", 0.5, self.recover),
-            Duty("jobs.series", 0.5, self.start_series),
             Duty("jobs.unserved", 60.0, self.fail_unserved),
             Duty("jobs.retention", 3_600.0, self.forget_daily),
         ]

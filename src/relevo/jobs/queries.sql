@@ -90,6 +90,22 @@ select 'c' || chain from former where chain is not null
 union all
 select relevo.job_owner_key(lane, owner) from former where owner is not null;
 
+-- name: tend
+-- Whether there is anything of what the leader sees to: one look instead of four.
+with recursive hosts as (
+  (select host from relevo.job where host is not null order by host limit 1)
+  union all
+  select (select j.host from relevo.job j where j.host > h.host order by j.host limit 1) from hosts h where h.host is not null
+)
+select
+  exists (select from hosts h where h.host is not null and not exists (
+    select from relevo.host x where x.incarnation = h.host and x.ended_at is null)) as lost,
+  exists (select from relevo.job j where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event
+    and j.series is not null and j.attempt = 0) as series,
+  exists (select from relevo.job_wait w where not w.woken) as waits,
+  exists (select from relevo.job_brake) or exists (select from relevo.job_failure)
+    or exists (select from relevo.job j where j.status = 10 and j.waiting_event and j.error_code = -2147088105) as brakes;
+
 -- name: recover
 -- Takes jobs from hosts that have ended (S14 to S16), so many at a time.
 select relevo.recover_jobs($1, $2);

@@ -26,6 +26,7 @@ from relevo.jobs.submission import Submitting
 from relevo.jobs.views import Views
 from relevo.jobs.waiting import Waiting
 from relevo.jobs.waits import Waits
+from relevo.leases.loops import Duty
 from relevo.postgres import catalog, clock
 from relevo.postgres.attaching import Attachable
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from relevo.jobs.model import Lane, Submission
     from relevo.jobs.running.context import JobContext
     from relevo.leases import Leases
-    from relevo.leases.loops import Duty
     from relevo.postgres import Database, Wakeups
     from relevo.querying.model import Caller
     from relevo.settings import Settings
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 SQL = catalog.load(__package__)
 SERVED_SECONDS = 60.0
+TEND_SECONDS = 0.75
+"""How often the leader looks at what happens to jobs by itself: timers are to be in time by 1 s."""
 
 
 class JobHandle(Generic[R]):
@@ -325,7 +327,21 @@ class Jobs(Attachable):
             },
         )  # fmt: skip
         self.timers = timers
-        return [*timers.duties(), *self.brakes.duties(), *self.waits.duties()]
+        tending = Duty("jobs.tend", TEND_SECONDS, self._tend)
+        return [tending, *timers.duties(), *self.waits.duties()]
+
+    async def _tend(self) -> None:
+        """See to what happens to jobs by itself; an idle installation costs one look."""
+        found = await self.database.fetchrow(SQL.tend)
+        assert found is not None
+        if found["lost"]:
+            await self.timers.recover()
+        if found["series"]:
+            await self.timers.start_series()
+        if found["waits"]:
+            await self.waits.wake()
+        if found["brakes"] and self.brakes.on:
+            await self.brakes.watch()
 
     async def start(self, leases: Leases, supervisor: Supervisor) -> None:
         """Write which lanes and handlers there are; begin to claim and run."""

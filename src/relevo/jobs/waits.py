@@ -38,9 +38,7 @@ class Waits:
 
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
-        return [
-            Duty("jobs.waits", 0.5, self.wake), Duty("jobs.events", 3_600.0, self.forget),
-        ]  # fmt: skip
+        return [Duty("jobs.events", 3_600.0, self.forget)]
 
     async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
         """Give an event to all who wait for it; returns how many. Kept for the first who will, if

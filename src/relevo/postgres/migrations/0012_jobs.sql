@@ -571,6 +571,26 @@ create type relevo.job_work as (
   correlation uuid, correlation_at timestamptz, created_at timestamptz, series uuid, nominal timestamptz,
   regarding_type text, regarding_id text, message_name text, details jsonb);
 
+-- How often extensions failed, by minute, over all hosts. Lane and handler say where their jobs are found.
+create table relevo.job_failure (
+  extension text collate "C" not null,
+  minute    timestamptz not null,
+  lane      text collate "C" not null,
+  handler   text collate "C" not null,
+  failures  integer not null,
+  primary key (extension, minute, lane, handler)
+);
+
+-- Extensions that fail too often. After `until` one job, the probe, shows whether it still does.
+create table relevo.job_brake (
+  extension     text collate "C" primary key,
+  lanes         text[] not null,
+  handlers      text[] not null,
+  since         timestamptz not null,
+  until         timestamptz not null,
+  probe         uuid,
+  probe_attempt integer
+);
 -- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
 -- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
 create function relevo.claim_jobs(
@@ -582,25 +602,29 @@ declare
 begin
   return query
   with served as materialized (
-    select h.lane, h.handler, l.room, count(*) over (partition by h.lane) as siblings
+    select h.lane, h.handler, l.room, count(*) over (partition by h.lane) as siblings,
+      b.extension is not null as braked, b.probe
     from unnest(lanes, rooms) as l (lane, room)
     join unnest(handler_lanes, handlers) as h (lane, handler) on h.lane = l.lane
+    left join relevo.job_brake b on h.handler = any (b.handlers) and h.lane = any (b.lanes)
     where l.room > 0
   ), wanted as materialized (
-    select lane, handler, room as amount from served where siblings = 1
+    select lane, handler, room as amount, braked, probe from served where siblings = 1
     union all
-    select lane, handler, count(*) from (
-      select s.lane, s.handler, s.room, row_number() over (partition by s.lane order by c.rank, c.sequence) as nth
+    select lane, handler, count(*), braked, probe from (
+      select s.lane, s.handler, s.room, s.braked, s.probe, row_number() over (partition by s.lane order by c.rank, c.sequence) as nth
       from served s cross join lateral (
         select j.rank, j.sequence from relevo.job j
         where j.lane = s.lane and j.handler = s.handler and j.status = 0 and not j.chained and not j.capped
+          and (not s.braked or j.id = s.probe)
         order by j.rank, j.sequence limit s.room
       ) c where s.siblings > 1
-    ) n where n.nth <= n.room group by lane, handler
+    ) n where n.nth <= n.room group by lane, handler, braked, probe
   ), picked as materialized (
     select c.ctid from wanted w cross join lateral (
       select j.ctid from relevo.job j
       where j.lane = w.lane and j.handler = w.handler and j.status = 0 and not j.chained and not j.capped
+        and (not w.braked or j.id = w.probe)
       order by j.rank, j.sequence limit w.amount
       for update skip locked
     ) c

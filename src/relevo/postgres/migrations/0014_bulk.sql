@@ -1,26 +1,6 @@
 -- description: brakes of extensions, events that workflows wait for, bulk operations, imports, match codes
 -- locks: writers of relevo.job, while an index of few rows is made
 
--- How often extensions failed, by minute, over all hosts. Lane and handler say where their jobs are found.
-create table relevo.job_failure (
-  extension text collate "C" not null,
-  minute    timestamptz not null,
-  lane      text collate "C" not null,
-  handler   text collate "C" not null,
-  failures  integer not null,
-  primary key (extension, minute, lane, handler)
-);
-
--- Extensions that fail too often. After `until` one job, the probe, shows whether it still does.
-create table relevo.job_brake (
-  extension     text collate "C" primary key,
-  lanes         text[] not null,
-  handlers      text[] not null,
-  since         timestamptz not null,
-  until         timestamptz not null,
-  probe         uuid,
-  probe_attempt integer
-);
 -- Jobs that a brake holds wait for an event, its end; -2147088105 is 0x80060917.
 create index job_braked on relevo.job (extension, rank, sequence)
   where status = 10 and waiting_event and error_code = -2147088105;
