@@ -194,7 +194,7 @@ async def _effects_happen_once(site: Site, hosts: int, faults: int) -> None:
     await ledger.check_positions(site.database)  # L3
 
 
-@pytest.mark.parametrize("site", [of(LEDGER, "latest"), of(LEDGER, "all_versions")], indirect=True)
+@pytest.mark.parametrize("site", [of(LEDGER, "latest")], indirect=True)
 async def test_no_change_is_lost_when_hosts_are_killed_frozen_and_cut_off(
     site: Site, request: pytest.FixtureRequest
 ) -> None:  # F1, P1, P2

@@ -244,7 +244,7 @@ class Commits:
 
 
 @pytest.mark.parametrize("lose", [True, False])
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("lanes", [1, pytest.param(4, marks=pytest.mark.soak)])
 async def test_a_commit_whose_answer_does_not_come_counts_if_it_happened(
     kitchen: Kitchen, lanes: int, lose: bool
 ) -> None:  # P5

@@ -174,7 +174,7 @@ async def check_series(app: App, series: UUID) -> None:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kills", [8, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [5, pytest.param(300, marks=pytest.mark.soak)])
 async def test_no_kill_loses_a_job_or_doubles_an_effect(kills: int, tmp_path: Path) -> None:  # A30
     with tempfile.TemporaryDirectory(prefix="relevo-test-") as folder:
         Path(folder).chmod(0o755)

@@ -26,6 +26,8 @@ TOKEN_LENGTH_MAX: Final = 256
 DATA_BYTES_MAX: Final = 128 * 1024 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
 PRIORITY_DEFAULT: Final = 4
+MISFIRE_GRACE_MAX: Final = 366 * 86_400.0
+"""Seconds that a run of a series may be late without a word, at most."""
 
 
 class Lane(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from relevo.errors import InvalidValue, TooLarge
 from relevo.jobs import series
 from relevo.jobs.model import (
     DATA_BYTES_MAX,
+    MISFIRE_GRACE_MAX,
     NAME_LENGTH_MAX,
     TOKEN_LENGTH_MAX,
     Recurrence,
@@ -93,6 +94,11 @@ def recurring(
     job: Submission, recurrence: Recurrence, now: datetime, operation_type: int
 ) -> Submission:
     """Return the first waiting row of a series."""
+    if not 0 <= recurrence.misfire_grace <= MISFIRE_GRACE_MAX:
+        raise InvalidValue(
+            f"misfire_grace is 0 to {MISFIRE_GRACE_MAX:g} s, not {recurrence.misfire_grace:g}",
+            pointer="recurrence",
+        )
     anchor = now if recurrence.start is None else aware(recurrence.start, "recurrence.start")
     plan = series.plan(
         recurrence.pattern, anchor=anchor, operation_type=operation_type, zone=recurrence.timezone,

@@ -78,7 +78,8 @@ def interval(name: str, now: datetime, count: int = 0) -> Interval:
     grain: Unit = "hour" if unit == "hour" else "day"
     match side:
         case "last":
-            return _interval(shift(floor(now, grain), unit, -count), now + TICK)
+            # In UTC: arithmetic with local time forgets which of two equal hours it is.
+            return _interval(shift(floor(now, grain), unit, -count), now.astimezone(UTC) + TICK)
         case "next":
             return _interval(now, shift(shift(floor(now, grain), unit, count), grain, 1))
         case "olderthan":

@@ -62,6 +62,10 @@ class BulkRows(Struct, frozen=True, kw_only=True):
     ] = ()
 
 
+class PreviewBulkDelete(BulkRows, frozen=True, kw_only=True):
+    """Rows to be looked at before they are deleted."""
+
+
 class BulkPreview(Struct, frozen=True, kw_only=True):
     """What a bulk delete would delete if it ran now."""
 
@@ -150,7 +154,9 @@ class _Place(Struct, frozen=True, array_like=True):
     id: UUID
 
 
-async def preview(services: Services, principal: Principal, command: BulkRows) -> BulkPreview:
+async def preview(
+    services: Services, principal: Principal, command: PreviewBulkDelete
+) -> BulkPreview:
     """Return how many rows there are to be deleted, and the first of them."""
     who = await asker(services, principal)
     asked = await _rows(services, principal, who, command)
@@ -299,7 +305,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/v1/bulk-deletes:preview",
         summary="Count what a bulk delete would delete, and show the first rows.",
-        request=BulkRows,
+        request=PreviewBulkDelete,
         response=BulkPreview,
         permission=RUN,
         handler=preview,

@@ -16,6 +16,7 @@ from relevo import limits
 from relevo.api.paging import Cursor, Limit
 from relevo.errors import InvalidValue
 from relevo.jobs.model import (
+    MISFIRE_GRACE_MAX,
     NAME_LENGTH_MAX,
     TOKEN_LENGTH_MAX,
     Job,
@@ -58,7 +59,7 @@ class RecurrenceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ) = None
     overlap: Overlap = "queue"
     missed: Missed = "coalesce"
-    misfire_grace: Annotated[float, Meta(ge=0.0)] = 3600.0
+    misfire_grace: Annotated[float, Meta(ge=0.0, le=MISFIRE_GRACE_MAX)] = 3600.0
     stop_on_failure: bool = False
 
 
