@@ -9,9 +9,9 @@ from hypothesis import settings
 # Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline. `make
 # test` tries the same examples every time, so that what passes once passes again; `make soak` looks
 # for new ones, and for more of them.
-EXAMPLES = os.environ.get("RELEVO_EXAMPLES")
+EXAMPLES = int(os.environ.get("RELEVO_EXAMPLES", "40"))
 settings.register_profile(
-    "relevo", deadline=None, max_examples=int(EXAMPLES or 40), derandomize=EXAMPLES is None
+    "relevo", deadline=None, max_examples=EXAMPLES, derandomize="RELEVO_EXAMPLES" not in os.environ
 )
 settings.load_profile("relevo")
 

@@ -36,7 +36,10 @@ def check_operation(site: Site, operation: Any, mode: GenerationMode) -> None:
     """Send generated requests of an admin; runs in a thread, for the client is synchronous."""
     headers = {"Authorization": f"Bearer {site.secrets['admin']}"}
 
-    @settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=6, deadline=None, database=None, derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(base_url=site.address.url, headers=headers, checks=CHECKS)
