@@ -139,6 +139,11 @@ async def test_a_caught_up_owner_does_not_notice_that_its_log_is_trimmed(
     processor.on_error(lambda token, error: errors.append(error))
     await kitchen.write(*range(10))
     await kitchen.until_delivered(*range(10))
+    async with asyncio.timeout(30):  # delivered is not yet stored
+        while await kitchen.database.fetchval(
+            "select count(*) from relevo.feed_lease where checkpoint_at is null"
+        ):
+            await asyncio.sleep(0.01)
     epochs = [lease.epoch for lease in processor.leases]
     await clock.advance(RETENTION + timedelta(seconds=2))
     await trimming.trim(kitchen.database, wakeups)
