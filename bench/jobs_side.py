@@ -38,7 +38,7 @@ async def prepare(app: App) -> None:
         pass  # lanes and handlers are written
 
 
-async def single(app: App, count: int, size: int, callers: int) -> None:
+async def single(app: App, count: int, size: int, callers: int, _pool: int = 0) -> None:
     async def together(many: int) -> None:
         left = iter(range(many))
 
