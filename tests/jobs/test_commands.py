@@ -161,6 +161,11 @@ async def test_jobs_of_the_platform_take_no_orders(desk: Desk, status: int) -> N
         assert await desk.give(job, "postpone") == TABLE["postpone"][STATUSES.index(status)]
 
 
+async def test_the_type_alone_makes_a_job_one_of_the_platform(desk: Desk) -> None:  # A12, 4.3
+    job = await desk.office.jobs.submit("work", options={"operation_type": 14})
+    assert await desk.give(job, "cancel") == "0x80044F00"
+
+
 async def test_a_command_for_a_version_that_is_past_is_refused(desk: Desk) -> None:  # 3.3
     for status in (0, 30):
         job = await desk.job_in(status)

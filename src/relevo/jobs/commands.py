@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct
 from relevo.errors import InvalidRecurrence
 from relevo.jobs import codes, series, states
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
+from relevo.jobs.operation_types import is_platform
 from relevo.jobs.patches import Command
 from relevo.jobs.states import Move, Refusal
 from relevo.postgres import catalog, clock
@@ -141,7 +142,8 @@ class Commands:
             return StaleJob(
                 f"job {ask.id} is version {row['version']}, not {ask.version}; read it again"
             )
-        if row["system"] and (refusal := states.platform_refusal(row["status"], ask.command)):
+        platform = row["system"] or is_platform(row["operation_type"])
+        if platform and (refusal := states.platform_refusal(row["status"], ask.command)):
             return PlatformJob(refusal.code, refusal.text)
         if ask.change is not None and (refused := _recurrence_refusal(row)):
             return refused

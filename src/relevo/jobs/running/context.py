@@ -41,14 +41,13 @@ class JobContext:
     """
 
     def __init__(
-        self, claim: Claim, host: UUID, database: Database, store: Store, keys: list[str],
+        self, claim: Claim, host: UUID, database: Database, store: Store,
         loop: asyncio.AbstractEventLoop,
     ) -> None:  # fmt: skip
         self._claim = claim
         self._host = host
         self._database = database
         self._store = store
-        self._keys = keys
         self.loop = loop
         self.asked: int = states.IN_PROGRESS
         """The status of the job, as far as this host was told: 21 to pause, 22 to cancel."""

@@ -14,7 +14,7 @@ import random
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -23,7 +23,7 @@ from relevo.errors import RelevoError
 from relevo.jobs import codes, outcomes, states
 from relevo.jobs.commands import HOST_TOPIC
 from relevo.jobs.errors import JobCanceled
-from relevo.jobs.running.claims import Claim, Settlement, arguments, gates
+from relevo.jobs.running.claims import Claim, Settlement, arguments
 from relevo.jobs.running.context import JobContext
 from relevo.jobs.running.execution import HostStops, Run, call
 from relevo.jobs.running.slots import WAIT_SECONDS, Appetite
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from relevo.jobs.running.execution import Caller
     from relevo.leases import Leases
     from relevo.postgres import Database, Wakeups
+    from relevo.postgres.wakeups import Signal
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
@@ -160,7 +161,7 @@ class JobHost:
             self._threads.shutdown(wait=False, cancel_futures=True)
             await self._checkpoints.close()
 
-    async def _serve(self, woken: object) -> None:
+    async def _serve(self, woken: Signal) -> None:
         listening = asyncio.ensure_future(self._listen(woken))
         backoff, failures = Backoff(), 0
         try:
@@ -188,9 +189,9 @@ class JobHost:
         finally:
             listening.cancel()
 
-    async def _listen(self, woken: object) -> None:
+    async def _listen(self, woken: Signal) -> None:
         while True:
-            await woken.wait(PROBE_SECONDS)  # type: ignore[attr-defined]
+            await woken.wait(PROBE_SECONDS)
             self._told.set()
 
     async def _rest(self) -> None:
@@ -292,18 +293,18 @@ class JobHost:
             [handler for _, handler in pairs],
         )  # fmt: skip
 
-    def _receive(self, rows: Sequence[object]) -> dict[str, int]:
+    def _receive(self, rows: Sequence[Any]) -> dict[str, int]:
         now, got = time.monotonic(), dict[str, int]()
         for row in rows:
-            match row["kind"]:  # type: ignore[index]
+            match row["kind"]:
                 case "claimed":
-                    claim = Claim.of(row, now)  # type: ignore[arg-type]
+                    claim = Claim.of(row, now)
                     self._lanes[claim.lane].waiting.append(claim)
                     got[claim.lane] = got.get(claim.lane, 0) + 1
                 case "asked":
-                    self._ask(row["id"], row["status"], gone=row["deleted"])  # type: ignore[index]
+                    self._ask(row["id"], row["status"], gone=row["deleted"])
                 case "stale":
-                    log.warning("jobs.stale_settlement", job=str(row["id"]))  # type: ignore[index]
+                    log.warning("jobs.stale_settlement", job=str(row["id"]))
         for name in got:
             self._lanes[name].came.set()
         return got
@@ -320,11 +321,11 @@ class JobHost:
         if gone or status == states.CANCELING:
             run.end_within(CANCEL_GRACE, JobCanceled(f"job {id_} was canceled"))
 
-    def _forget_pauses(self, rows: Sequence[object]) -> None:
+    def _forget_pauses(self, rows: Sequence[Any]) -> None:
         """Take back what nobody asks any more: a job was resumed before its handler yielded."""
         pausing = [one for one in self._runs.values() if one.ctx.asked == states.PAUSING]
         if pausing:
-            asked = {row["id"] for row in rows}  # type: ignore[index]
+            asked = {row["id"] for row in rows}
             for run in pausing:
                 if run.ctx.id not in asked:
                     run.ctx.asked = states.IN_PROGRESS
@@ -379,14 +380,7 @@ class JobHost:
                 self._told.set()
 
     async def _run(self, lane: HostLane, claim: Claim) -> Settlement | None:
-        ctx = JobContext(
-            claim,
-            self._host,
-            self._database,
-            self._checkpoint,
-            gates(claim, self._capped),
-            self._loop,
-        )
+        ctx = JobContext(claim, self._host, self._database, self._checkpoint, self._loop)
         ctx.threads = self._threads
         if self._prepare is not None:
             self._prepare(ctx)
