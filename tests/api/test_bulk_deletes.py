@@ -83,6 +83,23 @@ async def test_jobs_are_looked_at_as_they_would_be_deleted(site: Site) -> None:
         assert (await look(site, {"jobs": True, "where": [late]})).json["count"] == count
 
 
+async def test_a_filter_chooses_jobs_by_nested_conditions(site: Site) -> None:
+    app = site.services.app
+    app.serve_bulk()
+    jobs = [await app.jobs.submit("mail", name=name) for name in ("a", "b", "c")]
+    for one in jobs:
+        await one.cancel()
+    asked = {"jobs": True, "filter": "name eq 'A' or (statuscode eq 32 and name gt 'b')"}
+    found = (await look(site, asked)).json
+    assert [one["name"] for one in found["sample"]] == ["a", "c"]
+    async with app.host():
+        key = (await create(site, asked)).json["id"]
+        ended = await site.ask("GET", f"/v1/jobs/{key}/end", key="viewer")
+        assert ended.json["job"]["status"] == "succeeded", ended.body
+    left = await app.jobs.query().where(handler="mail")
+    assert [one.name for one in left] == ["b"]
+
+
 async def test_pages_give_every_bulk_delete_once_and_no_other_job(site: Site) -> None:
     await fill(site, 1)
     await site.services.app.jobs.submit("mail")
@@ -131,6 +148,9 @@ async def test_what_is_no_bulk_delete_is_not_found(site: Site) -> None:
         ({"container": "orders", "where": [{"path": "paid", "op": "<", "value": True}]}, 400),
         ({"container": "orders", "where": [{"path": "paid", "op": "like", "value": "x"}]}, 400),
         ({"jobs": True, "where": [{"path": "statuscod", "value": 31}]}, 400),
+        ({"jobs": True, "filter": "statuscod eq 31"}, 400),
+        ({"jobs": True, "filter": "statuscode eq 31 and"}, 400),
+        ({"container": "orders", "filter": "paid eq true"}, 400),
         ({"jobs": True, "where": [{"path": "createdon", "op": "<", "value": "monday"}]}, 400),
     ],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from relevo.pipeline.model import PRE_OPERATION, SYNC
+
 if TYPE_CHECKING:
     from relevo import App
     from relevo.bulk.mailing import Mail
@@ -19,6 +21,18 @@ async def counted(app: App, record: Recorder) -> None:
         await tx.execute("insert into effect (id) values ($1)", member["id"])
         await asyncio.sleep(0.0005)
 
+    await app.jobs.start(app.leases, app.supervisor)
+
+
+async def removing(app: App, record: Recorder) -> None:
+    """Delete orders through the pipeline, slowly enough to be killed meanwhile."""
+    app.table("order", app.container("orders", "/city"))
+
+    @app.step("Delete", "order", stage=PRE_OPERATION, mode=SYNC)
+    async def note(ctx: Any) -> None:
+        await asyncio.sleep(0.0005)
+
+    app.serve_bulk()
     await app.jobs.start(app.leases, app.supervisor)
 
 

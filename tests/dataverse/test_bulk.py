@@ -11,6 +11,7 @@ from relevo.bulk import MatchField
 from tests.dataverse.conftest import code
 
 if TYPE_CHECKING:
+    from relevo.bulk.mailing import Mail
     from tests.dataverse.conftest import Dataverse
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +57,7 @@ async def test_completed_jobs_are_deleted_by_a_job(dataverse: Dataverse) -> None
         job = app.jobs.handle(reply.json["JobId"])
         assert await job.wait(timeout=30) == {"success": 2, "failure": 0}
     names = {row["name"] for row in await dataverse.rows("asyncoperations?$select=name")}
-    assert names == {"old 2", "old 3", "tidy"}
+    assert names == {"old 2", "old 3", "tidy", "tidy: query 1"}
     (row,) = await dataverse.rows(
         "bulkdeleteoperations?$expand=asyncoperationid($select=operationtype)"
     )
@@ -88,7 +89,13 @@ async def test_a_recurring_deletion_waits_for_its_time(dataverse: Dataverse) -> 
     [
         (query("nothing"), 400, "0x80041102"),
         (query("asyncoperation", ("nothing", "Equal", [1])), 400, "0x80041103"),
-        (query("asyncoperation", ("name", "Like", ["x%"])), 400, "0x80041106"),
+        (query("asyncoperation", ("name", "Under", ["x"])), 400, "0x80041106"),
+        (query("asyncoperation", ("name", "LastXDays", ["3"])), 400, "0x80041106"),
+        (query("asyncoperation", ("name", "Equal", [])), 400, "0x80040203"),
+        (query("asyncoperation", ("name", "Equal", [None])), 400, "0x80040203"),
+        ({**query("asyncoperation"), "TopCount": 3}, 400, "0x80041106"),
+        ({**query("asyncoperation"), "LinkEntities": [{}]}, 400, "0x80041106"),
+        ({**query("asyncoperation"), "Criteria": {"FilterOperator": "Xor"}}, 400, "0x80040203"),
         (query("asyncoperation", ("statecode", "Equal", ["x"])), 400, "0x80040203"),
         (query("systemuser"), 403, "0x80040220"),
     ],
@@ -98,6 +105,76 @@ async def test_what_cannot_be_deleted_is_refused(
 ) -> None:
     reply = await dataverse.ask("POST", "BulkDelete", json=deletion(asked))
     assert (reply.status, code(reply)) == (status, number)
+
+
+def group(operator: str, *parts: Any) -> dict[str, Any]:
+    """A FilterExpression of conditions, which are tuples, and of others."""
+    return {
+        "FilterOperator": operator,
+        "Conditions": [
+            {"AttributeName": one[0], "Operator": one[1], "Values": list(one[2:])}
+            for one in parts if isinstance(one, tuple)
+        ],
+        "Filters": [one for one in parts if isinstance(one, dict)],
+    }  # fmt: skip
+
+
+async def test_nested_filters_delete_exactly_the_rows_that_they_find(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+    app.table("contact", model=Contact)
+    app.serve_bulk()
+    for n in range(6):
+        await app.service.create("contact", {"id": str(n), "email": f"{'ab'[n % 2]}{n}@x.org"})
+    criteria = group(
+        "Or",
+        ("contactid", "In", "0", "9"),
+        group("And", ("email", "BeginsWith", "B"), ("email", "NotLike", "%3@%")),
+        group("And", ("email", "Equal", "a4@x.org"), group("Or", ("email", "Null"))),
+    )
+    async with app.host():
+        body = deletion({**query("contact"), "Criteria": criteria})
+        reply = await dataverse.ask("POST", "BulkDelete", json=body)
+        assert reply.status == 200, reply.body
+        job = app.jobs.handle(reply.json["JobId"])
+        assert await job.wait(timeout=30) == {"success": 3, "failure": 0}
+    left = await dataverse.rows("contacts?$select=email")
+    assert {row["email"] for row in left} == {"a2@x.org", "b3@x.org", "a4@x.org"}
+
+
+async def test_a_condition_on_what_the_caller_may_not_read_is_refused(dataverse: Dataverse) -> None:
+    # A28
+    caller = await dataverse.key_with("bulk.run:all", "job.delete:all", "job.read:all")
+    body = deletion(query("asyncoperation", ("data", "Like", ["%secret%"])))
+    reply = await caller.ask("POST", "BulkDelete", json=body)
+    assert (reply.status, code(reply)) == (403, "0x80040220")
+    assert (await dataverse.ask("POST", "BulkDelete", json=body)).status == 200
+
+
+async def test_a_mail_tells_of_the_end(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+    body = deletion(
+        query("asyncoperation", ("name", "Equal", ["x"])), SendEmailNotification=True,
+        ToRecipients=[{"@odata.type": "Microsoft.Dynamics.CRM.activityparty",
+                       "addressused": "ana@x.org"}],
+        CCRecipients=[{"addressused": "bob@x.org"}],
+    )  # fmt: skip
+    reply = await dataverse.ask("POST", "BulkDelete", json=body)
+    assert (reply.status, code(reply)) == (400, "0x80040203")  # no transport
+    sent: list[str] = []
+
+    @app.bulk.transport("post")
+    async def post(mail: Mail) -> None:
+        sent.append(mail.to)
+
+    for nobody in ([], [{"partyid_systemuser@odata.bind": "/systemusers(1)"}]):
+        reply = await dataverse.ask("POST", "BulkDelete", json={**body, "ToRecipients": nobody,
+                                                                "CCRecipients": []})  # fmt: skip
+        assert (reply.status, code(reply)) == (400, "0x80040203")
+    async with app.host():
+        reply = await dataverse.ask("POST", "BulkDelete", json=body)
+        assert reply.status == 200, reply.body
+        await app.jobs.handle(reply.json["JobId"]).wait(timeout=30)
+    assert sent == ["ana@x.org", "bob@x.org"]
 
 
 async def test_only_own_jobs_are_deleted_if_the_right_reaches_no_further(

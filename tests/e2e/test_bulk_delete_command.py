@@ -75,6 +75,18 @@ def test_records_of_jobs_are_deleted_again_and_again(site: Site, way: str) -> No
     assert site.run("job", "cancel", made.json["id"], "--series", way=way).code == 0
 
 
+def test_jobs_are_chosen_by_a_filter(site: Site, way: str) -> None:
+    name = f"old {uuid.uuid4().hex[:8]}"
+    for n in range(3):
+        key = site.run("job", "submit", "nobody", "--name", f"{name} {n}").out.strip()
+        assert site.run("job", "cancel", key).code == 0
+    text = f"startswith(name,'{name}') and (endswith(name,'0') or endswith(name,'2'))"
+    shown = site.run("job", "bulk-delete", "--jobs", "--filter", text, "-o", "json", way=way)
+    assert [one["name"][-1] for one in shown.json["sample"]] == ["0", "2"]
+    wrong = site.run("job", "bulk-delete", "--jobs", "--filter", "nam eq 'x'", "--yes", way=way)
+    assert (wrong.code, "nam" in wrong.err) == (2, True), wrong
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -55,6 +55,9 @@ class Ledger:
             data = {"token": token or "", "number": number}
             try:
                 job = await self.app.jobs.submit("effect", data, token=token)
+            except asyncio.CancelledError:
+                self.unknown += 1  # it was on its way
+                raise
             except OutcomeUnknown:
                 self.unknown += 1
             except RelevoError:

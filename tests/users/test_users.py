@@ -11,7 +11,7 @@ from relevo.api import roles
 from relevo.api.keys import Keys, NewKey
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound, ReferenceNotFound
 from relevo.sealing import MasterKey
-from relevo.users.model import ORGANIZATION, SYSTEM, right_of, wider
+from relevo.users.model import OF_ROLES, ORGANIZATION, RIGHTS, SYSTEM, right_of, rights_of, wider
 
 if TYPE_CHECKING:
     from relevo import App
@@ -97,6 +97,44 @@ def test_the_roles_have_the_rights_that_the_specification_gives_them() -> None:
     every = {"jobs:read", "jobs:write", "jobs:delete", "jobs:payload", "jobs:submit"}
     assert every | {"pipeline:bypass", "bulk:run"} <= roles.granted("admin")
     assert roles.granted("reader") & every == {"jobs:read"}
+
+
+@pytest.mark.parametrize("role", roles.ROLES)
+def test_a_role_gives_a_user_the_rights_that_its_keys_use_over_http(role: str) -> None:
+    of_right = {right: roles.permissions_of((f"{right}:all",)) for right in RIGHTS}
+    by_key = {right for right, permission in of_right.items() if permission <= roles.granted(role)}
+    assert rights_of([role]) == dict.fromkeys(OF_ROLES.get(role, ()), "all")
+    assert set(rights_of([role])) == by_key
+
+
+async def test_users_teams_and_units_are_listed_in_the_order_they_were_made(app: App) -> None:
+    units = [await app.users.create_unit(name) for name in "ba"]
+    users = [await app.users.create_user(name, unit=units[0]) for name in "yxz"]
+    team = await app.users.create_team("crew", members=users[1:])
+    assert [one.id for one in await app.users.units(None, 10)] == [ORGANIZATION, *units]
+    assert [one.id for one in await app.users.units(ORGANIZATION, 1)] == units[:1]
+    listed = await app.users.list(None, 10)
+    assert [one.id for one in listed] == [SYSTEM, *users]
+    assert [one.id for one in await app.users.list(users[0], 10)] == users[1:]
+    assert [one.id for one in await app.users.list(None, 10, team=team)] == users[1:]
+    assert [one.id for one in await app.users.list(None, 10, unit=units[0], name="x")] == [users[1]]
+    (crew,) = await app.users.teams(None, 10)
+    assert crew == await app.users.team(team)
+    assert (crew.members, crew.unit_name) == (2, "organization")
+    seen = await app.users.view(users[1])
+    assert (seen.unit_name, seen.teams, seen.rights) == ("b", {"crew": team}, {})
+
+
+async def test_system_is_never_disabled(app: App) -> None:
+    with pytest.raises(Conflict, match="SYSTEM"):
+        await app.users.disable(SYSTEM)
+    assert not (await app.users.get(SYSTEM)).disabled
+
+
+async def test_a_time_zone_is_one_that_there_is(app: App) -> None:
+    for zone in ("Mars/Base", "", "../etc/passwd", "x" * 300):
+        with pytest.raises(InvalidValue, match="no time zone"):
+            await app.users.create_user("Ana", zone=zone)
 
 
 def test_nobody_gives_rights_that_reach_further_than_their_own() -> None:

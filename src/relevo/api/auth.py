@@ -33,6 +33,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """Whose rows are its own; None for who is known elsewhere, and found by `id`."""
     reach: Mapping[str, Reach] = {}
     """How far permissions reach that do not reach everything."""
+    disabled: bool = False
+    """Whether its user is kept out, whatever the key may do."""
 
 
 ANONYMOUS: Final = Principal(id="", name="anonymous")
@@ -53,6 +55,8 @@ def authorise(principal: Principal, operation: Operation, command: Any = None) -
     """
     if operation.permission == PUBLIC:
         return
+    if principal.disabled:
+        raise Forbidden(f"the user of {principal.name!r} is disabled; ask an administrator")
     known = operation.permission in roles.PERMISSIONS
     if not known or operation.permission not in principal.permissions:
         raise Forbidden(

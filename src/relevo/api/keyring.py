@@ -156,6 +156,7 @@ class KeyRing:
             scopes=(*row["scopes"], *scopes_of(tuple(row["roles"]))),
             user=row["user_id"],
             reach=reach_of(tuple(row["roles"])),
+            disabled=row["disabled"],
         )
         return Key(
             id=row["id"],

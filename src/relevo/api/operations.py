@@ -40,6 +40,7 @@ from relevo.api.surfaces import (
     system,
     unit_operations,
     units,
+    users,
     v1,
 )
 from relevo.errors import Conflict, NotFound
@@ -244,6 +245,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *units.OPERATIONS,
     *unit_operations.OPERATIONS,
     *letters.OPERATIONS,
+    *users.OPERATIONS,
     *routing_policies.OPERATIONS,
     *routing_jobs.OPERATIONS,
     *routing_workers.OPERATIONS,

@@ -28,13 +28,15 @@ from relevo.access_key where secret_hash = $1;
 
 -- name: find_keys
 -- The keys that count, by hashes of what was presented and, if wanted, all that sign; and the time.
-select t.now, k.id, k.name, k.roles, k.scopes, k.expires_at, k.secret_hash, k.secret_sealed, k.user_id
+select t.now, k.id, k.name, k.roles, k.scopes, k.expires_at, k.secret_hash, k.secret_sealed, k.user_id,
+       coalesce(u.disabled, false) as disabled
 from (select relevo.now() as now) t
 left join (
   select * from relevo.access_key where secret_hash = any ($1::bytea[])
   union
   select * from relevo.access_key where $2 and kind = 'signing' and revoked_at is null
-) k on k.revoked_at is null and (k.expires_at is null or k.expires_at > t.now);
+) k on k.revoked_at is null and (k.expires_at is null or k.expires_at > t.now)
+left join relevo.system_user u on u.id = k.user_id;
 
 -- name: list_keys
 -- One page of keys in the order they were made, after the given one.

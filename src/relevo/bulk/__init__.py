@@ -6,7 +6,7 @@ pause, a crash or a retry the job goes on behind the last chunk, and no row is p
 row that fails is written down and left out.
 """
 
-from relevo.bulk.model import MatchField, Preview, RowQuery
+from relevo.bulk.model import Criteria, Criterion, MatchField, Preview, RowQuery
 from relevo.bulk.service import Bulk
 
-__all__ = ["Bulk", "MatchField", "Preview", "RowQuery"]
+__all__ = ["Bulk", "Criteria", "Criterion", "MatchField", "Preview", "RowQuery"]

@@ -74,7 +74,9 @@ class Matching:
             raise Fail(
                 None, f"rule {self._rule!r} is not published; wait for its job, then try again"
             )
-        where = msgspec.convert(self._ctx.data.get("where", ()), tuple[tuple[str, str, Any], ...])
+        data = {name: self._ctx.data.get(name) for name in ("where", "criteria")}
+        chosen = {name: value for name, value in data.items() if value is not None}
+        query = msgspec.convert({"container": container, **chosen}, RowQuery)
 
         async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
             del source
@@ -82,7 +84,7 @@ class Matching:
             await tx.execute(SQL.record_duplicates, self._ctx.id, self._rule, *coded)
             return []
 
-        return await walk.over([RowQuery(container=container, where=where)], apply)
+        return await walk.over([query], apply)
 
     async def _save(
         self, tx: Transaction, rows: Sequence[Row], fields: Sequence[MatchField]

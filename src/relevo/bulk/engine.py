@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.bulk import sources
-from relevo.bulk.model import CHUNK_ROWS, Progress, Row, RowFailure, RowQuery
-from relevo.bulk.sources import SQL
+from relevo.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
+from relevo.bulk.sources import SQL, Own
 from relevo.jobs import codes, outcomes
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
+from relevo.postgres import clock
 
 if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext
@@ -23,21 +24,24 @@ Apply = Callable[["Transaction", Any, Sequence[Row]], Awaitable[list[RowFailure]
 """Processes rows of a source in the transaction of their chunk; answers which of them failed."""
 Outside = Callable[[Sequence[Row]], Awaitable[list[RowFailure]]]
 """Processes rows before that transaction; it may take long, and must know what it has done."""
+Heed = Callable[[], Awaitable[None]]
+"""Looks between chunks whether the job is to go on; raises if it is not."""
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
 class Walk:
-    """One bulk job over its queries."""
+    """One bulk job over its queries; as a `part` it counts for its parent, too."""
 
     def __init__(
         self, database: Database, registry: Registry | None, ctx: JobContext, *,
-        max_failures: int | None = None, chunk: int = CHUNK_ROWS,
+        max_failures: int | None = None, part: Part | None = None, heed: Heed | None = None,
     ) -> None:  # fmt: skip
         self._database = database
         self._registry = registry
         self._ctx = ctx
         self._most = max_failures
-        self._chunk = chunk
+        self._part = part
+        self._heed = heed
         self._apply: Apply | None = None
         self._outside: Outside | None = None
 
@@ -57,12 +61,25 @@ class Walk:
             SQL.begin, ctx.id, kind, ctx.name, stored, ctx.owner, idempotent=True
         )
         while at.query < len(queries):
-            source = await sources.opened(
-                self._database, queries[at.query], ctx.claim, self._registry
-            )
+            await self._look()
+            at = msgspec.structs.replace(at, since=at.since or await clock.now(self._database))
+            source = await self._opened(queries[at.query], at)
             at = await self._walk(source, at, len(queries))
             at = Progress(query=at.query + 1, success=at.success, failure=at.failure)
         return {"success": at.success, "failure": at.failure}
+
+    async def _opened(self, query: RowQuery, at: Progress) -> Any:
+        ctx, part = self._ctx, self._part
+        assert at.since is not None
+        asker = await sources.acting(self._database, ctx.owner, query, at.since)
+        own = Own(ctx.id, ctx.claim.series) if part is None else Own(part.parent, part.series)
+        return await sources.opened(self._database, query, own, self._registry, asker)
+
+    async def _look(self) -> None:
+        """Raise if the job was paused or canceled, or if its parent was."""
+        self._ctx.check()
+        if self._heed is not None:
+            await self._heed()
 
     async def _walk(self, source: Any, at: Progress, queries: int) -> Progress:
         if at.highest is None:
@@ -71,13 +88,14 @@ class Walk:
                 return at
             at = msgspec.structs.replace(at, highest=bounds.highest, total=bounds.total)
         assert at.highest is not None
-        while rows := await source.page(at.after, at.highest, self._chunk):
+        before = 0 if self._part is None else self._part.failures_before
+        while rows := await source.page(at.after, at.highest, CHUNK_ROWS):
             at = await self._take(source, at, rows, queries)
-            self._ctx.check()
-            if self._most is not None and at.failure > self._most:
+            await self._look()
+            if self._most is not None and before + at.failure > self._most:
                 raise Fail(
-                    None, f"{at.failure} rows failed, which is more than {self._most}; the first"
-                    f" {at.success + at.failure} rows were processed",
+                    None, f"{before + at.failure} rows failed, which is more than {self._most}; the"
+                    f" first {at.success + at.failure} rows were processed",
                 )  # fmt: skip
         return at
 
@@ -91,17 +109,26 @@ class Walk:
                 at, after=rows[-1].key, done=at.done + len(rows),
                 success=at.success + len(rows) - len(failures), failure=at.failure + len(failures),
             )  # fmt: skip
-            if failures:
-                await tx.execute(
-                    SQL.record_failures, self._ctx.id, at.query, [one.row_id for one in failures],
-                    [one.code for one in failures], [one.message for one in failures],
-                )  # fmt: skip
-            await tx.execute(SQL.advance, self._ctx.id, at.query, at.success, at.failure)
+            await self._count(tx, at.query, len(rows), failures)
             share = min(1.0, at.done / at.total) if at.total else 1.0
             await self._ctx.checkpoint_in(
                 tx, progress=(at.query + share) / queries, state=msgspec.to_builtins(at)
             )
         return at
+
+    async def _count(
+        self, tx: Transaction, index: int, rows: int, failures: Sequence[RowFailure]
+    ) -> None:
+        """Note what a chunk came to; failures of a part are its parent's."""
+        jobs = [self._ctx.id]
+        if self._part is not None:
+            jobs, index = [*jobs, self._part.parent], self._part.index
+        if failures:
+            await tx.execute(
+                SQL.record_failures, jobs[-1], index, [one.row_id for one in failures],
+                [one.code for one in failures], [one.message for one in failures],
+            )  # fmt: skip
+        await tx.execute(SQL.advance, jobs, index, rows - len(failures), len(failures))
 
 
 def each(act: Callable[[Transaction, Any, Row], Awaitable[None]]) -> Apply:

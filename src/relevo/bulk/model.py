@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from relevo.errors import InvalidValue
+from relevo.querying.model import Scope
 from relevo.store import query
 
 if TYPE_CHECKING:
@@ -20,11 +22,31 @@ CHUNK_ROWS: Final = 200
 STATES: Final = frozenset({"statecode", "statuscode"})
 
 
+class Criterion(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A condition on a column, by an operator of FetchXML: `eq`, `like`, `olderthan-x-days` …"""
+
+    column: str
+    operator: str
+    values: tuple[str, ...] = ()
+    against_column: bool = False
+    """Whether the value is the name of another column."""
+
+
+class Criteria(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Conditions and groups of them: all must hold, or any; empty groups demand nothing."""
+
+    any: bool = False
+    tests: tuple[Criterion, ...] = ()
+    groups: tuple[Criteria, ...] = ()
+
+
 class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rows of a container, of a table of the pipeline, of the jobs, or of an import.
 
-    Conditions are those of `relevo.store.query`, (path, operator, value), and all must hold. For
-    jobs the paths are logical names such as `statuscode` and `createdon`.
+    `where` has the conditions of `relevo.store.query`, (path, operator, value), for jobs over
+    logical names such as `statuscode`. Rows of tables can also be chosen by `filter`, text as in
+    OData's `$filter`, and by `criteria`; what is relative in these, such as the last 30 days, is
+    meant at the start of each run. Everything that is given must hold.
 
     >>> RowQuery(table="asyncoperation", where=(("statuscode", "=", 31),)).names_states
     True
@@ -38,6 +60,17 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     high: int | None = None
     """and up to this one."""
     where: tuple[tuple[str, str, Any], ...] = ()
+    filter: str | None = None
+    criteria: Criteria | None = None
+    query: dict[str, Any] | None = None
+    """A `relevo.querying` query as `relevo.bulk.stored` writes it."""
+    scope: Scope = "all"
+    """Which rows of other tables its conditions may look at (A27)."""
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it has conditions over the columns of a table."""
+        return (self.filter, self.criteria, self.query) != (None, None, None)
 
     @property
     def of_jobs(self) -> bool:
@@ -54,12 +87,11 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
         named = [one for one in (self.container, self.table, self.imported) if one is not None]
         if len(named) != 1:
             raise InvalidValue("a query names a container, a table or an import", pointer="queries")
+        if self.imported is not None and self.is_planned:
+            raise InvalidValue("rows of an import have no columns to choose by", pointer="queries")
         where = tuple(_condition(one) for one in self.where)
         query.conditions(where, lambda *_: "")  # what no run could ask is refused now
-        return RowQuery(
-            container=self.container, table=self.table, imported=self.imported, low=self.low,
-            high=self.high, where=where,
-        )  # fmt: skip
+        return replace(self, where=where)
 
 
 def _condition(given: Sequence[Any]) -> tuple[str, str, Any]:
@@ -117,6 +149,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     """How far a bulk job is: what it stores with each chunk."""
 
     query: int = 0
+    since: datetime | None = None
+    """When the query began: what its relative dates mean."""
     after: tuple[Any, ...] | None = None
     highest: tuple[Any, ...] | None = None
     total: int = 0
@@ -124,6 +158,19 @@ class Progress(Struct, frozen=True, kw_only=True):
     """Of this query."""
     success: int = 0
     failure: int = 0
+
+
+class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a child of a bulk delete is asked for: one query of the ordered set."""
+
+    parent: UUID
+    index: int
+    query: RowQuery
+    series: UUID | None = None
+    """That of the parent."""
+    max_failures: int | None = None
+    failures_before: int = 0
+    """How many rows of former queries failed."""
 
 
 class MatchField(Struct, frozen=True, kw_only=True):

@@ -17,19 +17,23 @@ where i.container_id = $1 and (i.expires_at is null or i.expires_at > relevo.now
 order by i.pk, i.id limit $6;
 
 -- name: jobs_last
--- The last job that meets conditions, but for one and the next run of a series; they take the place of (true).
+-- The last job that meets conditions, but for one, the next run of a series and children that are waited for; they take the place of (true).
 select j.id from relevo.jobs j
-where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true) order by j.id desc limit 1;
+where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
+  and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
+order by j.id desc limit 1;
 
 -- name: jobs_count
--- How many jobs meet conditions, but for one and the next run of a series; they take the place of (true).
+-- How many jobs meet conditions, but for one, the next run of a series and children that are waited for; they take the place of (true).
 select count(*) from relevo.jobs j
-where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true);
+where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
+  and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid));
 
 -- name: jobs_after
--- Jobs behind a key, up to another, but for one and the next run of a series; conditions take the place of (true).
+-- Jobs behind a key, up to another, but for one, the next run of a series and children that are waited for; conditions take the place of (true).
 select j.id, j.status, j.system from relevo.jobs j
 where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
+  and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
   and j.id > $3 and j.id <= $4 order by j.id limit $5;
 
 -- name: import_rows_bounds
@@ -43,14 +47,52 @@ select r.number, r.raw, r.item from relevo.import_row r
 where r.import = $1 and r.error is null and (r.written or not $2) and r.number > $3 and r.number <= $4
 order by r.number limit $5;
 
+-- name: acting
+-- What conditions mean by the user in whose name a job acts.
+select u.unit, u.zone, array(select m.team from relevo.team_member m where m.member = u.id) as teams
+from relevo.system_user u where u.id = $1;
+
 -- name: begin
 -- Notes a bulk operation of a job, once.
 insert into relevo.bulk_operation (job, kind, name, queries, owner) values ($1, $2, $3, $4::text::jsonb, $5)
 on conflict (job) do nothing;
 
+-- name: begin_standing
+-- Notes what an installation has by itself; nothing if it was noted before, whatever became of it.
+insert into relevo.standing_job (name, job) values ($1, $2) on conflict (name) do nothing returning name;
+
 -- name: advance
--- Counts what a chunk came to.
-update relevo.bulk_operation set query_index = $2, success_count = $3, failure_count = $4 where job = $1;
+-- Counts what a chunk came to, for a job and for its parent.
+update relevo.bulk_operation set query_index = $2, success_count = success_count + $3, failure_count = failure_count + $4
+where job = any ($1::uuid[]);
+
+-- name: begin_part
+-- Notes which job works on which query of a bulk delete.
+update relevo.bulk_operation set part = $2, query_index = $3 where job = $1;
+
+-- name: read_part
+-- A child: how it stands or how it ended, and what it came to so far.
+select coalesce(j.status, h.status) as status, coalesce(j.waiting_event, false) as held, j.progress, h.error_code,
+  coalesce(h.friendly, h.message) as text, coalesce(b.success_count, 0) as success, coalesce(b.failure_count, 0) as failure
+from (select $1::uuid as id) p
+left join relevo.job j on j.id = p.id and not j.deleted
+left join relevo.job_history h on h.id = p.id
+left join relevo.bulk_operation b on b.job = p.id;
+
+-- name: release_part
+-- Lets a child go on that waits until its parent does.
+select relevo.wake_jobs(array[$1::uuid]);
+
+-- name: orphans
+-- Children that are not completed and whose parent is.
+select j.id from relevo.job j
+where j.operation_type = 23 and not j.deleted and j.status <> 22 and j.details ? 'parent'
+  and not exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid and not p.deleted)
+limit $1;
+
+-- name: parent
+-- The status of a parent; nothing if it is over.
+select j.status from relevo.job j where j.id = $1 and not j.deleted;
 
 -- name: record_failures
 -- Writes down rows that failed.

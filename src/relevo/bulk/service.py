@@ -7,19 +7,41 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from relevo.bulk.deleting import Deleting, Deletion
-from relevo.bulk.duplicates import Matching
-from relevo.bulk.engine import Walk, told
-from relevo.bulk.importing import LANE, PART, Importing, ImportOptions, Lookup
-from relevo.bulk.mailing import Mailer, Mailing, Propagation, Sink, Transport, propagating
-from relevo.bulk.model import MatchField, Preview, RecordedFailure, RowFailure, RowQuery
-from relevo.bulk.sources import SQL, opened, table_of
+from relevo.bulk import deleting, standing
+from relevo.bulk.conditions import rows_of
+from relevo.bulk.deleting import Deletion
+from relevo.bulk.handlers import (
+    CAMPAIGN,
+    DELETE,
+    DETECT,
+    KINDS,
+    MAIL,
+    PARSE,
+    PROPAGATE,
+    PUBLISH,
+    TRANSFORM,
+    WRITE,
+    Handlers,
+)
+from relevo.bulk.importing import LANE, ImportOptions, Lookup
+from relevo.bulk.mailing import Mailing, Propagation, Sink, Transport
+from relevo.bulk.model import (
+    Criteria,
+    MatchField,
+    Preview,
+    RecordedFailure,
+    RowFailure,
+    RowQuery,
+)
+from relevo.bulk.notices import noticed
+from relevo.bulk.sources import SQL, Own, acting, opened, plan, table_of
 from relevo.errors import Conflict, InvalidValue
-from relevo.jobs import operation_types as types
 from relevo.jobs.model import new_id
-from relevo.jobs.registry import Handler
+from relevo.jobs.querying import JobQuery
 from relevo.jobs.submission import TOPIC
 from relevo.leases.loops import Duty
+from relevo.postgres import clock
+from relevo.querying.model import Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,32 +49,20 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.model import Recurrence
-    from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import JobHandle, Jobs
     from relevo.pipeline.registry import Registry
     from relevo.postgres import Transaction
+    from relevo.querying.fetch_conditions import Asker
 
 F = TypeVar("F")
-DELETE: Final = "relevo.bulk.delete"
-MAIL: Final = "relevo.bulk.mail"
-PARSE: Final = "relevo.import.parse"
-TRANSFORM: Final = "relevo.import.transform"
-WRITE: Final = "relevo.import.write"
-PROPAGATE: Final = "relevo.bulk.propagate"
-CAMPAIGN: Final = "relevo.bulk.campaign"
-PUBLISH: Final = "relevo.duplicates.publish"
-DETECT: Final = "relevo.duplicates.detect"
-KINDS: Final = {
-    DELETE: types.BULK_DELETE, MAIL: types.BULK_EMAIL, PARSE: types.IMPORT_PARSE,
-    TRANSFORM: types.IMPORT_TRANSFORM, WRITE: types.IMPORT, PART: types.IMPORT_SUBPROCESS,
-    PROPAGATE: types.ACTIVITY_PROPAGATION, CAMPAIGN: types.QUICK_CAMPAIGN,
-    PUBLISH: types.DUPLICATE_RULE_PUBLISH, DETECT: types.DUPLICATE_DETECTION,
-}  # fmt: skip
-"""The operation type of each handler."""
+Asked = RowQuery | Query | JobQuery
+"""What says which rows are meant."""
 CONTENT_BYTES_MAX: Final = 128 * 1024 * 1024
 FAILURES_SHOWN: Final = 1_000
 SAMPLE_ROWS: Final = 10
 FORGET_ROWS: Final = 1_000
+SETTLED_SECONDS: Final = 60.0
+"""How long a host leads before its installation gets what every one has."""
 IMPORTS_KEPT: Final = timedelta(days=90)
 """How long an import can be undone."""
 
@@ -69,17 +79,8 @@ class Bulk:
         self._registry = registry
         self._transports: dict[str, Transport] = {}
         self._sinks: dict[str, Sink] = {}
-        for name, function in (
-            (DELETE, self._delete), (MAIL, self._mail), (PARSE, self._parse),
-            (TRANSFORM, self._transform), (WRITE, self._write), (PART, self._part),
-            (PROPAGATE, self._propagate), (CAMPAIGN, self._propagate), (PUBLISH, self._publish),
-            (DETECT, self._detect),
-        ):  # fmt: skip
-            jobs.registry.add(
-                Handler(
-                    name=name, function=function, lane=LANE, raw=True, operation_type=KINDS[name]
-                )
-            )
+        self._settled = False
+        Handlers(jobs, registry, self._transports, self._sinks).register()
 
     # What users give.
 
@@ -94,27 +95,58 @@ class Bulk:
     # What is asked for.
 
     async def delete(
-        self, queries: RowQuery | Sequence[RowQuery], *, name: str = "Bulk delete",
+        self, queries: Asked | Sequence[Asked], *, name: str = "Bulk delete",
         recurrence: str | Recurrence | None = None, timezone: str | None = None,
-        max_failures: int | None = None, **options: Any,
+        max_failures: int | None = None, notify: Sequence[str] = (), **options: Any,
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Delete what queries find, one query after the other; daily or less often if it recurs.
 
-        Jobs that are not completed are left alone unless a query names `statecode` or `statuscode`,
-        and the job never deletes itself.
+        Queries over jobs, `app.jobs.query()…`, and those of `relevo.querying` are taken as well,
+        with the conditions that they have by now. Jobs that are not completed are left
+        alone unless a condition names `statecode` or `statuscode`, and the job never deletes
+        itself. The addresses in `notify` get a mail at the end of each run, by the first transport
+        that was registered.
         """
-        some = (queries,) if isinstance(queries, RowQuery) else tuple(queries)
+        several = isinstance(queries, tuple | list)
+        some: Sequence[Any] = queries if several else (queries,)  # type: ignore[assignment]
         if not some:
             raise InvalidValue("a bulk delete needs at least one query", pointer="queries")
-        asked = Deletion(queries=tuple(one.checked() for one in some), max_failures=max_failures)
+        asked = Deletion(
+            queries=tuple([await self.checked(one) for one in some]), max_failures=max_failures,
+            notice=noticed(notify, list(self._transports)),
+        )  # fmt: skip
         return await self._submit(
             DELETE, asked, name, asked.queries, recurrence=recurrence,
             timezone=timezone, **options,
         )  # fmt: skip
 
-    async def preview(self, query: RowQuery) -> Preview:
+    async def checked(self, query: Asked, asker: Asker | None = None) -> RowQuery:
+        """Return a query as it is stored; what no run could ask, or `asker` may not, is refused.
+
+        A table that only hosts know is looked up when the job runs.
+        """
+        asked = await self._rows(query)
+        if asked.is_planned and (asked.of_jobs or table_of(self._registry, asked) or asker):
+            asker = asker or await self._asker(asked)
+            found = plan(asked, self._registry, asker)
+            assert found is not None
+            found.sql("r", 1)
+        return asked
+
+    async def _asker(self, asked: RowQuery) -> Asker:
+        database = self._jobs.database
+        return await acting(database, None, asked, await clock.now(database))
+
+    async def _rows(self, query: Asked) -> RowQuery:
+        if isinstance(query, JobQuery):
+            query = await query.ready()
+        return rows_of(query).checked()
+
+    async def preview(self, query: Asked, asker: Asker | None = None) -> Preview:
         """Return how many rows a query finds now, and the first of them, before it is run."""
-        source = await opened(self._jobs.database, query.checked(), None, self._registry)
+        asked = await self._rows(query)
+        asker = asker or await self._asker(asked)
+        source = await opened(self._jobs.database, asked, Own(), self._registry, asker)
         bounds = await source.bounds()
         if bounds is None:
             return Preview(0)
@@ -216,10 +248,12 @@ class Bulk:
 
     async def detect_duplicates(
         self, rule: str, where: Sequence[Any] = (), *, name: str = "Duplicate detection",
-        recurrence: str | Recurrence | None = None, timezone: str | None = None, **options: Any,
+        criteria: Criteria | None = None, recurrence: str | Recurrence | None = None,
+        timezone: str | None = None, **options: Any,
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Write down which items have duplicates by a published rule."""
-        data = {"rule": rule, "where": RowQuery(table="rule", where=tuple(where)).checked().where}
+        asked = RowQuery(table="rule", where=tuple(where)).checked()
+        data = {"rule": rule, "where": asked.where, "criteria": criteria}
         return await self._order(
             DETECT, data, name=name, recurrence=recurrence, timezone=timezone, **options
         )
@@ -284,55 +318,28 @@ class Bulk:
 
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
-        return [Duty("bulk.forget", 3_600.0, self.forget)]
+        return [
+            Duty("bulk.orphans", 2.0, lambda: deleting.end_orphans(self._jobs)),
+            Duty("bulk.forget", 3_600.0, self.forget),
+            Duty("bulk.standing", SETTLED_SECONDS, self._establish_later),
+        ]
+
+    async def establish(self) -> bool:
+        """Make the bulk delete of succeeded jobs that an installation has, unless it was made.
+
+        It waits until somebody resumes it. Returns whether it was made now.
+        """
+        return await standing.establish(self._jobs.database, DELETE, LANE)
+
+    async def _establish_later(self) -> None:
+        """Do so from the second look on: a demo or a script is no installation."""
+        if self._settled:
+            await self.establish()
+        self._settled = True
 
     async def forget(self) -> int:
         """Remove what was noted for jobs whose records are gone; returns of how many."""
         return len(await self._jobs.database.write(SQL.forget, FORGET_ROWS, IMPORTS_KEPT))
-
-    def _walk(self, ctx: JobContext, max_failures: int | None = None) -> Walk:
-        return Walk(self._jobs.database, self._registry, ctx, max_failures=max_failures)
-
-    async def _delete(self, ctx: JobContext) -> dict[str, Any]:
-        asked = msgspec.convert(ctx.data, Deletion)
-        deleting = Deleting(self._jobs.database, self._registry, ctx)
-        return told(ctx, await deleting.run(self._walk(ctx, asked.max_failures), asked), "deleted")
-
-    async def _mail(self, ctx: JobContext) -> dict[str, Any]:
-        asked = msgspec.convert(ctx.data, Mailing)
-        transport = _registered(self._transports, asked.transport, "transport")
-        mailer = Mailer(self._jobs.database, ctx, asked, transport)
-        return told(ctx, await mailer.run(self._walk(ctx, asked.max_failures)), "mailed")
-
-    async def _propagate(self, ctx: JobContext) -> dict[str, Any]:
-        asked = msgspec.convert(ctx.data, Propagation)
-        apply = propagating(ctx, asked, _registered(self._sinks, asked.sink, "sink"))
-        walk = self._walk(ctx, asked.max_failures)
-        return told(ctx, await walk.over([asked.members], apply), "propagated")
-
-    def _importing(self, ctx: JobContext) -> Importing:
-        return Importing(self._jobs.database, self._registry, ctx)
-
-    async def _parse(self, ctx: JobContext) -> dict[str, Any]:
-        return told(ctx, await self._importing(ctx).parse(), "parsed")
-
-    async def _transform(self, ctx: JobContext) -> dict[str, Any]:
-        return told(ctx, await self._importing(ctx).transform(self._walk(ctx)), "transformed")
-
-    async def _write(self, ctx: JobContext) -> dict[str, Any] | None:
-        counts = await self._importing(ctx).write()
-        return None if counts is None else told(ctx, counts, "imported")
-
-    async def _part(self, ctx: JobContext) -> dict[str, Any]:
-        return told(ctx, await self._importing(ctx).part(self._walk(ctx)), "imported")
-
-    async def _publish(self, ctx: JobContext) -> dict[str, Any]:
-        return told(ctx, await Matching(self._jobs.database, ctx).publish(self._walk(ctx)), "coded")
-
-    async def _detect(self, ctx: JobContext) -> dict[str, Any]:
-        return told(
-            ctx, await Matching(self._jobs.database, ctx).detect(self._walk(ctx)), "compared"
-        )
 
 
 def _register(known: dict[str, F], name: str) -> Callable[[F], F]:
@@ -343,11 +350,3 @@ def _register(known: dict[str, F], name: str) -> Callable[[F], F]:
         return function
 
     return register
-
-
-def _registered(known: dict[str, F], name: str, what: str) -> F:
-    if name not in known:
-        raise InvalidValue(
-            f"this host has no {what} {name!r}; register it with @app.bulk.{what}({name!r})"
-        )
-    return known[name]

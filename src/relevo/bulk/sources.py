@@ -8,15 +8,22 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from relevo.bulk import conditions
+from relevo.bulk.conditions import Conditions
 from relevo.bulk.model import Row, RowQuery
-from relevo.errors import NotFound
+from relevo.errors import InvalidQuery, NotFound
+from relevo.jobs.catalogue import JOBS
 from relevo.postgres import Database, catalog
-from relevo.store import lifecycle, query
+from relevo.querying.fetch_conditions import Asker
+from relevo.querying.model import Caller
+from relevo.store import lifecycle
+from relevo.users.model import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
-    from relevo.jobs.running.claims import Claim
+    from relevo.bulk.conditions import Planned
     from relevo.pipeline.registry import Registry
     from relevo.pipeline.tables import Table
 
@@ -46,7 +53,6 @@ _JOB: Final = (
 )
 """A job as the JSON that conditions look at."""
 _COMPLETED: Final = ("statecode", "=", 3)
-_NOBODY: Final = UUID(int=0)
 JOB_COLUMNS: Final = frozenset(_COLUMNS)
 """What conditions on jobs may name."""
 
@@ -56,6 +62,13 @@ class Bounds(Struct, frozen=True):
 
     highest: tuple[Any, ...]
     total: int
+
+
+class Own(Struct, frozen=True):
+    """The job that a source is read for, and its series: it never finds these among jobs."""
+
+    id: UUID = UUID(int=0)
+    series: UUID | None = None
 
 
 class Source(Protocol):
@@ -70,33 +83,13 @@ class Source(Protocol):
         """Return rows behind a key, up to another."""
 
 
-class _Conditions:
-    """Conditions as SQL whose parameters follow those of the statement."""
-
-    def __init__(self, where: Sequence[Any], body: str) -> None:
-        self._where = where
-        self._body = body
-
-    def put(self, sql: str, *arguments: Any) -> tuple[Any, ...]:
-        """Return a statement with the conditions in it, and all its arguments."""
-        values = list(arguments)
-
-        def bound(value: Any, kind: str) -> str:
-            values.append(value)
-            return f"${len(values)}::{kind}"
-
-        if not self._where:
-            return sql, *values
-        return sql.replace("(true)", query.conditions(self._where, bound, self._body)), *values
-
-
 class Items(Struct, frozen=True):
     """Items of a container; `table` if they are records of the pipeline."""
 
     database: Database
     container: str
     container_id: int
-    conditions: Any
+    conditions: Conditions
     table: str | None = None
 
     async def bounds(self) -> Bounds | None:
@@ -130,7 +123,7 @@ class Jobs(Struct, frozen=True):
     database: Database
     own: UUID
     series: UUID | None
-    conditions: Any
+    conditions: Conditions
 
     async def bounds(self) -> Bounds | None:
         """Return what there is."""
@@ -194,26 +187,53 @@ def _decoded(text: str | None) -> Any:
 
 
 async def opened(
-    database: Database, asked: RowQuery, own: Claim | None, registry: Registry | None
+    database: Database, asked: RowQuery, own: Own, registry: Registry | None, asker: Asker
 ) -> Items | Jobs | ImportRows:
-    """Return the source that a query means; `own` is the job that asks, if one does."""
+    """Return the source that a query means; `own` is the job that it is read for."""
     if asked.imported is not None:
         low = FIRST if asked.low is None else asked.low
         high = LAST if asked.high is None else asked.high
         return ImportRows(database, asked.imported, low, high, written=asked.low is None)
+    planned = plan(asked, registry, asker)
     if asked.of_jobs:
-        where = asked.where if asked.names_states else (*asked.where, _COMPLETED)
-        me, series = (_NOBODY, None) if own is None else (own.id, own.series)
-        return Jobs(database, me, series, _Conditions(where, _JOB))
+        bare = planned is None and not asked.names_states
+        where = (*asked.where, _COMPLETED) if bare else asked.where
+        chosen = Conditions(where=where, alias="j", body=_JOB, planned=planned)
+        return Jobs(database, own.id, own.series, chosen)
     table = table_of(registry, asked)
     name = asked.container or (table.container.name if table else "")
     found = await lifecycle.find(database, name)
     if found is None:
         raise NotFound(f"there is no container or table {name or asked.table!r}")
-    return Items(
-        database, name, found.info.id, _Conditions(asked.where, "i.body"),
-        None if table is None else table.name,
-    )  # fmt: skip
+    chosen = Conditions(where=asked.where, alias="i", body="i.body", planned=planned)
+    return Items(database, name, found.info.id, chosen, None if table is None else table.name)
+
+
+def plan(asked: RowQuery, registry: Registry | None, asker: Asker) -> Planned | None:
+    """Return the conditions of a query over columns, None if it has none.
+
+    Raises `InvalidQuery` for what is no table, or not one of this app.
+    """
+    if not asked.is_planned:
+        return None
+    table = JOBS.name
+    if not asked.of_jobs:
+        found = table_of(registry, asked)
+        if found is None:
+            raise InvalidQuery(
+                f"{asked.container or asked.table!r} is no table of this app, so it has no columns;"
+                " choose its rows by `where`, or register it with app.table"
+            )
+        table = found.name
+    return conditions.planned(asked, conditions.catalogue(registry), table, asker)
+
+
+async def acting(database: Database, owner: UUID | None, asked: RowQuery, now: datetime) -> Asker:
+    """Return what conditions of a job mean by its owner, and by now."""
+    row = await database.fetchrow(SQL.acting, owner or SYSTEM) if asked.is_planned else None
+    facts: dict[str, Any] = {} if row is None else {**row, "teams": tuple(row["teams"])}
+    caller = Caller(user_id=owner or SYSTEM, scope=asked.scope, may_read_payload=True, **facts)
+    return Asker(caller, now)
 
 
 def table_of(registry: Registry | None, asked: RowQuery) -> Table | None:

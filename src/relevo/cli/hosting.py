@@ -95,6 +95,8 @@ async def _serve(
         if embedded is not None:
             signals.farewell = embedded.leave  # else it would go on without anybody to use it
         services = await stack.enter_async_context(open_services(app))
+        if told.access_key is not None:  # who was given it may come as soon as anybody answers
+            await services.keys.ensure_first(told.access_key)
         http = await stack.enter_async_context(AsyncExitStack())
         grace = int(min(GRACE_SECONDS, told.drain_seconds))
         server = serving(HttpApi(services), told.host, told.port, tls=tls, grace_seconds=grace)
@@ -103,7 +105,8 @@ async def _serve(
         async with app.host():
             if also is not None:
                 await also(app)
-            first_key = await services.keys.ensure_first(told.access_key)
+            # Made last, for it is shown once: a start that fails must not take it along.
+            first_key = None if told.access_key else await services.keys.ensure_first(None)
             signals.starting = False
             announce(_announcement(app, address, first_key))
             await _until_stopped(app, signals)

@@ -38,6 +38,12 @@ _BODY_SHOWN: Final = 100
     metavar="PATH OP VALUE",
     help="Only rows that meet this, such as: paid = true. May be repeated; all have to hold.",
 )
+@click.option(
+    "--filter",
+    type=Text(),
+    metavar="TEXT",
+    help="Only rows that meet this as well, as in OData, such as: statuscode eq 31 or depth gt 1.",
+)
 @click.option("--name", type=Text(), help="What people call it.")
 @click.option("--start", type=Instant(), help="Not before this time, such as 2031-05-30T18:00:00Z.")
 @click.option("--recurrence", metavar="RULE", help="Makes a series, such as FREQ=DAILY;INTERVAL=3.")
@@ -63,7 +69,8 @@ def bulk_delete(session: Session, /, **given: Any) -> int:
         raise click.UsageError("--timezone is that of a --recurrence; give both or neither")
     asks = not given["yes"] and sys.stdin.isatty() and sys.stdout.isatty()
     query = _query(session, given, asks=asks)
-    if not given["yes"] and not _agreed(session, query, asks=asks, steps=not given["where"]):
+    steps = not given["where"] and given["filter"] is None
+    if not given["yes"] and not _agreed(session, query, asks=asks, steps=steps):
         return exits.REFUSED
     reply = _call(session, "bulk_deletes.create", {"queries": [query], **_options(given)})
     if session.output == "json":
@@ -89,8 +96,9 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 def _query(session: Session, given: dict[str, Any], *, asks: bool) -> dict[str, Any]:
     """Return which rows are meant; a person may be asked."""
     where = [{"path": path, "op": op, "value": _plain(value)} for path, op, value in given["where"]]
+    chosen = _said({"where": where, "filter": given["filter"]})
     if given["jobs"]:
-        return {"jobs": True, "where": where}
+        return {"jobs": True, **chosen}
     container = given["container"]
     if container is None and not asks:
         raise click.UsageError("give --container NAME or --jobs")
@@ -98,8 +106,8 @@ def _query(session: Session, given: dict[str, Any], *, asks: bool) -> dict[str, 
         _tell_containers(session)
         container = click.prompt("Delete from which container (or jobs)", type=Text(), err=True)
         if container == _JOBS:
-            return {"jobs": True, "where": where}
-    return {"container": container, "where": where}
+            return {"jobs": True, **chosen}
+    return {"container": container, **chosen}
 
 
 def _tell_containers(session: Session) -> None:

@@ -22,6 +22,7 @@ from relevo.cli import (
     router,
     router_desk,
     router_import,
+    user,
 )
 from relevo.cli.completion import completion
 from relevo.cli.demo import demo
@@ -62,6 +63,7 @@ def build() -> click.Group:
         generic.group_of(root, "feed").add_command(each)
     for each in (job.submit, job.show, job.wait, job.views, job.watch, job_bulk.bulk_delete):
         generic.group_of(root, "job").add_command(each)
+    generic.group_of(root, "user").add_command(user.show)
     ours = generic.group_of(root, "router")
     for each in (router.classify, router.watch, router_desk.work, router_import.take_over):
         ours.add_command(each)

@@ -26,6 +26,8 @@ FIRST: Final[dict[tuple[Mode, bool], str]] = {
     ("all_versions", True): SQL.read_versions_alone,
 }
 """What to read with, by mode and whether the range has no ancestors."""
+BODY: Final = 6
+"""Which column of a row is the body: found by number, for there are very many rows."""
 SCAN_ROWS: Final = 1_000
 """Rows that one statement looks at for a reader with a filter."""
 SCANS_MAX: Final = 20
@@ -119,9 +121,10 @@ class Scan:
 
 def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.Record]:
     """Cut at the end of the last group that fits; the first group always does."""
-    sizes = [len(row["body"] or "") for row in rows]
-    if sum(sizes) <= max_bytes:  # as a rule; then nobody need look for the ends of groups
-        return rows
+    bodies = [row[BODY] for row in rows]
+    if sum(map(len, filter(None, bodies))) <= max_bytes:
+        return rows  # as a rule; then nobody need look for the ends of groups
+    sizes = [len(body or "") for body in bodies]
     size, end = 0, 0
     for index, row in enumerate(rows):
         size += sizes[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -129,13 +129,15 @@ class Timers:
 
     async def forget(self) -> int:
         """Remove records that are older than they are kept (8.4); returns how many."""
-        total = 0
-        for status, kept in self._retention.items():
-            while kept is not None:
-                gone = await self._database.write(SQL.forget_completed, [status], kept, FORGET_ROWS)
-                total += len(gone)
-                if len(gone) < FORGET_ROWS:
-                    break
+        kept = {status: age for status, age in self._retention.items() if age is not None}
+        total, after = 0, (datetime.min.replace(tzinfo=UTC), 0)
+        while kept and (
+            rows := await self._database.write(
+                SQL.forget_completed, list(kept), list(kept.values()), *after, FORGET_ROWS
+            )
+        ):
+            total += rows[0]["removed"]
+            after = (rows[0]["created_at"], rows[0]["sequence"])
         return total
 
 

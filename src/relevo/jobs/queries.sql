@@ -9,9 +9,12 @@ select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[]
   $10::bigint[], $11::timestamptz[], $12::float8[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[],
   $18::float8[], $19::text[]);
 
--- name: adopt
--- What was claimed by calls whose answer was lost.
-select 'claimed' as kind, j.* from relevo.job j where j.host = $1 and j.claim = any ($2::bigint[])
+-- name: held
+-- What a host holds, all or by numbers of claims; columns as of relevo.job_work.
+select 'claimed' as kind, j.id, j.status, j.deleted, j.claim, j.lane, j.handler, j.name, j.data, j.attempt, j.retries,
+  j.crashes, j.operation_type, j.chain, j.token, j.owner, j.saved, j.depth, j.correlation, j.correlation_at, j.created_at,
+  j.series, j.nominal, j.regarding_type, j.regarding_id, j.message_name, j.details
+from relevo.job j where j.host = $1 and ($2::bigint[] is null or j.claim = any ($2))
 order by j.rank, j.sequence;
 
 -- name: held_jobs
@@ -22,10 +25,6 @@ select id, claim from relevo.job where host = $1;
 -- Lets a row of a series wait whose next instant cannot be computed here.
 update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendly = $2, version = version + 1,
   modified_at = relevo.now() where id = $1;
-
--- name: left_over
--- What a former worker of this life of the host left behind.
-select 'claimed' as kind, j.* from relevo.job j where j.host = $1 order by j.rank, j.sequence;
 
 -- name: checkpoints
 -- Stores how far handlers are, and answers what is asked of their jobs.
@@ -186,12 +185,20 @@ select relevo.open_noted_job_gates();
 select relevo.fail_unserved_jobs($1::interval, $2, $3, $4);
 
 -- name: forget_completed
--- Removes jobs that were completed longer ago than they are kept.
-with old as (
-  select ctid from relevo.job_history
-  where status = any ($1::smallint[]) and completed_at < relevo.now() - $2::interval limit $3
+-- Looks at completed jobs from a position on, in the order in which they were created, and removes those that were
+-- completed longer ago than their status is kept; answers how many, and the position to go on from.
+with kept as materialized (
+  select k.status, relevo.now() - k.age as since from unnest($1::smallint[], $2::interval[]) as k (status, age)
+), looked as materialized (
+  select h.ctid, h.created_at, h.sequence, h.status, h.completed_at from relevo.job_history h
+  where (h.created_at, h.sequence) > ($3, $4) and h.created_at < (select max(since) from kept)
+  order by h.created_at, h.sequence limit $5
+), gone as (
+  delete from relevo.job_history where ctid = any (array(
+    select l.ctid from looked l join kept k on k.status = l.status and l.completed_at < k.since))
+  returning 1
 )
-delete from relevo.job_history where ctid = any (array(select ctid from old)) returning id;
+select (select count(*) from gone) as removed, created_at, sequence from looked order by created_at desc, sequence desc limit 1;
 
 -- name: record_deletion
 -- Leaves a record of what the platform did by itself.

@@ -156,7 +156,7 @@ class JobQuery:
 
     async def count(self) -> int:
         """Return how many jobs there are; more than 5,000 are counted as 5,001."""
-        statement = plan_count(await self._ready(), CATALOGUE, self._caller)
+        statement = plan_count(await self.ready(), CATALOGUE, self._caller)
         return cast("int", await self._database.fetchval(statement.sql, *statement.parameters))
 
     async def first(self) -> Job | None:
@@ -166,7 +166,7 @@ class JobQuery:
 
     async def page(self, rows: int, position: Position | None = None) -> Found:
         """Return up to so many jobs behind a position."""
-        query = replace(await self._ready(), page_size=rows, position=position)
+        query = replace(await self.ready(), page_size=rows, position=position)
         statement = plan(query, CATALOGUE, self._caller)
         shape = statement.shape
         found = await self._database.fetch(statement.sql, *statement.parameters)
@@ -203,7 +203,7 @@ class JobQuery:
         by_id = {row["id"]: row for row in rows}
         return [Job.of(by_id[one]) for one in ids if one in by_id]
 
-    async def _ready(self) -> Query:
+    async def ready(self) -> Query:
         """The query with all its conditions, as of now."""
         conditions = list(self._conditions)
         links = self._query.links

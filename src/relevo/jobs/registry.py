@@ -68,8 +68,11 @@ class Handler(Struct, frozen=True, kw_only=True):
                 f"{self.name!r} needs {', '.join(sorted(missing))}, which data lacks"
             )
         try:
+            types = self.types
             return {
-                name: msgspec.convert(value, self.types[name]) if name in self.types else value
+                name: value
+                if (wanted := types.get(name, Any)) is type(value) or wanted is Any
+                else msgspec.convert(value, wanted)
                 for name, value in data.items()
             }
         except msgspec.ValidationError as error:

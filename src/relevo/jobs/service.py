@@ -31,7 +31,7 @@ from relevo.postgres import catalog, clock
 from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from relevo.jobs.model import Lane, Submission
     from relevo.jobs.running.context import JobContext
@@ -124,8 +124,8 @@ class Jobs(Attachable):
         self._numbers = itertools.count(1)
         self._brakes: Brakes | None = None
         self._waits: Waits | None = None
-        self.prepare: list[Any] = []
-        """What other parts add to the context of a run before its handler is called."""
+        self.service_for: Callable[[JobContext], Any] | None = None
+        """What gives a run its `ctx.service`: the event pipeline."""
 
     def attach(self, database: Database, wakeups: Wakeups) -> None:
         """Connect, or connect anew."""
@@ -380,15 +380,11 @@ class Jobs(Attachable):
                 continue
             self._host = JobHost(
                 self.database, self.wakeups, leases, self.registry, self._processes.call,
-                prepare=self._prepare_run, numbers=self._numbers, note=self.brakes.note,
+                service_for=self.service_for, numbers=self._numbers, note=self.brakes.note,
             )  # fmt: skip
             await self._host.run()
             if self._host.stopping:  # whoever stops it ends this loop next
                 await asyncio.Event().wait()
-
-    def _prepare_run(self, ctx: JobContext) -> None:
-        for one in self.prepare:
-            one(ctx)
 
     async def stop(self, timeout: float) -> None:
         """Claim nothing more; let handlers end, then give back what they did not finish."""

@@ -64,8 +64,10 @@ class Waits:
 
     async def forget(self) -> int:
         """Remove what nobody waits for any more; returns how much."""
-        rows = await self._database.write(SQL.forget_waits, UNWANTED, WAKE_ROWS)
-        return int(rows[0][0])
+        total = 0
+        while gone := (await self._database.write(SQL.forget_waits, UNWANTED, WAKE_ROWS))[0][0]:
+            total += gone
+        return total
 
 
 async def read(tx: Transaction, ctx: JobContext, step: int) -> list[asyncpg.Record]:

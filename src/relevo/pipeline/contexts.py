@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import Suspend
+from relevo.jobs.running.blocking import BlockingTransaction, waited
 from relevo.pipeline.model import Parent, Step, Target
 from relevo.store import items
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from contextlib import AbstractAsyncContextManager
+    import asyncio
 
     from relevo.jobs.running.context import JobContext
     from relevo.postgres import Transaction
@@ -173,10 +173,10 @@ class StepContext:
         """What the last `checkpoint(state=…)` stored."""
         return self._run.state
 
-    def transaction(self, *, result: Any = None) -> AbstractAsyncContextManager[Transaction]:
-        """Give a transaction whose commit completes the job; pass it on: `tx=tx`."""
-        found: AbstractAsyncContextManager[Transaction] = self._run.transaction(result=result)
-        return found
+    def transaction(self, *, result: Any = None) -> Any:
+        """Give a transaction whose commit completes the job, for `async with`; in a plain function
+        for `with`."""
+        return self._run.transaction(result=result)
 
     def checkpoint(self, **told: Any) -> Any:
         """Store how far the job is; raises if it was paused or canceled."""
@@ -192,19 +192,29 @@ class StepContext:
 
 
 class BlockingService:
-    """The service of a step that is a plain function, in a thread: the same, without `await`."""
+    """The service of a plain function, in a thread: the same, without `await`.
+
+    Where the service takes a `tx`, this takes what a plain `ctx.transaction()` gave.
+    """
 
     def __init__(self, service: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._service = service
         self._loop = loop
 
+    def of(self, user: UUID | None, **options: Any) -> BlockingService:
+        """As `DataService.of`."""
+        return BlockingService(self._service.of(user, **options), self._loop)
+
     def __getattr__(self, name: str) -> Any:
-        """Every method of the service, waiting until it is done."""
+        """Every operation of the service, waiting until it is done."""
         method = getattr(self._service, name)
+        if not inspect.iscoroutinefunction(method):
+            raise AttributeError(f"{name!r} is no data operation")
 
         def call(*args: Any, **options: Any) -> Any:
-            work: Coroutine[Any, Any, Any] = method(*args, **options)
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            if isinstance(tx := options.get("tx"), BlockingTransaction):
+                options["tx"] = tx.running
+            return waited(method(*args, **options), self._loop)
 
         return call
 

@@ -19,6 +19,7 @@ from relevo.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Container as Holding
     from uuid import UUID
 
     from relevo.pipeline.service import Pipeline
@@ -80,13 +81,13 @@ class Execution:
             frame.table = self._registry.table(asked.table)
             frame.info = await frame.table.container.describe()
         if asked.bypass:
-            await self._check_bypass(cause)
+            await self._check_bypass(cause, tx)
         return frame
 
-    async def _check_bypass(self, cause: Cause) -> None:
-        rights = cause.rights
+    async def _check_bypass(self, cause: Cause, tx: Transaction | None) -> None:
+        rights: Holding[str] | None = cause.rights
         if rights is None:
-            rights = await self._pipeline.rights_of(cause.user)
+            rights = await self._pipeline.rights_of(cause.user, tx)
         if BYPASS_RIGHT not in rights:
             raise Forbidden(
                 f"leaving out steps needs the right {BYPASS_RIGHT}, which user {cause.user} lacks"
@@ -96,16 +97,23 @@ class Execution:
         """Look whether the operation may be made at all, and how deep it is; before any stage."""
         cause, job = frame.cause, frame.cause.job
         _refuse_if_stopped(job)
-        if cause.depth == 0 and not frame.steps:
+        # Rights that were given with the operation were looked up by who gave them.
+        user = cause.user if cause.rights is None else None
+        if cause.depth == 0 and not frame.steps and user is None:
             return
         row = await (self._pipeline.database if tx is None else tx).fetchrow(
             SQL.begin_operation, [one.id for one in frame.steps],
-            None if job is None else job.id, None if job is None else job.attempt,
+            None if job is None else job.id, None if job is None else job.attempt, user,
         )  # fmt: skip
         assert row is not None
         if job is not None:
             _learn(job, row["status"])
             _refuse_if_stopped(job)
+        if row["kept_out"]:
+            raise Forbidden(
+                f"user {user} is disabled, and nothing is done with data in its name; enable it, or"
+                " have another user do it"
+            )
         frame.at = row["now"]
         frame.disabled = frozenset(row["disabled"])
         if cause.depth:

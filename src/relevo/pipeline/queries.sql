@@ -1,9 +1,10 @@
 -- name: begin_operation
--- What an operation must know before its first stage: the time, which of its steps are off, and whether the job
--- that makes it may still act.
+-- What an operation must know before its first stage: the time, which of its steps are off, whether the job that makes
+-- it may still act, and whether its user is kept out.
 select relevo.now() as now,
   array(select s.id from relevo.pipeline_step s where s.id = any ($1::uuid[]) and not s.enabled) as disabled,
-  (select j.status from relevo.job j where j.id = $2 and j.attempt = $3 and not j.deleted) as status;
+  (select j.status from relevo.job j where j.id = $2 and j.attempt = $3 and not j.deleted) as status,
+  exists (select from relevo.system_user u where u.id = $4 and u.disabled) as kept_out;
 
 -- name: read_record
 -- A record as it is.

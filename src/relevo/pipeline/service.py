@@ -16,10 +16,11 @@ from relevo.leases.loops import Duty
 from relevo.pipeline import contexts, depth, tables
 from relevo.pipeline.data import DataService
 from relevo.pipeline.execution import SYSTEM_EVENT, Execution
-from relevo.pipeline.model import BYPASS_RIGHT, Cause, Image, Mode, Parent, Stage, Step, step_id
+from relevo.pipeline.model import Cause, Image, Mode, Parent, Stage, Step, step_id
 from relevo.pipeline.operations import SQL
 from relevo.pipeline.registry import Registry
 from relevo.postgres.attaching import Attachable
+from relevo.users.service import Users
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
     from relevo.pipeline.tables import Table
+    from relevo.postgres.database import Database
+    from relevo.postgres.wakeups import Wakeups
     from relevo.sealing import Vault
     from relevo.store import Container, Store
 
@@ -53,12 +56,18 @@ class Pipeline(Attachable):
         """Operations in nobody's name, by code that may do everything."""
         self.depth_max = depth.DEPTH_MAX
         self.depth_window = depth.DEPTH_WINDOW
-        self.rights_of: Callable[[UUID | None], Any] = rights_of_code
-        """Coroutine function: which rights a user has; set by what knows users."""
+        self._users = Users()
+        self.rights_of = self._users.rights_of
+        """Which rights a user has at this moment; code that acts in nobody's name has all."""
         self._store = store
         self._jobs = jobs
         self._vault = vault
-        jobs.prepare.append(self._give_service)
+        jobs.service_for = self._service_for
+
+    def attach(self, database: Database, wakeups: Wakeups) -> None:
+        """Connect, or connect anew."""
+        super().attach(database, wakeups)
+        self._users.attach(database, wakeups)
 
     # What is registered.
 
@@ -174,8 +183,8 @@ class Pipeline(Attachable):
         job.service = service
         return service, contexts.for_job(step, job, facts, service, given)
 
-    def _give_service(self, job: JobContext) -> None:
-        job.service = DataService(self, _cause(job))
+    def _service_for(self, job: JobContext) -> DataService:
+        return DataService(self, _cause(job))
 
     # What hosts write, and what operators switch.
 
@@ -237,11 +246,6 @@ class Pipeline(Attachable):
         """Cancel what operations queued that had begun before their step was disabled."""
         for row in await self.database.fetch(SQL.lately_disabled, SWEEP_WINDOW):
             await self._jobs.brakes.deactivate(str(row["id"]))
-
-
-async def rights_of_code(user: UUID | None) -> frozenset[str]:
-    """Code that acts in nobody's name may leave out steps; of users nothing is known here."""
-    return frozenset({BYPASS_RIGHT}) if user is None else frozenset()
 
 
 def _cause(job: JobContext, facts: contexts.Envelope | None = None) -> Cause:

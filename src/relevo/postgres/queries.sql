@@ -44,8 +44,8 @@ select relevo.now() as now, clock_timestamp() as server_clock, extract(epoch fro
 from relevo.clock;
 
 -- name: notify
--- A wake-up for other processes, in a commit of its own.
-select pg_notify($1, $2);
+-- A wake-up for other processes, in a commit of its own; there is nothing to wait for the disk for.
+select set_config('synchronous_commit', 'off', true), pg_notify($1, $2);
 
 -- name: end_sleepers
 -- Ends sessions whose client fell asleep within a statement: they wait for the rest of it, and hold

@@ -1,8 +1,8 @@
 """Wake-ups are hints; polling is the truth (DESIGN D9).
 
 Whoever commits something others may wait for says so afterwards: `wakeups.send("unit:7")`. Waiters
-in this process hear it at once, other processes through one coalesced NOTIFY: the first at once,
-then at most one per 20 ms. Losing one costs latency, never work, so every wait has a time limit.
+in this process hear it at once, other processes through a NOTIFY: a few at once, then what comes
+within 10 ms as one. Losing one costs latency, never work, so every wait has a time limit.
 Through PgBouncer nobody can listen, and everything works by polling.
 """
 
@@ -89,6 +89,8 @@ class Wakeups:
         self._me = secrets.token_hex(4)
         self._pending: set[str] = set()
         self._sender: asyncio.Task[None] | None = None
+        self._due = 0.0
+        """When the next may be sent, by the loop's clock; long ago if there was little to send."""
         self._dropped = asyncio.Event()
         self.signals: dict[str, set[Signal]] = {}
         self.listening = False
@@ -156,7 +158,11 @@ class Wakeups:
                 signal.set()
 
     async def _send_pending(self) -> None:
+        clock = asyncio.get_running_loop().time
         while self._pending:
+            saved = limits.WAKEUP_BURST * limits.WAKEUP_INTERVAL_SECONDS
+            self._due = max(self._due, clock() - saved) + limits.WAKEUP_INTERVAL_SECONDS
+            await asyncio.sleep(self._due - clock())
             payload = self._next_payload()
             try:
                 await self._database.fetch(SQL.notify, CHANNEL, payload)
@@ -164,7 +170,6 @@ class Wakeups:
             except (RelevoError, asyncpg.PostgresError) as error:
                 log.debug("wakeups.not_sent", error=str(error))
                 return
-            await asyncio.sleep(limits.WAKEUP_INTERVAL_SECONDS)
 
     def _next_payload(self) -> str:
         lines, size = [self._me], 0

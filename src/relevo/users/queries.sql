@@ -6,6 +6,46 @@ select u.id, u.name, u.unit, u.language, u.zone, u.disabled, relevo.now() as now
   array(select m.team from relevo.team_member m where m.member = u.id order by m.team) as teams
 from relevo.system_user u where u.id = $1;
 
+-- name: list_users
+-- One page of users in the order they were made, after the given one: all, or of a unit, a team, a name, or one alone.
+select u.id, u.name, u.unit, b.name as unit_name, u.language, u.zone, u.disabled, u.created_at
+from relevo.system_user u join relevo.business_unit b on b.id = u.unit
+where ($1::uuid is null or u.id > $1)
+  and ($3::uuid is null or u.unit = $3)
+  and ($4::uuid is null or exists (select from relevo.team_member m where m.team = $4 and m.member = u.id))
+  and ($5::text is null or u.name = $5)
+  and ($6::uuid is null or u.id = $6)
+order by u.id
+limit $2;
+
+-- name: teams_of_user
+-- The teams that a user is in.
+select t.id, t.name from relevo.team_member m join relevo.team t on t.id = m.team where m.member = $1 order by t.name;
+
+-- name: roles_of_user
+-- The roles and single rights of a user's keys that still count; none of a user that is disabled. A key that is limited
+-- to resources is left out: what it may do is bound to them, and these rights are not.
+select distinct r.role
+from relevo.system_user u join relevo.access_key k on k.user_id = u.id cross join unnest(k.roles) as r (role)
+where u.id = $1 and not u.disabled and k.revoked_at is null and (k.expires_at is null or k.expires_at > relevo.now())
+  and k.scopes = '{}' and not exists (select from unnest(k.roles) as w (role) where w.role like 'worker:%');
+
+-- name: list_teams
+-- One page of teams in the order they were made, after the given one; or one alone.
+select t.id, t.name, t.unit, b.name as unit_name, t.created_at,
+  (select count(*) from relevo.team_member m where m.team = t.id) as members
+from relevo.team t join relevo.business_unit b on b.id = t.unit
+where ($1::uuid is null or t.id > $1) and ($3::uuid is null or t.id = $3)
+order by t.id
+limit $2;
+
+-- name: list_units
+-- One page of business units in the order they were made, after the given one; or one alone.
+select id, name, parent, created_at from relevo.business_unit
+where ($1::uuid is null or id > $1) and ($3::uuid is null or id = $3)
+order by id
+limit $2;
+
 -- name: user_by_identity
 -- Which user somebody is who is known elsewhere.
 select id from relevo.system_user where identity = $1;

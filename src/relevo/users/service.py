@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
 
 import asyncpg
 
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
 from relevo.postgres import catalog
 from relevo.postgres.attaching import Attachable
-from relevo.users.model import User
+from relevo.users.model import (
+    RIGHTS,
+    SYSTEM,
+    Reach,
+    TeamInfo,
+    UnitInfo,
+    User,
+    UserInfo,
+    UserView,
+    rights_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
+
+    from relevo.postgres import Transaction
 
 SQL = catalog.load(__package__)
 NAME_LENGTH_MAX: Final = 256
@@ -36,6 +49,62 @@ class Users(Attachable):
             raise NotFound(f"there is no user {user}")
         return User(**{**dict(row), "teams": tuple(row["teams"])})
 
+    async def view(self, user: UUID) -> UserView:
+        """Return a user with its teams and rights; raises `NotFound`."""
+        rows = await self.database.fetch(SQL.list_users, None, 1, None, None, None, user)
+        if not rows:
+            raise NotFound(f"there is no user {user}")
+        teams = await self.database.fetch(SQL.teams_of_user, user)
+        return UserView(
+            **dict(rows[0]),
+            teams={row["name"]: row["id"] for row in teams},
+            rights=await self.rights_of(user),
+        )
+
+    async def list(
+        self, after: UUID | None, limit: int, *,
+        unit: UUID | None = None, team: UUID | None = None, name: str | None = None,
+    ) -> Sequence[UserInfo]:  # fmt: skip
+        """Return a page of users in the order they were made, also disabled ones."""
+        rows = await self.database.fetch(SQL.list_users, after, limit, unit, team, name, None)
+        return [UserInfo(**dict(row)) for row in rows]
+
+    async def teams(self, after: UUID | None, limit: int) -> Sequence[TeamInfo]:
+        """Return a page of teams in the order they were made."""
+        rows = await self.database.fetch(SQL.list_teams, after, limit, None)
+        return [TeamInfo(**dict(row)) for row in rows]
+
+    async def team(self, team: UUID) -> TeamInfo:
+        """Return a team; raises `NotFound`."""
+        row = await self.database.fetchrow(SQL.list_teams, None, 1, team)
+        if row is None:
+            raise NotFound(f"there is no team {team}")
+        return TeamInfo(**dict(row))
+
+    async def units(self, after: UUID | None, limit: int) -> Sequence[UnitInfo]:
+        """Return a page of business units in the order they were made."""
+        rows = await self.database.fetch(SQL.list_units, after, limit, None)
+        return [UnitInfo(**dict(row)) for row in rows]
+
+    async def unit(self, unit: UUID) -> UnitInfo:
+        """Return a business unit; raises `NotFound`."""
+        row = await self.database.fetchrow(SQL.list_units, None, 1, unit)
+        if row is None:
+            raise NotFound(f"there is no business unit {unit}")
+        return UnitInfo(**dict(row))
+
+    async def rights_of(self, user: UUID | None, tx: Transaction | None = None) -> dict[str, Reach]:
+        """Return what a user may do now: all that its keys give it, none if it is disabled.
+
+        Code that acts in nobody's name, or in that of SYSTEM, may do everything. Who comes with
+        tokens of an issuer has the rights of each token while it lasts, and none here. `tx` is
+        asked instead of the pool, by who must not wait for a second connection.
+        """
+        if user is None or user == SYSTEM:
+            return dict.fromkeys(RIGHTS, "all")
+        rows = await (self.database if tx is None else tx).fetch(SQL.roles_of_user, user)
+        return rights_of(row["role"] for row in rows)
+
     async def admitted(self, user: UUID) -> User:
         """Return a user who may work; raises `Forbidden` for one that is disabled."""
         found = await self.get(user)
@@ -57,6 +126,7 @@ class Users(Attachable):
         self, name: str, *, unit: UUID | None = None, language: str = "en", zone: str = "UTC"
     ) -> UUID:
         """Make a user; keys are given to it with `keys.create`."""
+        _check_zone(zone)
         return await self._add(SQL.add_user, name, unit, language, zone)
 
     async def create_team(
@@ -93,7 +163,15 @@ class Users(Attachable):
             raise NotFound(f"there is no user {user}")
 
     async def disable(self, user: UUID, *, disabled: bool = True) -> None:
-        """Keep a user out, whatever keys it has, or let it in again."""
+        """Keep a user out, whatever keys it has, or let it in again.
+
+        Its jobs stay, but make no data operation while it is disabled.
+        """
+        if user == SYSTEM:
+            raise Conflict(
+                "the user SYSTEM does what nobody asked for, and cannot be disabled; disable the"
+                " users whose keys are misused"
+            )
         if not await self.database.write(SQL.set_disabled, user, disabled, idempotent=True):
             raise NotFound(f"there is no user {user}")
 
@@ -108,3 +186,13 @@ class Users(Attachable):
         except asyncpg.ForeignKeyViolationError:
             raise NotFound(f"there is no business unit {values[0]}") from None
         return made
+
+
+def _check_zone(zone: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise InvalidValue(
+            f"there is no time zone {zone[:80]!r}; give an IANA name such as Europe/Madrid",
+            pointer="/zone",
+        ) from None

@@ -23,13 +23,14 @@ from relevo.api.surfaces.dataverse_changes import DELETE
 from relevo.api.surfaces.job_models import ByJob, JobSubmitted, RecurrenceBody, Status
 from relevo.api.surfaces.jobs import page_of, seen, views_of
 from relevo.bulk import RowQuery
-from relevo.bulk.service import DELETE as HANDLER
+from relevo.bulk.handlers import DELETE as HANDLER
 from relevo.bulk.sources import JOB_COLUMNS
 from relevo.errors import InvalidRecurrence, InvalidValue, NotFound
 from relevo.jobs.catalogue import JOBS
 from relevo.jobs.errors import JobMissing
 from relevo.jobs.model import NAME_LENGTH_MAX, Recurrence
 from relevo.jobs.views import shown_code, status_word
+from relevo.querying.fetch_conditions import Asker as Now
 from relevo.store.query import CONDITIONS_MAX
 from relevo.users.model import SYSTEM
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from relevo.jobs.model import Job
 
 QUERIES_MAX: Final = 100
+FILTER_LENGTH_MAX: Final = limits.QUERY_URL_BYTES_MAX
 
 
 class BulkRows(Struct, frozen=True, kw_only=True):
@@ -60,6 +62,18 @@ class BulkRows(Struct, frozen=True, kw_only=True):
         tuple[Condition, ...],
         Meta(max_length=CONDITIONS_MAX, description="Conditions that all have to hold."),
     ] = ()
+    filter: (
+        Annotated[
+            str,
+            Meta(
+                max_length=FILTER_LENGTH_MAX,
+                description="What has to hold as well, as in OData's `$filter`, over columns of"
+                " jobs, or of the table that the container is. `statecode eq 3 and not"
+                " (depth gt 1)`. What is relative in it is meant at the start of each run.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class PreviewBulkDelete(BulkRows, frozen=True, kw_only=True):
@@ -162,7 +176,7 @@ async def preview(
     asked = await _rows(services, principal, who, command)
     seeing = READ if asked.of_jobs else "items:read"
     need(principal, seeing, seeing)
-    found = await services.app.bulk.preview(asked)
+    found = await services.app.bulk.preview(asked, Now(who.caller, who.user.now))
     if not asked.of_jobs:
         return BulkPreview(count=found.count, sample=[row.body for row in found.sample])
     keys = [row.id for row in found.sample]
@@ -195,14 +209,17 @@ async def _rows(services: Services, principal: Principal, who: Asker, asked: Bul
         raise InvalidValue(
             "a query is about a container or about jobs; name one of them", pointer="/container"
         )
+    chosen: dict[str, Any] = {"filter": asked.filter, "scope": who.caller.scope}
     if asked.container is not None:
         need(principal, "items:write", "items:write")
         await services.app.container(asked.container).describe()
         given = tuple((one.path, one.op, one.value) for one in asked.where)
-        return RowQuery(container=asked.container, where=given).checked()
-    need(principal, DELETE, "job.delete")
-    where = tuple(_of_job(one) for one in asked.where)
-    return RowQuery(table=JOBS.name, where=(*where, *reached(principal, who))).checked()
+        rows = RowQuery(container=asked.container, where=given, **chosen)
+    else:
+        need(principal, DELETE, "job.delete")
+        where = (*(_of_job(one) for one in asked.where), *reached(principal, who))
+        rows = RowQuery(table=JOBS.name, where=where, **chosen)
+    return await services.app.bulk.checked(rows, Now(who.caller, who.user.now))
 
 
 def _of_job(asked: Condition) -> tuple[str, str, Any]:

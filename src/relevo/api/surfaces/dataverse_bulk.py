@@ -1,13 +1,13 @@
 """Bulk operations on the Dataverse surface: `BulkDelete` and `BulkDetectDuplicates`.
 
-Rows are named by a `QueryExpression`; its conditions become those of `relevo.bulk`, all of which
-must hold. What these cannot say is refused by name, never left out.
+Rows are named by a `QueryExpression`, whose operators are those of FetchXML under other names. What
+cannot be done, such as following links, is refused by name, never left out.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -19,11 +19,14 @@ from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, Refused
 from relevo.api.surfaces.dataverse_asking import SQL, asker, need
 from relevo.api.surfaces.dataverse_changes import DELETE
 from relevo.bulk import RowQuery
+from relevo.bulk import model as bulk
 from relevo.errors import Forbidden, InvalidValue
 from relevo.jobs import codes
 from relevo.jobs.catalogue import JOBS
 from relevo.jobs.model import Recurrence
 from relevo.jobs.surroundings import SURROUNDINGS
+from relevo.querying.fetch_conditions import OPERATORS
+from relevo.querying.fetch_conditions import Asker as Now
 
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
@@ -32,16 +35,33 @@ if TYPE_CHECKING:
     from relevo.querying.catalogue import ColumnType, Table
 
 RUN: Final = "bulk:run"
-_ONE: Final = {
-    "Equal": "=",
-    "NotEqual": "!=",
-    "GreaterThan": ">",
-    "GreaterEqual": ">=",
-    "LessThan": "<",
-    "LessEqual": "<=",
+_IRREGULAR: Final = {
+    "Equal": "eq",
+    "NotEqual": "ne",
+    "GreaterThan": "gt",
+    "GreaterEqual": "ge",
+    "LessThan": "lt",
+    "LessEqual": "le",
+    "DoesNotBeginWith": "not-begin-with",
+    "DoesNotEndWith": "not-end-with",
+    "Last7Days": "last-seven-days",
+    "Next7Days": "next-seven-days",
+    "EqualUserId": "eq-userid",
+    "NotEqualUserId": "ne-userid",
+    "EqualUserTeams": "eq-userteams",
+    "EqualUserOrUserTeams": "eq-useroruserteams",
+    "EqualBusinessId": "eq-businessid",
+    "NotEqualBusinessId": "ne-businessid",
 }
-"""Operators of one value, as `relevo.bulk` writes them."""
-_PRESENCE: Final = {"Null": False, "NotNull": True}
+_OPERATORS: Final = {
+    **{
+        "".join(map(str.capitalize, name.split("-"))).replace("Olderthan", "OlderThan"): name
+        for name in OPERATORS
+        if name not in {*_IRREGULAR.values(), "neq"}
+    },
+    **_IRREGULAR,
+}
+"""Every operator that is served, by its name in a QueryExpression."""
 _GUID_LENGTH: Final = 36
 
 
@@ -51,14 +71,19 @@ class Condition(Struct, frozen=True, kw_only=True, rename="pascal"):
     attribute_name: str
     operator: str
     values: list[Any] = []
+    compare_columns: bool = False
+    """Whether the value is the name of another column."""
+    entity_name: str | None = None
+    """The table, if it is said; a linked one is not served."""
 
 
 class Criteria(Struct, frozen=True, kw_only=True, rename="pascal"):
-    """Conditions, all of which must hold."""
+    """Conditions and filters inside, of which all or any must hold."""
 
-    filter_operator: str = "And"
+    filter_operator: Literal["And", "Or"] = "And"
     conditions: Annotated[list[Condition], Meta(max_length=limits.QUERY_CONDITIONS_MAX)] = []
-    filters: list[Any] = []
+    filters: list[Criteria] = []
+    any_all_filter_link_entity: Any = None
 
 
 class QueryExpression(Struct, frozen=True, kw_only=True, rename="pascal"):
@@ -67,6 +92,7 @@ class QueryExpression(Struct, frozen=True, kw_only=True, rename="pascal"):
     entity_name: Annotated[str, Meta(description="The table's logical name.")]
     criteria: Criteria = Criteria()
     link_entities: list[Any] = []
+    top_count: int | None = None
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
@@ -79,6 +105,8 @@ _RENAMED: Final = {
     "start_date_time": "StartDateTime",
     "recurrence_start_time": "RecurrenceStartTime",
     "send_email_notification": "SendEmailNotification",
+    "to_recipients": "ToRecipients",
+    "cc_recipients": "CCRecipients",
 }
 
 
@@ -87,9 +115,16 @@ class Started(Asked, frozen=True, kw_only=True, rename=_RENAMED):
 
     job_name: Name
     recurrence_pattern: Annotated[str, Meta(description="Such as `FREQ=DAILY;`.")] | None = None
-    send_email_notification: Annotated[bool, Meta(description="Only `false`: no mail is sent.")] = (
-        False
-    )
+    send_email_notification: Annotated[
+        bool,
+        Meta(description="Whether a mail is sent at the end; only of `BulkDelete`."),
+    ] = False
+
+
+class Party(Struct, frozen=True, kw_only=True):
+    """Somebody who gets a mail: users have no addresses, so one has to be given."""
+
+    addressused: str | None = None
 
 
 class BulkDelete(Started, frozen=True, kw_only=True, rename=_RENAMED):
@@ -97,6 +132,8 @@ class BulkDelete(Started, frozen=True, kw_only=True, rename=_RENAMED):
 
     query_set: Annotated[list[QueryExpression], Meta(min_length=1, max_length=100)]
     start_date_time: Instant | None = None
+    to_recipients: Annotated[tuple[Party, ...], Meta(max_length=100)] = ()
+    cc_recipients: Annotated[tuple[Party, ...], Meta(max_length=100)] = ()
 
 
 class BulkDetectDuplicates(Started, frozen=True, kw_only=True, rename=_RENAMED):
@@ -115,9 +152,10 @@ class BulkStarted(Struct, frozen=True, kw_only=True, rename="pascal"):
 async def bulk_delete(services: Services, principal: Principal, command: BulkDelete) -> BulkStarted:
     """Submit a job that deletes rows."""
     who = await asker(services, principal)
-    queries = [_rows(principal, who, one) for one in command.query_set]
+    queries = [await _rows(services, principal, who, one) for one in command.query_set]
     options = _when(command, command.start_date_time, who)
-    job = await services.app.bulk.delete(queries, name=command.job_name, **options)
+    notify = _told(command)
+    job = await services.app.bulk.delete(queries, name=command.job_name, notify=notify, **options)
     return BulkStarted(job_id=job.id)
 
 
@@ -137,35 +175,55 @@ async def bulk_detect_duplicates(
             f" {found}; publish one with app.bulk.publish_rule",
             pointer="/Query",
         )
-    where = _conditions(who, table, command.query)
+    if command.send_email_notification:
+        raise InvalidValue(
+            "no mail is sent when a detection ends; say false, and look at the job",
+            pointer="/SendEmailNotification",
+        )
+    criteria = _criteria(table, command.query)
+    asked = RowQuery(table=table.name, criteria=criteria, scope=who.caller.scope)
+    await services.app.bulk.checked(asked, Now(who.caller, who.user.now))
     options = _when(command, command.recurrence_start_time, who)
     job = await services.app.bulk.detect_duplicates(
-        rows[0]["name"], where, name=command.job_name, **options
+        rows[0]["name"], criteria=criteria, name=command.job_name, **options
     )
     return BulkStarted(job_id=job.id)
 
 
-def _when(command: Started, start: datetime | None, who: Asker) -> dict[str, Any]:
-    if command.send_email_notification:
+def _told(command: BulkDelete) -> list[str]:
+    """Return the addresses that get a mail at the end."""
+    if not command.send_email_notification:
+        return []
+    found = [one.addressused for one in (*command.to_recipients, *command.cc_recipients)]
+    if not found or None in found:
         raise InvalidValue(
-            "no mail is sent when a bulk operation ends; say false, and look at the job",
-            pointer="/SendEmailNotification",
+            "a mail at the end needs recipients, each with its addressused; give these, or say"
+            " false and look at the job",
+            pointer="/ToRecipients",
         )
+    return [one for one in found if one is not None]
+
+
+def _when(command: Started, start: datetime | None, who: Asker) -> dict[str, Any]:
     pattern = command.recurrence_pattern
     if pattern:
         return {"owner": who.user.id, "recurrence": Recurrence(pattern=pattern, start=start)}
     return {"owner": who.user.id, "start": start}
 
 
-def _rows(principal: Principal, who: Asker, asked: QueryExpression) -> RowQuery:
+async def _rows(
+    services: Services, principal: Principal, who: Asker, asked: QueryExpression
+) -> RowQuery:
     table = _table(who, asked)
-    where = _conditions(who, table, asked)
+    criteria = _criteria(table, asked)
+    where: tuple[tuple[str, str, Any], ...] = ()
     if table.name == JOBS.name:
         need(principal, DELETE, "job.delete")
-        where += reached(principal, who)
+        where = reached(principal, who)
     elif table.name in {one.name for one in SURROUNDINGS}:
         raise Forbidden(f"rows of {table.name} are not deleted here; name another table")
-    return RowQuery(table=table.name, where=where)
+    made = RowQuery(table=table.name, where=where, criteria=criteria, scope=who.caller.scope)
+    return await services.app.bulk.checked(made, Now(who.caller, who.user.now))
 
 
 def reached(principal: Principal, who: Asker) -> tuple[tuple[str, str, Any], ...]:
@@ -190,41 +248,58 @@ def _table(who: Asker, asked: QueryExpression) -> Table:
     return found
 
 
-def _conditions(
-    who: Asker, table: Table, asked: QueryExpression
-) -> tuple[tuple[str, str, Any], ...]:
-    criteria = asked.criteria
-    if criteria.filter_operator != "And" or criteria.filters or asked.link_entities:
-        raise _unserved("nested filters, Or and linked tables")
-    return tuple(_condition(who, table, one) for one in criteria.conditions)
+def _criteria(table: Table, asked: QueryExpression) -> bulk.Criteria:
+    """Return the conditions of a query; what bulk operations cannot do is refused by name."""
+    if asked.link_entities:
+        raise _unserved("LinkEntities are not followed; name columns of the table itself")
+    if asked.top_count is not None:
+        raise _unserved("TopCount is not served: all rows are meant; leave it out")
+    return _group(table, asked.criteria)
 
 
-def _condition(who: Asker, table: Table, asked: Condition) -> tuple[str, str, Any]:
-    column = table.by_name.get(asked.attribute_name)
-    if column is None:
-        raise Refused(
-            codes.UNKNOWN_COLUMN, f"{table.name} has no column {asked.attribute_name[:64]!r}"
-        )
-    if column.payload and not who.caller.may_read_payload:
-        raise Forbidden(f"a condition on {column.name} needs the right job.payload.read")
-    path = "id" if column.name == table.key and table.name != JOBS.name else column.name
-    values = [value_of(one, column.type) for one in asked.values]
-    if asked.operator in _PRESENCE:
-        return path, "exists", _PRESENCE[asked.operator]
-    if asked.operator == "In":
-        return path, "in", values
-    if asked.operator not in _ONE:
-        raise _unserved(f"the operator {asked.operator[:64]!r}")
-    if len(values) != 1:
-        raise InvalidValue(f"{asked.operator} takes one value, not {len(values)}")
-    return path, _ONE[asked.operator], values[0]
+def _group(table: Table, asked: Criteria, depth: int = 1) -> bulk.Criteria:
+    if depth > limits.QUERY_DEPTH_MAX:
+        raise InvalidValue(f"Filters nest deeper than {limits.QUERY_DEPTH_MAX}; write them flatter")
+    if asked.any_all_filter_link_entity is not None:
+        raise _unserved("AnyAllFilterLinkEntity is not served; name columns of the table itself")
+    return bulk.Criteria(
+        any=asked.filter_operator == "Or",
+        tests=tuple(_test(table, one) for one in asked.conditions),
+        groups=tuple(_group(table, one, depth + 1) for one in asked.filters),
+    )
+
+
+def _test(table: Table, asked: Condition) -> bulk.Criterion:
+    if asked.entity_name not in (None, table.name):
+        raise _unserved(f"{asked.entity_name!r:.66} is another table; name columns of {table.name}")
+    operator = _OPERATORS.get(asked.operator)
+    if operator is None:
+        known = ", ".join(sorted(_OPERATORS))
+        raise _unserved(f"the operator {asked.operator[:64]!r} is not served; there are {known}")
+    return bulk.Criterion(
+        column=asked.attribute_name,
+        operator=operator,
+        values=tuple(map(_text, asked.values)),
+        against_column=asked.compare_columns,
+    )
+
+
+def _text(given: Any) -> str:
+    """A value, taken out of its wrapping, as text."""
+    value = given.get("Value") if isinstance(given, dict) else given
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case _:
+            raise InvalidValue(f"{value!r:.80} is no value of a condition; send text or a number")
 
 
 def _unserved(what: str) -> Refused:
-    known = ", ".join((*_ONE, "In", *_PRESENCE))
-    return Refused(
-        codes.BAD_OPERATOR, f"{what} cannot be used here; conditions that all hold can, by {known}"
-    )
+    return Refused(codes.BAD_OPERATOR, what)
 
 
 def value_of(given: Any, kind: ColumnType) -> Any:

@@ -323,9 +323,10 @@ def _type(value: Any) -> SqlType:
         raise InvalidExpression("A whole number has more than 64 bits; write a smaller one.")
     if type(value) is str and not storable(value):
         raise InvalidExpression("A text has a character that the database cannot hold; drop it.")
-    if type(value) not in _TYPES:
+    kind = UUID if isinstance(value, UUID) else type(value)  # drivers have classes of their own
+    if kind not in _TYPES:
         raise InvalidExpression(f"The database cannot compare with {shown(value)}; use its values.")
-    return _TYPES[type(value)]
+    return _TYPES[kind]
 
 
 def storable(value: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import functools
 import importlib
 import inspect
 import os
@@ -27,13 +28,18 @@ from relevo.jobs.registry import Handler, JobDefinition, described
 from relevo.jobs.running import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 MAIN: Final = "__relevo_main__"
 """Under what name the script is imported that the host was started with."""
 _PR_SET_PDEATHSIG: Final = 1
 _UNSAID: Final = object()
+_SHAPES: Final[dict[str, Callable[[Any], Any]]] = {
+    "related": lambda found: [tuple(one) for one in found],
+    "retrieve_multiple": tuple,
+}
+"""What operations return that JSON has no word for."""
 
 
 class Pipe:
@@ -65,13 +71,52 @@ class Pipe:
         self._sink.write(wire.packed(message))
         self._sink.flush()
 
-    def ask(self, message: Any) -> None:
-        """Say something and wait until it is done; raises what the host answers."""
+    def ask(self, message: Any) -> Any:
+        """Say something and return what it came to; raises the error that the host answers."""
         with self._asking:
             self.send(message)
             answer = self.receive()
-        if answer is not None:
-            raise wire.heard(answer)
+        if "error" in answer:
+            raise wire.heard(answer["error"])
+        return answer["value"]
+
+
+class ChildService:
+    """Data operations of a plain function in its own process: its host does them for it.
+
+    Each commits by itself; arguments and answers travel as JSON.
+    """
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def __getattr__(self, name: str) -> Any:
+        """Every data operation, waiting until it is done."""
+        if name not in wire.OPERATIONS:
+            raise AttributeError(
+                f"{name!r} is no data operation of a process; there are"
+                f" {', '.join(wire.OPERATIONS)}"
+            )
+        return lambda *args, **options: self._call(name, args, options)
+
+    def _call(self, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if options.pop("tx", None) is not None:
+            raise _elsewhere("tx")
+        # Imported late: handlers that use no data start without it.
+        from relevo.store import items
+
+        given = {name: _plain(value) for name, value in options.items()}
+        _, told = items.encoded({"args": [_plain(one) for one in args], "options": given})
+        found = self._pipe.ask({"kind": "service", "method": method, **told})
+        return _SHAPES.get(method, lambda value: value)(found)
+
+
+class AsyncChildService(ChildService):
+    """The same for a coroutine: every operation is awaited."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Every data operation."""
+        return functools.partial(asyncio.to_thread, super().__getattr__(name))
 
 
 class ChildContext:
@@ -111,9 +156,9 @@ class ChildContext:
         return ((n, part) for n, part in parts if last is None or n > last)
 
     @property
-    def service(self) -> Any:
-        """Refused: operations of the pipeline belong to the host's process."""
-        raise _elsewhere("ctx.service")
+    def service(self) -> ChildService:
+        """Data operations through the event pipeline, in the name of the job's owner."""
+        return ChildService(self._pipe)
 
     def transaction(self, **_: Any) -> Any:
         """Refused: the connection belongs to the host's process."""
@@ -122,6 +167,11 @@ class ChildContext:
 
 class AsyncChildContext(ChildContext):
     """The same for a coroutine: what waits is awaited."""
+
+    @property
+    def service(self) -> AsyncChildService:
+        """As `ChildContext.service`."""
+        return AsyncChildService(self._pipe)
 
     async def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:  # type: ignore[override]
         """As `ChildContext.checkpoint`."""
@@ -143,10 +193,16 @@ def _checkpoint(progress: float | None, state: Any) -> dict[str, Any]:
     return message if state is _UNSAID else {**message, "state": state}
 
 
+def _plain(value: Any) -> Any:
+    """A model of pydantic as it says itself that it looks; anything else as it is."""
+    dump = getattr(value, "model_dump", None)
+    return value if dump is None else dump(mode="json", by_alias=True)
+
+
 def _elsewhere(what: str) -> Conflict:
     return Conflict(
-        f"{what} is not there in a process of its own; return what is to be written, or open an App"
-        " in the handler"
+        f"{what} is not there in a process of its own, whose host has the connection; use"
+        " ctx.service, whose operations commit one by one, or leave out process=True"
     )
 
 

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     import asyncpg
 
 
-class Claim(Struct, frozen=True, kw_only=True):
-    """A job that this host may run, until it settles it or its life ends; `number` is the fence."""
+class Claim(Struct, frozen=True):
+    """A job that this host may run, until it settles it or its life ends; `number` is the fence.
+
+    The fields stand in the order of `relevo.job_work`, from which they are filled.
+    """
 
     id: UUID
     number: int
@@ -46,13 +49,13 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, row: asyncpg.Record, at: float) -> Claim:
-        """Return the claim that a row of the statement tells."""
-        return cls(number=row["claim"], taken_at=at, **{name: row[name] for name in _FIELDS})
+        """Return the claim that a row of `relevo.job_work` tells."""
+        told: Any = row[_NUMBER + 1 :]
+        return cls(row[_ID], row[_NUMBER], *(*told, at))
 
 
-_FIELDS: Final = tuple(
-    name for name in Claim.__struct_fields__ if name not in ("number", "taken_at")
-)
+_ID: Final = 1
+_NUMBER: Final = 4
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
@@ -71,25 +74,32 @@ class Settlement(Struct, frozen=True, kw_only=True):
 
 
 def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tuple[list[Any], ...]:
-    """Return the arrays of `relevo.work_jobs` from `ids` on; `capped` are lanes with owner caps."""
+    """Return the arrays of `relevo.work_jobs` from `ids` on; `capped` are lanes with owner caps.
 
-    def column(name: str) -> list[Any]:
-        values = [getattr(one, name) for one in settlements]
-        return values if any(value is not None for value in values) else []
+    A column of which nothing is said is empty, also that of events if all jobs are done.
+    """
 
+    columns: list[list[Any]] = [
+        [one.postpone for one in settlements], [one.delay for one in settlements],
+        [one.error for one in settlements], [one.message for one in settlements],
+        [one.friendly for one in settlements], [one.result for one in settlements],
+        [one.saved for one in settlements], [one.seconds for one in settlements],
+    ]  # fmt: skip
+    unsaid = [None] * len(settlements)
     keys = {key for one in settlements for key in gates(one.claim, capped)}
+    events = [one.event for one in settlements]
     return (
-        [one.claim.id for one in settlements], [one.event for one in settlements],
+        [one.claim.id for one in settlements], [] if set(events) == {"done"} else events,
         [one.claim.number for one in settlements],
-        *(column(name) for name in (
-            "postpone", "delay", "error", "message", "friendly", "result", "saved", "seconds",
-        )),
+        *([] if column == unsaid else column for column in columns),
         sorted(keys),
     )  # fmt: skip
 
 
-def gates(claim: Claim, capped: frozenset[str]) -> list[str]:
+def gates(claim: Claim, capped: frozenset[str]) -> Sequence[str]:
     """Return the keys of the gates that a job holds shut for others as long as it is not over."""
+    if claim.chain is None and not capped:
+        return ()
     found = [] if claim.chain is None else [f"c{claim.chain}"]
     if capped and claim.lane in capped and claim.owner is not None:
         found.append(f"o{claim.lane} {claim.owner}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -14,9 +13,11 @@ from relevo.errors import Conflict
 from relevo.jobs import states
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused
 from relevo.jobs.model import RESULT_BYTES_MAX
+from relevo.jobs.running.blocking import BlockingTransaction, entered, waited
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator
     from concurrent.futures import Executor
     from datetime import datetime
@@ -40,33 +41,49 @@ class JobContext:
     ...         await ctx.checkpoint(progress=n / total, state=n)
     """
 
+    # What a run begins with stands with the class: most runs change none of it.
+    asked: int = states.IN_PROGRESS
+    """The status of the job, as far as this host was told: 21 to pause, 22 to cancel."""
+    gone = False
+    """Whether the job was deleted, or is not this host's any more."""
+    cut_for: BaseException | None = None
+    """Why the host wants the run to end, whatever the job's status: it took too long …"""
+    settled = False
+    """Whether its completion was committed in a transaction of the handler."""
+    friendly: str | None = None
+    """What people are told of a job that succeeds."""
+    state: Any = None
+    """What the last `checkpoint(state=…)` or `save` stored; None at first."""
+    _service: Any = None
+
     def __init__(
         self, claim: Claim, host: UUID, database: Database, store: Store,
-        loop: asyncio.AbstractEventLoop,
+        loop: asyncio.AbstractEventLoop, threads: Executor | None = None,
+        service_for: Callable[[JobContext], Any] | None = None,
     ) -> None:  # fmt: skip
         self._claim = claim
         self._host = host
         self._database = database
         self._store = store
         self.loop = loop
-        self.asked: int = states.IN_PROGRESS
-        """The status of the job, as far as this host was told: 21 to pause, 22 to cancel."""
-        self.gone = False
-        """Whether the job was deleted, or is not this host's any more."""
-        self.cut_for: BaseException | None = None
-        """Why the host wants the run to end, whatever the job's status: it took too long …"""
+        self.threads = threads
+        """Where plain functions run."""
+        self._service_for = service_for
         self.beaten_at = time.monotonic()
         """When it last reported: a lane may ask for a sign of life."""
-        self.settled = False
-        """Whether its completion was committed in a transaction of the handler."""
-        self.state: Any = None if claim.saved is None else msgspec.json.decode(claim.saved)
-        """What the last `checkpoint(state=…)` or `save` stored; None at first."""
-        self.friendly: str | None = None
-        """What people are told of a job that succeeds."""
-        self.threads: Executor | None = None
-        """Where plain functions run."""
-        self.service: Any = None
+        if claim.saved is not None:
+            self.state = msgspec.json.decode(claim.saved)
+
+    @property
+    def service(self) -> Any:
         """Data operations through the event pipeline, in the name of the job's owner."""
+        if self._service is None and self._service_for is not None:
+            self._service = self._service_for(self)
+        return self._service
+
+    @service.setter
+    def service(self, service: Any) -> None:
+        self._service = service
 
     @property
     def id(self) -> UUID:
@@ -222,23 +239,24 @@ class BlockingContext:
 
     @property
     def service(self) -> Any:
-        """As `JobContext.service`."""
+        """As `JobContext.service`; every call waits until it is done."""
         return self._ctx.service.blocking(self._ctx.loop)
+
+    def transaction(self, *, result: Any = None) -> AbstractContextManager[BlockingTransaction]:
+        """As `JobContext.transaction`, entered by a plain `with`."""
+        return entered(self._ctx.transaction(result=result), self._ctx.loop)
 
     def checkpoint(self, **told: Any) -> None:
         """As `JobContext.checkpoint`."""
-        self._wait(self._ctx.checkpoint(**told))
+        waited(self._ctx.checkpoint(**told), self._ctx.loop)
 
     def save(self, state: Any) -> None:
         """As `JobContext.save`."""
-        self._wait(self._ctx.save(state))
+        waited(self._ctx.save(state), self._ctx.loop)
 
     def progress(self, done: float) -> None:
         """As `JobContext.progress`."""
-        self._wait(self._ctx.progress(done))
-
-    def _wait(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._ctx.loop).result()
+        waited(self._ctx.progress(done), self._ctx.loop)
 
 
 def encoded_result(value: Any) -> str | None:

@@ -37,17 +37,19 @@ class HostStops(Exception):
 class Run:
     """A handler at work, and the ways to end it."""
 
+    dropped = False
+    _cut: BaseException | None = None
+    """Why the handler was cancelled, if it was."""
+    _cancels = False
+    _task: asyncio.Task[Any] | None = None
+    _ending: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
+
     def __init__(self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller) -> None:
         self.ctx = ctx
         self.handler = handler
         self.lane = lane
         self._call = call
-        self._task: asyncio.Task[Any] | None = None
-        self._cut: BaseException | None = None
-        """Why the handler was cancelled, if it was."""
-        self._cancels = False
-        self.dropped = False
-        self._ending: asyncio.TimerHandle | None = None
 
     def cut(self, reason: BaseException) -> None:
         """End the handler in the name of `reason`: a coroutine at its next await, a thread at its
@@ -73,10 +75,8 @@ class Run:
         ctx, began = self.ctx, time.monotonic()
         self._task = asyncio.current_task()
         limit = self.handler.time_limit or self.lane.time_limit
-        timer = None
         if limit is not None or self.lane.stall_after is not None:
-            timer = ctx.loop.call_later(limit or self.lane.stall_after or 0.0, self._expire)
-        self._timer = timer
+            self._timer = ctx.loop.call_later(limit or self.lane.stall_after or 0.0, self._expire)
         try:
             value = await self._call(self.handler, ctx)
             result = encoded_result(value)

@@ -47,6 +47,8 @@ log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
 """How often an idle host looks: what foreign transactions submit has no other herald."""
 SETTLE_ROWS_MAX: Final = 1_000
+SETTLE_SECONDS: Final = 0.02
+"""How long a finished job may wait for others that are about to be finished."""
 GUARD_SECONDS: Final = 0.25
 """How soon handlers are cut off when the host may not act any more."""
 SWEEP_SECONDS: Final = 5.0
@@ -86,7 +88,7 @@ class JobHost:
 
     def __init__(
         self, database: Database, wakeups: Wakeups, leases: Leases, registry: Registry,
-        caller: Caller = call, prepare: Callable[[JobContext], None] | None = None,
+        in_process: Caller, service_for: Callable[[JobContext], Any] | None = None,
         numbers: Iterator[int] | None = None,
         note: Callable[[Sequence[Settlement]], None] | None = None,
     ) -> None:  # fmt: skip
@@ -94,8 +96,8 @@ class JobHost:
         self._wakeups = wakeups
         self._leases = leases
         self._registry = registry
-        self._caller = caller
-        self._prepare = prepare
+        self._in_process = in_process
+        self._service_for = service_for
         self._note = note
         self._life = leases.life
         self._host: UUID = self._life.incarnation
@@ -195,11 +197,11 @@ class JobHost:
             self._told.set()
 
     async def _rest(self) -> None:
-        """Wait until something was finished, was told, or it is time to look."""
-        if self._finished:
+        """Wait until enough was finished, something was told, or it is time to look."""
+        if self._finished and not any(lane.waiting for lane in self._lanes.values()):
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PROBE_SECONDS):
+            async with asyncio.timeout(SETTLE_SECONDS if self._finished else PROBE_SECONDS):
                 await self._told.wait()
 
     async def _guard(self) -> None:
@@ -220,7 +222,7 @@ class JobHost:
         known |= {one.id for lane in self._lanes.values() for one in lane.waiting}
         strangers = {(row["id"], row["claim"]) for row in rows if row["id"] not in known}
         if orphans := strangers & self._strangers:
-            found = await self._database.fetch(SQL.left_over, self._host)
+            found = await self._database.fetch(SQL.held, self._host, None)
             now = time.monotonic()
             self._finished += [
                 Settlement(claim=Claim.of(row, now), event="return")
@@ -258,11 +260,11 @@ class JobHost:
         self._forget_pauses(rows)
         for name, room in rooms.items():
             self._lanes[name].more = got.get(name, 0) >= room
-        return bool(self._finished) or any(self._lanes[name].more for name in self._rooms())
+        return any(self._lanes[name].more for name in self._rooms())
 
     async def _return_left_over(self) -> None:
         """Give back what a former worker of this life held when it was cut off."""
-        rows = await self._database.fetch(SQL.left_over, self._host)
+        rows = await self._database.fetch(SQL.held, self._host, None)
         now = time.monotonic()
         self._finished += [Settlement(claim=Claim.of(row, now), event="return") for row in rows]
         self._begun = True
@@ -296,7 +298,7 @@ class JobHost:
     def _receive(self, rows: Sequence[Any]) -> dict[str, int]:
         now, got = time.monotonic(), dict[str, int]()
         for row in rows:
-            match row["kind"]:
+            match row[0]:
                 case "claimed":
                     claim = Claim.of(row, now)
                     self._lanes[claim.lane].waiting.append(claim)
@@ -376,15 +378,17 @@ class JobHost:
                 self._finished.append(settlement)
             if not lane.held and lane.more:
                 lane.appetite.hungry()
-            if not lane.waiting or len(self._finished) >= lane.appetite.most // 2:
+            if not lane.waiting or len(self._finished) >= lane.appetite.step:
                 self._told.set()
+                await asyncio.sleep(0)  # so that the statement is on its way while the rest runs
 
     async def _run(self, lane: HostLane, claim: Claim) -> Settlement | None:
-        ctx = JobContext(claim, self._host, self._database, self._checkpoint, self._loop)
-        ctx.threads = self._threads
-        if self._prepare is not None:
-            self._prepare(ctx)
-        run = Run(ctx, lane.handlers[claim.handler], lane.lane, self._caller)
+        ctx = JobContext(
+            claim, self._host, self._database, self._checkpoint, self._loop, self._threads,
+            self._service_for,
+        )  # fmt: skip
+        handler = lane.handlers[claim.handler]
+        run = Run(ctx, handler, lane.lane, self._in_process if handler.kind == "process" else call)
         self._runs[claim.id] = run
         try:
             return await run.execute()
@@ -407,7 +411,7 @@ class JobHost:
 
     async def _adopt(self) -> None:
         """Look up what was claimed by statements whose answer was lost."""
-        rows = await self._database.fetch(SQL.adopt, self._host, self._unheard)
+        rows = await self._database.fetch(SQL.held, self._host, self._unheard)
         self._unheard.clear()
         known = {one.id for lane in self._lanes.values() for one in lane.waiting} | set(self._runs)
         known |= {one.claim.id for one in self._finished}

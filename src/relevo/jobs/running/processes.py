@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from relevo.errors import HandlerError
+from relevo.errors import HandlerError, InvalidValue
 from relevo.jobs.running import wire
-from relevo.jobs.running.execution import call
 from relevo.jobs.running.places import place_of
 
 if TYPE_CHECKING:
@@ -59,8 +58,12 @@ class Worker:
 
     async def send(self, message: Any) -> None:
         """Say something to it; if it has ended, reading tells."""
+        await self.send_packed(wire.packed(message))
+
+    async def send_packed(self, message: bytes) -> None:
+        """Say what is in the form of the wire already."""
         with contextlib.suppress(ConnectionError):
-            self._to.write(wire.packed(message))
+            self._to.write(message)
             await self._to.drain()
 
     async def receive(self) -> dict[str, Any]:
@@ -92,9 +95,7 @@ class Processes:
         self._idle: list[Worker] = []
 
     async def call(self, handler: Handler, ctx: JobContext) -> Any:
-        """Call a handler, in a process if it is of that kind."""
-        if handler.kind != "process":
-            return await call(handler, ctx)
+        """Call a handler in a process."""
         worker = await self._worker()
         healthy = False
         try:
@@ -125,21 +126,32 @@ class Processes:
             if message["kind"] in ("done", "failed"):
                 return message
             try:
-                if message["kind"] == "check":
-                    ctx.check()
-                else:
-                    state = {"state": message["state"]} if "state" in message else {}
-                    await ctx.checkpoint(progress=message["progress"], **state)
+                answer = wire.packed({"value": await _done(message, ctx)})
             except Exception as error:
-                await worker.send(wire.told(error))
-            else:
-                await worker.send(None)
+                answer = wire.packed({"error": wire.told(error)})
+            await worker.send_packed(answer)
 
     async def close(self) -> None:
         """End the processes that wait for a job."""
         idle, self._idle = self._idle, []
         for worker in idle:
             await worker.kill()
+
+
+async def _done(message: dict[str, Any], ctx: JobContext) -> Any:
+    """Do one thing that a handler asks for, and return what it came to."""
+    match message["kind"]:
+        case "check":
+            ctx.check()
+        case "checkpoint":
+            state = {"state": message["state"]} if "state" in message else {}
+            await ctx.checkpoint(progress=message["progress"], **state)
+        case "service" if message["method"] in wire.OPERATIONS:
+            operation = getattr(ctx.service, message["method"])
+            return await operation(*message["args"], **message["options"])
+        case kind:
+            raise InvalidValue(f"a handler's process cannot ask for {kind} {message.get('method')}")
+    return None
 
 
 def _order(handler: Handler, ctx: JobContext) -> dict[str, Any]:

@@ -2,14 +2,15 @@
 
 With only as many claims as slots, a host of quick handlers spends its time waiting for the
 database. So a lane that finds itself idle between two statements claims ahead, twice as much each
-time; as soon as what it claimed has to wait, it goes back.
+time; as soon as what it claimed has to wait, it goes back. Half of it runs while a statement
+settles the other half and claims as many.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-AHEAD_MAX: Final = 500
+AHEAD_MAX: Final = 1_000
 """Claims that a lane holds at most, whatever its handlers."""
 WAIT_SECONDS: Final = 0.25
 """What waits longer than this on a host was claimed too early."""
@@ -30,7 +31,12 @@ class Appetite:
         """Something had to wait for a slot for too long."""
         self.most = self.slots
 
+    @property
+    def step(self) -> int:
+        """How many to settle and claim with one statement."""
+        return max(1, self.most // 2)
+
     def room(self, held: int) -> int:
         """How many more to claim; in few statements, so not for the sake of one or two."""
-        room = self.most - held
-        return room if room >= max(1, self.most // 2) or held < self.slots else 0
+        room = min(self.most - held, max(self.step, self.slots - held))
+        return room if room >= self.step or held < self.slots else 0

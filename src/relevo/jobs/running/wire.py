@@ -15,6 +15,11 @@ import msgspec
 from relevo.jobs.outcomes import shortened
 
 HEADER_BYTES: Final = 4
+OPERATIONS: Final = (
+    "associate", "create", "delete", "disassociate", "execute", "related", "retrieve",
+    "retrieve_multiple", "update",
+)  # fmt: skip
+"""What a handler may call of `ctx.service` from its process; arguments and answers are JSON."""
 _SPOKEN: Final = ("sqlstate", "pgcode", "status", "status_code")
 """What errors of drivers and HTTP clients say about themselves."""
 _COMMON: Final = ("object", "BaseException", "Exception")

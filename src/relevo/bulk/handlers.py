@@ -1,0 +1,139 @@
+"""What hosts run: the handler of each kind of bulk operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from relevo.bulk import deleting
+from relevo.bulk.deleting import Deleting, Deletion, Removing
+from relevo.bulk.duplicates import Matching
+from relevo.bulk.engine import Walk, told
+from relevo.bulk.importing import LANE, PART, Importing
+from relevo.bulk.mailing import Mailer, Mailing, Propagation, Sink, Transport, propagating
+from relevo.bulk.notices import Notices
+from relevo.errors import InvalidValue
+from relevo.jobs import operation_types as types
+from relevo.jobs.errors import Fail
+from relevo.jobs.registry import Handler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from relevo.jobs.running.context import JobContext
+    from relevo.jobs.service import Jobs
+    from relevo.pipeline.registry import Registry
+
+F = TypeVar("F")
+DELETE: Final = "relevo.bulk.delete"
+MAIL: Final = "relevo.bulk.mail"
+PARSE: Final = "relevo.import.parse"
+TRANSFORM: Final = "relevo.import.transform"
+WRITE: Final = "relevo.import.write"
+PROPAGATE: Final = "relevo.bulk.propagate"
+CAMPAIGN: Final = "relevo.bulk.campaign"
+PUBLISH: Final = "relevo.duplicates.publish"
+DETECT: Final = "relevo.duplicates.detect"
+KINDS: Final = {
+    DELETE: types.BULK_DELETE, deleting.PART: types.BULK_DELETE_SUBPROCESS,
+    MAIL: types.BULK_EMAIL, PARSE: types.IMPORT_PARSE,
+    TRANSFORM: types.IMPORT_TRANSFORM, WRITE: types.IMPORT, PART: types.IMPORT_SUBPROCESS,
+    PROPAGATE: types.ACTIVITY_PROPAGATION, CAMPAIGN: types.QUICK_CAMPAIGN,
+    PUBLISH: types.DUPLICATE_RULE_PUBLISH, DETECT: types.DUPLICATE_DETECTION,
+}  # fmt: skip
+"""The operation type of each handler."""
+
+
+class Handlers:
+    """The handlers of an app, with what its users registered."""
+
+    def __init__(
+        self, jobs: Jobs, registry: Registry | None, transports: Mapping[str, Transport],
+        sinks: Mapping[str, Sink],
+    ) -> None:  # fmt: skip
+        self._jobs = jobs
+        self._registry = registry
+        self._transports = transports
+        self._sinks = sinks
+
+    def register(self) -> None:
+        """Let hosts of the app run all kinds."""
+        known = self._jobs.registry
+        if deleting.PARTS_LANE not in known.lanes:
+            lane = msgspec.structs.replace(known.lanes[LANE], name=deleting.PARTS_LANE)
+            known.configure(lane)
+        for name, function in (
+            (DELETE, self._delete), (deleting.PART, self._delete_part), (MAIL, self._mail),
+            (PARSE, self._parse), (TRANSFORM, self._transform), (WRITE, self._write),
+            (PART, self._part), (PROPAGATE, self._propagate), (CAMPAIGN, self._propagate),
+            (PUBLISH, self._publish), (DETECT, self._detect),
+        ):  # fmt: skip
+            place = deleting.PARTS_LANE if name == deleting.PART else LANE
+            kind = KINDS[name]
+            known.add(
+                Handler(name=name, function=function, lane=place, raw=True, operation_type=kind)
+            )
+
+    def _walk(self, ctx: JobContext, max_failures: int | None = None) -> Walk:
+        return Walk(self._jobs.database, self._registry, ctx, max_failures=max_failures)
+
+    async def _delete(self, ctx: JobContext) -> dict[str, Any]:
+        asked = msgspec.convert(ctx.data, Deletion)
+        notices = Notices(self._jobs.database, ctx, asked.notice, self._transports)
+        try:
+            counts = await Deleting(self._jobs, ctx, asked).run()
+        except Fail as error:
+            await notices.send(f"failed, {error.text}", {})
+            raise
+        result = told(ctx, counts, "deleted")
+        await notices.send(ctx.friendly or f"{counts['success']} rows were deleted", counts)
+        return result
+
+    async def _delete_part(self, ctx: JobContext) -> dict[str, Any] | None:
+        counts = await Removing(self._jobs, self._registry, ctx).run()
+        return None if counts is None else told(ctx, counts, "deleted")
+
+    async def _mail(self, ctx: JobContext) -> dict[str, Any]:
+        asked = msgspec.convert(ctx.data, Mailing)
+        transport = _registered(self._transports, asked.transport, "transport")
+        mailer = Mailer(self._jobs.database, ctx, asked, transport)
+        return told(ctx, await mailer.run(self._walk(ctx, asked.max_failures)), "mailed")
+
+    async def _propagate(self, ctx: JobContext) -> dict[str, Any]:
+        asked = msgspec.convert(ctx.data, Propagation)
+        apply = propagating(ctx, asked, _registered(self._sinks, asked.sink, "sink"))
+        walk = self._walk(ctx, asked.max_failures)
+        return told(ctx, await walk.over([asked.members], apply), "propagated")
+
+    def _importing(self, ctx: JobContext) -> Importing:
+        return Importing(self._jobs.database, self._registry, ctx)
+
+    async def _parse(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await self._importing(ctx).parse(), "parsed")
+
+    async def _transform(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await self._importing(ctx).transform(self._walk(ctx)), "transformed")
+
+    async def _write(self, ctx: JobContext) -> dict[str, Any] | None:
+        counts = await self._importing(ctx).write()
+        return None if counts is None else told(ctx, counts, "imported")
+
+    async def _part(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await self._importing(ctx).part(self._walk(ctx)), "imported")
+
+    async def _publish(self, ctx: JobContext) -> dict[str, Any]:
+        return told(ctx, await Matching(self._jobs.database, ctx).publish(self._walk(ctx)), "coded")
+
+    async def _detect(self, ctx: JobContext) -> dict[str, Any]:
+        return told(
+            ctx, await Matching(self._jobs.database, ctx).detect(self._walk(ctx)), "compared"
+        )
+
+
+def _registered(known: Mapping[str, F], name: str, what: str) -> F:
+    if name not in known:
+        raise InvalidValue(
+            f"this host has no {what} {name!r}; register it with @app.bulk.{what}({name!r})"
+        )
+    return known[name]

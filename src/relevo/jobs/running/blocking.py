@@ -1,0 +1,101 @@
+"""A transaction for plain functions: the event loop has it, and a thread waits for each call."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from relevo.errors import Closed, Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from contextlib import AbstractAsyncContextManager
+
+    import asyncpg
+
+    from relevo.postgres import Transaction
+
+T = TypeVar("T")
+
+
+def waited(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """Return what a coroutine comes to that runs in a loop; for threads other than the loop's.
+
+    Raises `Closed` if the loop is no more: a thread outlives a host that could not wait for it.
+    """
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError as error:
+        work.close()
+        raise Closed("the host that ran this handler has ended; nothing more is done") from error
+    return future.result()
+
+
+class BlockingTransaction:
+    """The transaction of a plain function: what it does is committed with the job's completion.
+
+    >>> with ctx.transaction() as tx:  # doctest: +SKIP
+    ...     tx.execute("update stock set count = count - $1 where sku = $2", 1, "lamp")
+    """
+
+    def __init__(self, tx: Transaction, loop: asyncio.AbstractEventLoop) -> None:
+        self._tx = tx
+        self._loop = loop
+        self._over = False
+
+    def execute(self, sql: str, *args: Any) -> str:
+        """Run a statement and return its status, such as `UPDATE 1`."""
+        return waited(self.running.execute(sql, *args), self._loop)
+
+    def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+        """Return all rows of a statement."""
+        return waited(self.running.fetch(sql, *args), self._loop)
+
+    def fetchrow(self, sql: str, *args: Any) -> asyncpg.Record | None:
+        """Return the first row of a statement, or None."""
+        return waited(self.running.fetchrow(sql, *args), self._loop)
+
+    def fetchval(self, sql: str, *args: Any) -> Any:
+        """Return the first value of the first row of a statement, or None."""
+        return waited(self.running.fetchval(sql, *args), self._loop)
+
+    @property
+    def running(self) -> Transaction:
+        """The transaction as the event loop knows it; raises `Conflict` after its block."""
+        if self._over:
+            raise Conflict("this transaction is over; use it inside of its `with` block")
+        return self._tx
+
+    def end(self) -> None:
+        """Refuse further statements."""
+        self._over = True
+
+
+@contextmanager
+def entered(
+    manager: AbstractAsyncContextManager[Transaction], loop: asyncio.AbstractEventLoop
+) -> Iterator[BlockingTransaction]:
+    """Enter a transaction from a thread, and leave it as the block was left."""
+    tx = BlockingTransaction(waited(_enter(manager), loop), loop)
+    try:
+        yield tx
+    except BaseException as error:
+        tx.end()
+        if not waited(_leave(manager, error), loop):
+            raise
+    else:
+        tx.end()
+        waited(_leave(manager, None), loop)
+
+
+async def _enter(manager: AbstractAsyncContextManager[Transaction]) -> Transaction:
+    return await manager.__aenter__()
+
+
+async def _leave(
+    manager: AbstractAsyncContextManager[Transaction], error: BaseException | None
+) -> bool:
+    trace = None if error is None else error.__traceback__
+    kind = None if error is None else type(error)
+    return bool(await manager.__aexit__(kind, error, trace))
