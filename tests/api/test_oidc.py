@@ -13,18 +13,23 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
+from relevo import limits
+from relevo.api.keyring import KeyRing
 from relevo.api.oidc import Issuer
 from relevo.errors import SettingsError
+from relevo.sealing import MasterKey
 from tests.outbound.outside import Outside, Status, outside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from relevo.postgres.database import Database
     from tests.api.conftest import Opens, Site
 
 pytestmark = pytest.mark.anyio
 QUEUES = "/routing/queues?api-version=2023-11-01"
 WORKER = "/routing/workers/ana?api-version=2023-11-01"
+DISABLE = "update relevo.system_user set disabled = $1 where identity = 'oidc:ana'"
 DISCOVERY = "/.well-known/openid-configuration"
 
 
@@ -153,6 +158,56 @@ async def test_an_issuer_that_does_not_answer_is_not_the_callers_fault(open_site
         office.host.answers(DISCOVERY, Status(500))
         reply = await site.ask("GET", QUEUES, key=office.token("reader"))
         assert (reply.status, reply.json["error"]["code"]) == (503, "ServiceUnavailable")
+
+
+async def test_tokens_of_a_disabled_user_open_nothing(open_site: Opens) -> None:
+    wanted: dict[str, Any] = {"name": "another", "roles": ["admin"]}
+    async with opened(open_site) as (site, office):
+        token = office.token("admin", name="Ana")
+        assert (await site.ask("GET", "/v1/keys", key=token)).status == 200
+        (ana,) = (await site.ask("GET", "/v1/users?name=Ana", key=token)).json["items"]
+        path = f"/v1/users/{ana['id']}"
+        assert (await site.ask("POST", f"{path}:disable", key="admin", json={})).status == 200
+        for target in ("/v1/keys", f"{path}:enable"):  # neither a new key nor the old one
+            reply = await site.ask("POST", target, key=token, json=wanted)
+            assert reply.status == 403, target
+            assert "'Ana' is disabled" in reply.json["detail"]
+        assert (await site.ask("GET", QUEUES, key=token)).status == 403
+        other = office.token("admin", sub="u2")
+        assert (await site.ask("GET", QUEUES, key=other)).status == 200
+        assert (await site.ask("POST", f"{path}:enable", key="admin", json={})).status == 200
+        assert (await site.ask("POST", "/v1/keys", key=token, json=wanted)).status == 201
+
+
+class Steady:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_who_is_disabled_elsewhere_is_kept_out_when_memory_has_aged(
+    database: Database,
+) -> None:
+    clock = Steady()
+    ring = KeyRing(database, MasterKey(b"m" * 32), clock=clock)
+    await database.write(
+        "insert into relevo.system_user (name, identity) values ('Ana', 'oidc:ana')"
+    )
+    assert not await ring.is_disabled("oidc:ana")
+    assert not await ring.is_disabled("oidc:stranger")
+    await database.write(DISABLE, True)
+    clock.now += limits.KEY_CACHE_SECONDS - 0.1
+    assert not await ring.is_disabled("oidc:ana")
+    clock.now += 0.2
+    assert await ring.is_disabled("oidc:ana")
+    assert set(ring._identities) == {"oidc:ana"}  # what has aged takes no room
+    await database.write(DISABLE, False)
+    assert await ring.is_disabled("oidc:ana")
+    ring.forget()
+    clock.now += 0.1
+    assert not await ring.is_disabled("oidc:ana")
+    await ring.close()
 
 
 def test_without_the_library_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,52 @@ async def test_rows_that_come_later_with_higher_keys_are_not_touched(
     assert await warehouse.left() == {99999}
 
 
+@pytest.mark.parametrize("what", ["jobs", "items", "records"])
+async def test_nothing_is_deleted_in_the_name_of_a_user_who_is_disabled(
+    app: App, warehouse: Warehouse, what: str
+) -> None:
+    ana = await app.users.create_user("Ana")
+    if what == "records":
+        app.table("order", warehouse.orders)
+    await warehouse.fill(3)
+    await (await app.jobs.submit("nothing")).cancel()
+    rows = RowQuery(table="asyncoperation") if what == "jobs" else warehouse.query()
+    found = (await app.bulk.preview(rows)).count
+    job = await app.bulk.delete(rows, owner=ana)
+    await app.users.disable(ana)
+    async with app.host():
+        with pytest.raises(JobFailed, match=f"user {ana} is disabled"):
+            await job.wait(60)
+    assert (await job.get()).error_code == codes.FORBIDDEN
+    assert await app.bulk.failures(job.id) == []
+    assert await app.bulk.counts(job.id) == (0, 0)
+    assert found
+    if what == "jobs":
+        assert await app.jobs.query().where(handler="nothing").count() == 1
+    else:
+        assert await warehouse.left() == {0, 1, 2}
+
+
+async def test_a_user_who_is_disabled_in_the_middle_deletes_no_further_chunk(
+    app: App, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ana = await app.users.create_user("Ana")
+    await warehouse.fill(300)
+    ordinary = engine.Walk._take
+
+    async def take(self: Any, *args: Any) -> Any:
+        at = await ordinary(self, *args)
+        await app.users.disable(ana)
+        return at
+
+    monkeypatch.setattr(engine.Walk, "_take", take)
+    async with app.host():
+        job = await app.bulk.delete(warehouse.query(), owner=ana)
+        with pytest.raises(JobFailed, match="is disabled"):
+            await job.wait(60)
+    assert len(await warehouse.left()) == 100
+
+
 async def test_a_row_that_fails_is_recorded_and_does_not_stop_the_job(
     app: App, warehouse: Warehouse
 ) -> None:

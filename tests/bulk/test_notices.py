@@ -118,3 +118,21 @@ async def test_without_a_transport_or_an_address_it_is_refused(
     posting(app)
     with pytest.raises(InvalidValue, match="is no address"):
         await app.bulk.delete(warehouse.query(), notify=["ana"])
+
+
+@pytest.mark.parametrize("control", ["\x00", "\t", "\n", "\r\n", "\x1f", "\x7f"])
+async def test_nothing_adds_a_line_to_the_header_of_a_mail(
+    app: App, warehouse: Warehouse, control: str
+) -> None:
+    sent = posting(app)
+    with pytest.raises(InvalidValue, match="is no address"):
+        await app.bulk.delete(warehouse.query(), notify=[f"ana@x.org{control}Bcc: eve@x.org"])
+    if control == "\x00":
+        return  # no job is called that
+    await warehouse.fill(2)
+    async with app.host():
+        name = f"Orders{control}Bcc: eve@x.org"
+        await (await app.bulk.delete(warehouse.query(), name=name, notify=TWO[:1])).wait(60)
+    (mail,) = sent
+    shown = " " * len(control)
+    assert mail.subject == f"Orders{shown}Bcc: eve@x.org: 2 rows were deleted"

@@ -183,6 +183,76 @@ async def test_a_child_that_somebody_cancels_fails_the_parent(
     assert len(await warehouse.left()) == 300
 
 
+async def test_a_query_counts_whose_child_was_removed_while_the_parent_was_paused(
+    app: App, warehouse: Warehouse, stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await warehouse.fill(300)
+
+    async def go_on(self: Any) -> None:
+        """As a child does that looked before its parent was paused, and then was through."""
+
+    monkeypatch.setattr(deleting.Removing, "_heed", go_on)
+    async with app.host():
+        job = await app.bulk.delete([warehouse.query(("n", "<", 200)), warehouse.query()])
+        await asyncio.wait_for(stop.taken.wait(), 30)
+        await job.pause()
+        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        (part,) = await parts(app)
+        stop.go_on.set()
+        await settled(warehouse, part, lambda one: one.status == states.SUCCEEDED)
+        # What retention and `forget` leave after a month.
+        await app.database.write("delete from relevo.job_history where id = $1", part.id)
+        await app.database.write("delete from relevo.bulk_operation where job = $1", part.id)
+        await job.resume()
+        assert await job.wait(60) == {"success": 300, "failure": 0}
+        assert [one.name[-7:] for one in await parts(app)] == ["query 2"]
+    assert await app.bulk.counts(job.id) == (300, 0)
+
+
+@pytest.mark.parametrize("end", ["resume", "cancel", "delete"])
+async def test_a_child_that_is_paused_by_itself_lets_its_parent_wait_without_a_slot(
+    app: App, warehouse: Warehouse, stop: Stop, end: str
+) -> None:
+    await warehouse.fill(500)
+    async with app.host():
+        job = await app.bulk.delete(warehouse.query())
+        await asyncio.wait_for(stop.taken.wait(), 30)
+        (part,) = await parts(app)
+        await app.jobs.command(part.id, "pause")
+        stop.go_on.set()
+        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        left = await warehouse.left()
+        await app.jobs.command(part.id, end)
+        if end == "resume":
+            assert await job.wait(60) == {"success": 500, "failure": 0}
+        else:
+            with pytest.raises(JobFailed, match=f"the job of query 1 was {end.rstrip('e')}"):
+                await job.wait(60)
+        assert left
+        assert await warehouse.left() == (set() if end == "resume" else left)
+
+
+async def test_a_parent_that_waits_for_its_child_is_resumed_in_vain_and_canceled_with_it(
+    app: App, warehouse: Warehouse, stop: Stop
+) -> None:
+    await warehouse.fill(500)
+    async with app.host():
+        job = await app.bulk.delete(warehouse.query())
+        await asyncio.wait_for(stop.taken.wait(), 30)
+        (part,) = await parts(app)
+        await app.jobs.command(part.id, "pause")
+        stop.go_on.set()
+        first = await warehouse.until(job, lambda one: one.status == states.WAITING)
+        left = await warehouse.left()
+        await job.resume()
+        await warehouse.until(
+            job, lambda one: one.status == states.WAITING and one.attempt > first.attempt
+        )
+        await job.cancel()
+        await settled(warehouse, part, lambda one: one.status == states.CANCELED)
+    assert await warehouse.left() == left
+
+
 async def test_a_child_that_is_paused_by_itself_shows_on_the_bulk_delete(
     app: App, warehouse: Warehouse, stop: Stop
 ) -> None:

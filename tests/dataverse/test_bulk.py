@@ -141,6 +141,21 @@ async def test_nested_filters_delete_exactly_the_rows_that_they_find(dataverse: 
     assert {row["email"] for row in left} == {"a2@x.org", "b3@x.org", "a4@x.org"}
 
 
+async def test_records_of_a_table_are_deleted_only_by_who_may_write_items(
+    dataverse: Dataverse,
+) -> None:
+    app = dataverse.site.services.app
+    app.table("contact", model=Contact)
+    app.serve_bulk()
+    without = await dataverse.key_with("bulk.run:all", "job.delete:all", "job.read:all")
+    reply = await without.ask("POST", "BulkDelete", json=deletion(query("contact")))
+    assert (reply.status, code(reply)) == (403, "0x80040220")
+    assert await app.jobs.query().where(type=13).count() == 0
+    assert (
+        await dataverse.ask("POST", "BulkDelete", json=deletion(query("contact")))
+    ).status == 200
+
+
 async def test_a_condition_on_what_the_caller_may_not_read_is_refused(dataverse: Dataverse) -> None:
     # A28
     caller = await dataverse.key_with("bulk.run:all", "job.delete:all", "job.read:all")

@@ -12,6 +12,7 @@ import pytest
 from relevo.errors import Closed, Conflict
 from relevo.jobs import codes
 from relevo.jobs.errors import Fail, JobCanceled, JobFailed
+from relevo.jobs.running import blocking
 from relevo.jobs.running.blocking import waited
 from tests.jobs.office import until
 
@@ -235,3 +236,48 @@ def test_a_thread_that_outlives_the_loop_is_told() -> None:
     loop.close()
     with pytest.raises(Closed, match="has ended"):
         waited(never(), loop)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_thread_that_waits_while_the_loop_closes_is_told(
+    monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    loop, sent = asyncio.new_event_loop(), threading.Event()
+    begins = asyncio.Event()
+    raised: list[BaseException] = []
+    send = loop.call_soon_threadsafe
+
+    def noted(*args: Any, **options: Any) -> asyncio.Handle:
+        handle = send(*args, **options)
+        sent.set()
+        return handle
+
+    async def endless() -> None:
+        begins.set()
+        await asyncio.Event().wait()
+
+    def thread() -> None:
+        try:
+            waited(endless(), loop)
+        except BaseException as error:
+            raised.append(error)
+
+    monkeypatch.setattr(blocking, "TURN_SECONDS", 0.01, raising=False)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", noted)
+    waiting = threading.Thread(target=thread, daemon=True)
+    waiting.start()
+    assert sent.wait(30)
+    if begun:
+        loop.run_until_complete(begins.wait())
+    loop.close()
+    waiting.join(30)
+    assert [type(one) for one in raised] == [Closed]
+
+
+async def test_a_timeout_of_the_work_itself_reaches_the_thread() -> None:
+    async def late() -> None:
+        raise TimeoutError("the statement took too long")
+
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError, match="the statement took"):
+        await asyncio.to_thread(lambda: waited(late(), loop))

@@ -180,6 +180,40 @@ async def test_a_time_limit_kills_whatever_the_handler_does(app: App, tmp_path: 
         await ends(pid)
 
 
+_former: list[Any] = []
+
+
+def keeps_context(ctx: Any) -> int:
+    """Leave the context to the next job of this process."""
+    _former.append(ctx)
+    return os.getpid()
+
+
+def hears_former(ctx: Any) -> dict[str, Any]:
+    """Say what a fork of the former job would, which does not know that it is over."""
+    former = _former[0]._run
+    stored = former.signed("checkpoint", progress=0.1, state="former")
+    for message in (stored, former.signed("done", value="former")):
+        former.pipe.send(message)
+    ctx.progress(0.5)  # which is answered after both
+    former.pipe.send(stored)
+    return {"pid": os.getpid()}
+
+
+async def test_what_comes_late_from_a_former_run_is_not_taken_for_the_next(app: App) -> None:
+    for function in (keeps_context, hears_former):
+        app.job(function.__name__, process=True)(function)
+    register(app)
+    async with app.host():
+        pid = await (await app.jobs.submit("keeps_context")).wait(30)
+        job = await app.jobs.submit("hears_former")
+        assert await job.wait(30) == {"pid": pid}
+        assert (await job.get()).saved is None
+        # And the process serves the next job, though an answer to another lies before the order.
+        after = await (await app.jobs.submit("add", {"a": 1})).wait(30)
+    assert (after["sum"], after["pid"]) == (2, pid)
+
+
 SCRIPT = """
 import asyncio, os
 import relevo

@@ -169,5 +169,56 @@ async def test_after_a_cancel_request_the_service_of_a_process_refuses(app: App)
     assert (await job.get()).status == 32  # 6.2, A11
 
 
+_go_on = threading.Event()
+_leftover: list[tuple[threading.Thread, list[str]]] = []
+"""What a job left behind in its process, for the next one there."""
+
+
+def leaves_a_thread(ctx: Any, asks: str) -> int:
+    """Return before its thread, which asks its host for something later, or all the time."""
+    heard: list[str] = []
+
+    def work() -> None:
+        try:
+            while asks == "always":
+                ctx.service.retrieve("order", "1")
+            assert _go_on.wait(30)
+            ctx.service.update("order", "1", {"by": "leftover"})
+        except Exception as error:
+            heard.append(f"{type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=work, daemon=True)
+    _leftover.append((thread, heard))
+    thread.start()
+    return os.getpid()
+
+
+def meets_a_thread(ctx: Any) -> dict[str, Any]:
+    """Let the thread of the former job go on, and say what it came to."""
+    (thread, heard), *_ = _leftover
+    _go_on.set()
+    thread.join(30)
+    return {
+        "heard": heard, "read": ctx.service.retrieve("order", "2")["id"], "pid": os.getpid(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("asks", ["later", "always"])
+async def test_a_thread_that_outlives_its_job_does_nothing_in_the_name_of_the_next(
+    app: App, asks: str
+) -> None:  # 9
+    for key in ("1", "2"):
+        await app.service.create("order", {"id": key})
+    app.job("leaves", process=True)(leaves_a_thread)
+    app.job("meets", process=True)(meets_a_thread)
+    async with app.host():
+        pid = await (await app.jobs.submit("leaves", {"asks": asks}, owner=uuid4())).wait(60)
+        found = await (await app.jobs.submit("meets")).wait(60)
+    assert (found["pid"], found["read"]) == (pid, "2")
+    (heard,) = found["heard"]
+    assert heard.startswith("Conflict: the run of this context is over")
+    assert "by" not in await app.service.retrieve("order", "1")
+
+
 async def _nothing(ctx: StepContext) -> None:
     """A step whose job alone counts."""

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from relevo.api import roles, signing
@@ -139,7 +140,9 @@ class Authenticator:
     async def _bearer(self, token: bytes) -> Caller:
         if self._issuer is not None and self._issuer.is_token(token):
             await self._ring.signing_keys(fresh=False)  # which also tells the time
-            return Caller(await self._issuer.principal(token, self._ring.now()))
+            principal = await self._issuer.principal(token, self._ring.now())
+            disabled = await self._ring.is_disabled(principal.id)
+            return Caller(msgspec.structs.replace(principal, disabled=disabled))
         key = await self._ring.by_hash(hashlib.sha256(token).digest())
         if key is None:
             raise Unauthenticated("this key is unknown, revoked or expired")

@@ -2,7 +2,8 @@
 
 A request with a key that was seen lately costs no query. What is not in memory is looked up in
 groups: however many strangers knock, one statement is under way. Only keys that were found are
-kept, so memory is bounded by the keys there are.
+kept, so memory is bounded by the keys there are. Who comes with tokens of an issuer instead is held
+against the users alike.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class _Loaded(Struct, frozen=True):
 class KeyRing:
     """Finds keys by the hash of what was presented, and the keys that sign.
 
-    A revocation on another host counts here after `KEY_CACHE_SECONDS`, one on this host at once
-    (`forget`); expiry is held against the store's clock at every use.
+    A revocation on another host, or that a user is disabled, counts here after `KEY_CACHE_SECONDS`,
+    on this host at once (`forget`); expiry is held against the store's clock at every use.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class KeyRing:
         self._forgotten_at = float("-inf")
         self._store_time: tuple[float, datetime] | None = None
         self._lookups: Group[bytes | None, tuple[Key, ...]] = Group("keys", self._look_up)
+        self._identities: dict[str, tuple[float, bool]] = {}
+        self._identity_lookups: Group[str, bool] = Group("identities", self._look_up_identities)
         self._last_use = _LastUse(database, clock)
 
     def now(self) -> datetime:
@@ -105,10 +108,16 @@ class KeyRing:
             keys = await self._lookups.call(None)
         return tuple(key for key in keys if self._unexpired(key))
 
+    async def is_disabled(self, identity: str) -> bool:
+        """Whether somebody who is known elsewhere is kept out; ask only for who proved to be it."""
+        at, disabled = self._identities.get(identity, (float("-inf"), False))
+        return disabled if self._fresh(at) else await self._identity_lookups.call(identity)
+
     def forget(self) -> None:
-        """Read every key anew, also those that are being read at this moment."""
+        """Read all anew, keys and who is disabled, also what is being read at this moment."""
         self._forgotten_at = self._clock()
         self._by_hash.clear()
+        self._identities.clear()
 
     def note_use(self, key: Key) -> None:
         """Have `last_used_at` written, soon and not too often."""
@@ -117,6 +126,7 @@ class KeyRing:
     async def close(self) -> None:
         """Finish what is under way."""
         await self._lookups.close()
+        await self._identity_lookups.close()
         await self._last_use.close()
 
     def _fresh(self, at: float) -> bool:
@@ -139,6 +149,14 @@ class KeyRing:
             self._signing = _Loaded(at, signing)
         found = {key.secret_hash: (key,) for key in keys}
         return [signing if call is None else found.get(call, ()) for call in calls]
+
+    async def _look_up_identities(self, calls: Sequence[str]) -> list[bool]:
+        at = self._clock()
+        rows = await self._database.fetch(SQL.disabled_identities, list(calls))
+        disabled = {row["identity"] for row in rows}
+        self._identities = {i: held for i, held in self._identities.items() if self._fresh(held[0])}
+        self._identities.update((call, (at, call in disabled)) for call in calls)
+        return [call in disabled for call in calls]
 
     def _key(self, row: asyncpg.Record) -> Key | None:
         secret = b""

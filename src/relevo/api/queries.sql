@@ -38,6 +38,10 @@ left join (
 ) k on k.revoked_at is null and (k.expires_at is null or k.expires_at > t.now)
 left join relevo.system_user u on u.id = k.user_id;
 
+-- name: disabled_identities
+-- Who is kept out of some who are known elsewhere.
+select identity from relevo.system_user where identity = any ($1::text[]) and disabled;
+
 -- name: list_keys
 -- One page of keys in the order they were made, after the given one.
 select id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id,

@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from relevo import limits
 from relevo.bulk import stored
 from relevo.bulk.model import STATES, Criteria, Criterion, RowQuery
-from relevo.core.expressions.tree import Compare, Constant, Logic, Name, Not, children
+from relevo.core.expressions.tree import (
+    Compare,
+    Constant,
+    In,
+    List,
+    Logic,
+    Name,
+    Not,
+    children,
+)
 from relevo.jobs.catalogue import JOBS, served
 from relevo.jobs.surroundings import SURROUNDINGS
 from relevo.querying import fetch_conditions
@@ -90,8 +99,11 @@ class Conditions(Struct, frozen=True, kw_only=True):
         return sql.replace("(true)", " and ".join(parts)) if parts else sql, *values
 
 
-def rows_of(given: RowQuery | Query) -> RowQuery:
-    """Return which rows are meant; of a `relevo.querying` query only its conditions can be."""
+def rows_of(given: RowQuery | Query, caller: Caller | None = None) -> RowQuery:
+    """Return which rows are meant; of a `relevo.querying` query only its conditions can be.
+
+    Of jobs only those are that `caller` reaches, if there is one.
+    """
     if isinstance(given, RowQuery):
         return given
     for name in ("top", "aggregate", "distinct", "expands", "position"):
@@ -100,8 +112,25 @@ def rows_of(given: RowQuery | Query) -> RowQuery:
                 f"a bulk operation takes all rows of a query, so it has no {name}; leave it out",
                 pointer="queries",
             )
-    kept = Query(table=given.table, filter=given.filter, links=given.links)
-    return RowQuery(table=given.table, query=stored.encoded(kept))
+    tree = _logic("and", (given.filter, None if caller is None else reached(caller)))
+    kept = Query(table=given.table, filter=tree, links=given.links)
+    scope = "all" if caller is None else caller.scope
+    return RowQuery(table=given.table, query=stored.encoded(kept), scope=scope)
+
+
+def reached(caller: Caller) -> Expression | None:
+    """Return what holds for the jobs that a caller's scope reaches (A27); None if for all.
+
+    What a job stores is read by its owner later, so it has to be a condition like others.
+    """
+    if caller.scope == "all":
+        return None
+    mine = tuple(map(Constant, (caller.user_id, *caller.teams)))
+    own = In(Name("ownerid"), List(mine), RULES)
+    if caller.scope == "own" or caller.unit is None:
+        return own
+    unit = Compare("=", Name("owningbusinessunit"), Constant(caller.unit), RULES)
+    return Logic("or", (own, unit), RULES)
 
 
 def catalogue(registry: Registry | None) -> Catalogue:
@@ -128,7 +157,7 @@ def planned(asked: RowQuery, tables: Catalogue, table: str, asker: Asker) -> Pla
     if asked.criteria is not None:
         terms.append(_Reading(found, asker).group(asked.criteria))
     if asked.query is not None:
-        given = stored.decoded(asked.query)
+        given = stored.query(asked.query)
         terms.append(given.filter)
         links += given.links
     tree = _logic("and", terms)
@@ -146,25 +175,41 @@ def completed(tree: Expression) -> Expression:
     Of alternatives each has to name them itself: `name eq 'a' or statecode eq 0` spares the jobs
     called a that are not completed.
     """
+    return _guarded(_pushed(tree))
+
+
+def _guarded(tree: Expression) -> Expression:
+    """The same for a condition in which only single tests are negated."""
     match tree:
         case Logic(operator="or", operands=operands):
-            return Logic("or", tuple(map(completed, operands)), RULES)
+            return Logic("or", tuple(map(_guarded, operands)), RULES)
         case Logic(operands=operands) if _names_states(tree):
             return Logic(
-                "and", tuple(completed(one) if _names_states(one) else one for one in operands),
+                "and", tuple(_guarded(one) if _names_states(one) else one for one in operands),
                 RULES,
             )  # fmt: skip
-        case Not(operand=Logic(operator=operator, operands=operands)):
-            dual: Any = "and" if operator == "or" else "or"
-            return completed(Logic(dual, tuple(Not(one, RULES) for one in operands), RULES))
         case _:
             return tree if _names_states(tree) else Logic("and", (tree, _COMPLETED), RULES)
 
 
+def _pushed(tree: Expression, *, negated: bool = False) -> Expression:
+    """Return a condition with its negations pushed down to single tests."""
+    match tree:
+        case Not(operand=operand):
+            return _pushed(operand, negated=not negated)
+        case Logic(operator=operator, operands=operands, rules=rules):
+            dual: Any = "and" if operator == "or" else "or"
+            parts = tuple(_pushed(one, negated=negated) for one in operands)
+            return Logic(dual if negated else operator, parts, rules)
+        case _:
+            return Not(tree, RULES) if negated else tree
+
+
 def _names_states(tree: Expression) -> bool:
-    if isinstance(tree, Name):
-        return tree.name in STATES
-    return any(map(_names_states, children(tree)))
+    """Whether a test is about the state; what nests inside of a test does not count."""
+    if isinstance(tree, Logic | Not):
+        return any(map(_names_states, children(tree)))
+    return any(isinstance(one, Name) and one.name in STATES for one in children(tree))
 
 
 def _logic(operator: Any, terms: Sequence[Expression | None]) -> Expression | None:

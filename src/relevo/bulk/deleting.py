@@ -21,7 +21,7 @@ from relevo.bulk.notices import Notice
 from relevo.bulk.sources import SQL, ImportRows, Items, table_of
 from relevo.bulk.sources import Jobs as JobRows
 from relevo.errors import NotFound
-from relevo.jobs import codes, states, submission
+from relevo.jobs import codes, states, submission, waits
 from relevo.jobs.errors import Fail, JobCanceled, JobMissing, JobRefused
 from relevo.jobs.model import NAME_LENGTH_MAX, new_id
 from relevo.jobs.operation_types import BULK_DELETE_SUBPROCESS
@@ -45,6 +45,10 @@ LOOK_SECONDS: Final = 0.5
 ORPHANS_MAX: Final = 100
 STOP_SECONDS: Final = 8.0
 """How long a canceled parent waits for its child: less than it is given itself."""
+
+
+class Held(Exception):
+    """A child waits until its parent goes on, or a parent until its child does."""
 
 
 class Deletion(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,8 +77,14 @@ class Deleting:
         self._asked = asked
         self._shown = -1.0
 
-    async def run(self) -> dict[str, int]:
-        """Let children work off the queries; returns the counts."""
+    async def run(self) -> dict[str, int] | None:
+        """Let children work off the queries; returns the counts, None if it has to wait."""
+        try:
+            return await self._run()
+        except Held:
+            return None
+
+    async def _run(self) -> dict[str, int]:
         ctx, queries = self._ctx, self._asked.queries
         stored = msgspec.json.encode(queries).decode()
         await self._jobs.database.write(
@@ -87,10 +97,7 @@ class Deleting:
                 at = await self._begin(at)
             assert at.part is not None
             ended = await self._end_of(at, at.part)
-            at = Standing(
-                query=at.query + 1, success=at.success + ended["success"],
-                failure=at.failure + ended["failure"],
-            )  # fmt: skip
+            at = Standing(query=at.query + 1, success=ended["success"], failure=ended["failure"])
             await ctx.checkpoint(progress=at.query / len(queries), state=msgspec.to_builtins(at))
         return {"success": at.success, "failure": at.failure}
 
@@ -128,7 +135,7 @@ class Deleting:
         """Return how a child ended, once it has; what it is asked for reaches the child."""
         ctx = self._ctx
         while True:
-            row = await self._jobs.database.fetchrow(SQL.read_part, part)
+            row = await self._jobs.database.fetchrow(SQL.read_part, ctx.id, part)
             assert row is not None
             if row["status"] == states.SUCCEEDED:
                 return row
@@ -136,16 +143,30 @@ class Deleting:
                 await ctx.checkpoint()  # it may have heard of a cancel first
                 raise _failure(row, at.query)
             if row["status"] == states.WAITING and row["held"]:
-                await self._jobs.database.write(SQL.release_part, part)
-                self._jobs.wakeups.send(submission.TOPIC)
+                await _release(self._jobs, part)
             try:
                 await self._show((at.query + (row["progress"] or 0.0)) / len(self._asked.queries))
             except JobCanceled:
                 if ctx.asked == states.CANCELING:
                     await self._stop(part)
                 raise
+            if row["paused"]:
+                await self._wait(at, part)
             with contextlib.suppress(TimeoutError):
                 await self._jobs.end_of(part, LOOK_SECONDS)
+
+    async def _wait(self, at: Standing, part: UUID) -> None:
+        """Give the slot back while somebody keeps the child waiting.
+
+        The child wakes its parent when it goes on, and its end does so in any case.
+        """
+        async with self._jobs.database.transaction() as tx:
+            await self._ctx.checkpoint_in(tx)
+            self._ctx.check()  # who has paused the parent meanwhile resumes it
+            await waits.end(tx, self._ctx.id, at.query)
+            await waits.wait_again(tx, self._ctx, at.query, [{"part": 0, "child": part}])
+        self._ctx.settled = True
+        raise Held
 
     async def _show(self, progress: float) -> None:
         """Give a sign of life, and report progress if there is any."""
@@ -170,6 +191,11 @@ def _failure(row: asyncpg.Record, index: int) -> Fail:
     return Fail(None, f"the job of query {index + 1} {what}, so that the rest was not deleted")
 
 
+async def _release(jobs: Jobs, job: UUID) -> None:
+    await jobs.database.write(SQL.release, job)
+    jobs.wakeups.send(submission.TOPIC)
+
+
 async def end_orphans(jobs: Jobs) -> int:
     """Cancel children whose parent is over, also those that nobody runs; returns how many.
 
@@ -180,10 +206,6 @@ async def end_orphans(jobs: Jobs) -> int:
         with contextlib.suppress(JobRefused, JobMissing):
             await jobs.command(row["id"], "cancel")
     return len(rows)
-
-
-class Held(Exception):
-    """A child waits until its parent goes on."""
 
 
 class Removing:
@@ -204,14 +226,19 @@ class Removing:
             heed=self._heed,
         )  # fmt: skip
         try:
-            return await walk.over([part.query], self._apply)
+            counts = await walk.over([part.query], self._apply)
         except Held:
             return None
+        await self._database.write(SQL.end_part, part.parent, self._ctx.id, idempotent=True)
+        return counts
 
     async def _heed(self) -> None:
         """Wait while the parent is paused, end if it was canceled or is no more."""
-        status = await self._database.fetchval(SQL.parent, self._part.parent)
-        if status in (states.WAITING, states.PAUSING):
+        row = await self._database.fetchrow(SQL.parent, self._part.parent)
+        status = None if row is None else row["status"]
+        if row is not None and status == states.WAITING and row["waits"]:
+            await _release(self._jobs, self._part.parent)
+        elif status in (states.WAITING, states.PAUSING):
             async with self._database.transaction() as tx:
                 await self._ctx.suspend_in(tx)
             self._ctx.settled = True

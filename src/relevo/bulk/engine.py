@@ -71,9 +71,19 @@ class Walk:
     async def _opened(self, query: RowQuery, at: Progress) -> Any:
         ctx, part = self._ctx, self._part
         assert at.since is not None
+        await self._admit()
         asker = await sources.acting(self._database, ctx.owner, query, at.since)
         own = Own(ctx.id, ctx.claim.series) if part is None else Own(part.parent, part.series)
         return await sources.opened(self._database, query, own, self._registry, asker)
+
+    async def _admit(self) -> None:
+        """Raise if the owner was disabled: not all that rows are written by asks for that."""
+        owner = self._ctx.owner
+        if owner is not None and await self._database.fetchval(SQL.kept_out, owner):
+            raise Fail(
+                codes.FORBIDDEN, f"user {owner} is disabled, and nothing is done with"
+                " data in its name; enable it, or have another user do it",
+            )  # fmt: skip
 
     async def _look(self) -> None:
         """Raise if the job was paused or canceled, or if its parent was."""
@@ -90,6 +100,7 @@ class Walk:
         assert at.highest is not None
         before = 0 if self._part is None else self._part.failures_before
         while rows := await source.page(at.after, at.highest, CHUNK_ROWS):
+            await self._admit()
             at = await self._take(source, at, rows, queries)
             await self._look()
             if self._most is not None and before + at.failure > self._most:

@@ -78,7 +78,7 @@ class Handlers:
     def _walk(self, ctx: JobContext, max_failures: int | None = None) -> Walk:
         return Walk(self._jobs.database, self._registry, ctx, max_failures=max_failures)
 
-    async def _delete(self, ctx: JobContext) -> dict[str, Any]:
+    async def _delete(self, ctx: JobContext) -> dict[str, Any] | None:
         asked = msgspec.convert(ctx.data, Deletion)
         notices = Notices(self._jobs.database, ctx, asked.notice, self._transports)
         try:
@@ -86,6 +86,8 @@ class Handlers:
         except Fail as error:
             await notices.send(f"failed, {error.text}", {})
             raise
+        if counts is None:
+            return None
         result = told(ctx, counts, "deleted")
         await notices.send(ctx.friendly or f"{counts['success']} rows were deleted", counts)
         return result

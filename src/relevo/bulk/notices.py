@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from relevo.jobs.running.context import JobContext
     from relevo.postgres import Database
+
+_CONTROLS: Final = dict.fromkeys((*range(0x20), 0x7F), " ")
+"""What could end a line of a mail's header, and begin another."""
 
 
 class Notice(Struct, frozen=True, kw_only=True):
@@ -38,8 +41,10 @@ def noticed(to: Sequence[str], transports: Sequence[str]) -> Notice | None:
             pointer="notify",
         )
     for one in to:
-        if "@" not in one or "\x00" in one:
-            raise InvalidValue(f"{one[:100]!r} is no address; give such as ana@example.org")
+        if "@" not in one or one != one.translate(_CONTROLS):
+            raise InvalidValue(
+                f"{one[:100]!r} is no address; give such as ana@example.org", pointer="notify"
+            )
     return Notice(transport=transports[0], to=tuple(to))
 
 
@@ -81,7 +86,7 @@ class Notices:
     def _mail(self, to: str, recipient: str, outcome: str, counts: Mapping[str, Any]) -> Mail:
         ctx = self._ctx
         return Mail(
-            to=to, subject=f"{ctx.name}: {outcome}"[:250],
+            to=to, subject=f"{ctx.name}: {outcome}"[:250].translate(_CONTROLS),
             body=f"The bulk delete {ctx.name!r} has ended: {outcome}.\nIts job is {ctx.id}.\n",
             row=dict(counts), key=f"{ctx.id}/{recipient}",
         )  # fmt: skip

@@ -52,6 +52,10 @@ order by r.number limit $5;
 select u.unit, u.zone, array(select m.team from relevo.team_member m where m.member = u.id) as teams
 from relevo.system_user u where u.id = $1;
 
+-- name: kept_out
+-- Whether the user in whose name a job acts was disabled; nothing is done in its name then.
+select u.disabled from relevo.system_user u where u.id = $1;
+
 -- name: begin
 -- Notes a bulk operation of a job, once.
 insert into relevo.bulk_operation (job, kind, name, queries, owner) values ($1, $2, $3, $4::text::jsonb, $5)
@@ -70,17 +74,23 @@ where job = any ($1::uuid[]);
 -- Notes which job works on which query of a bulk delete.
 update relevo.bulk_operation set part = $2, query_index = $3 where job = $1;
 
--- name: read_part
--- A child: how it stands or how it ended, and what it came to so far.
-select coalesce(j.status, h.status) as status, coalesce(j.waiting_event, false) as held, j.progress, h.error_code,
-  coalesce(h.friendly, h.message) as text, coalesce(b.success_count, 0) as success, coalesce(b.failure_count, 0) as failure
-from (select $1::uuid as id) p
-left join relevo.job j on j.id = p.id and not j.deleted
-left join relevo.job_history h on h.id = p.id
-left join relevo.bulk_operation b on b.job = p.id;
+-- name: end_part
+-- Notes that the query at hand was worked off: it counts even if the record of its job is removed before the parent looks.
+update relevo.bulk_operation set part = null where job = $1 and part = $2;
 
--- name: release_part
--- Lets a child go on that waits until its parent does.
+-- name: read_part
+-- A child: how it stands or how it ended, whether somebody has made it wait, and what its parent came to so far.
+select coalesce(j.status, h.status, case when b.part is null then 30 end) as status, j.progress, h.error_code,
+  coalesce(j.waiting_event, false) as held,
+  coalesce(j.status = 10 and not j.waiting_event and (j.postpone_until is null or j.retries = 0), false) as paused,
+  coalesce(h.friendly, h.message) as text, b.success_count as success, b.failure_count as failure
+from relevo.bulk_operation b
+left join relevo.job j on j.id = $2 and not j.deleted
+left join relevo.job_history h on h.id = $2
+where b.job = $1;
+
+-- name: release
+-- Lets a child go on that waits until its parent does, or a parent that waits for its child.
 select relevo.wake_jobs(array[$1::uuid]);
 
 -- name: orphans
@@ -91,8 +101,8 @@ where j.operation_type = 23 and not j.deleted and j.status <> 22 and j.details ?
 limit $1;
 
 -- name: parent
--- The status of a parent; nothing if it is over.
-select j.status from relevo.job j where j.id = $1 and not j.deleted;
+-- The status of a parent, and whether it waits for its child; nothing if it is over.
+select j.status, j.waiting_event as waits from relevo.job j where j.id = $1 and not j.deleted;
 
 -- name: record_failures
 -- Writes down rows that failed.

@@ -41,6 +41,7 @@ from relevo.jobs.querying import JobQuery
 from relevo.jobs.submission import TOPIC
 from relevo.leases.loops import Duty
 from relevo.postgres import clock
+from relevo.querying.fetch_conditions import Asker
 from relevo.querying.model import Query
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from relevo.jobs.service import JobHandle, Jobs
     from relevo.pipeline.registry import Registry
     from relevo.postgres import Transaction
-    from relevo.querying.fetch_conditions import Asker
 
 F = TypeVar("F")
 Asked = RowQuery | Query | JobQuery
@@ -127,25 +127,28 @@ class Bulk:
         """
         asked = await self._rows(query)
         if asked.is_planned and (asked.of_jobs or table_of(self._registry, asked) or asker):
-            asker = asker or await self._asker(asked)
+            asker = asker or await self._asker(query, asked)
             found = plan(asked, self._registry, asker)
             assert found is not None
             found.sql("r", 1)
         return asked
 
-    async def _asker(self, asked: RowQuery) -> Asker:
+    async def _asker(self, query: Asked, asked: RowQuery) -> Asker:
         database = self._jobs.database
-        return await acting(database, None, asked, await clock.now(database))
+        now = await clock.now(database)
+        if isinstance(query, JobQuery):
+            return Asker(query.caller, now)
+        return await acting(database, None, asked, now)
 
     async def _rows(self, query: Asked) -> RowQuery:
         if isinstance(query, JobQuery):
-            query = await query.ready()
+            return rows_of(await query.ready(), query.caller).checked()
         return rows_of(query).checked()
 
     async def preview(self, query: Asked, asker: Asker | None = None) -> Preview:
         """Return how many rows a query finds now, and the first of them, before it is run."""
         asked = await self._rows(query)
-        asker = asker or await self._asker(asked)
+        asker = asker or await self._asker(query, asked)
         source = await opened(self._jobs.database, asked, Own(), self._registry, asker)
         bounds = await source.bounds()
         if bounds is None:

@@ -2,14 +2,17 @@
 
     decoded(encoded(query)) == query
 
-Only the classes of a query and of its expressions are made again, whatever the data says.
+Only the classes of a query and of its expressions are made again, whatever the data says, and only
+with values of the types of their fields: operators become SQL as they are (A23).
 """
 
 from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, get_args
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -63,6 +66,41 @@ def decoded(data: Any) -> Any:
         if kind in _VALUES:
             return _VALUES[kind][1](data["value"])
         made = _PARTS[kind]  # type: ignore[index]  # what is not there is refused below
-        return made(**{name: decoded(value) for name, value in data.items() if name != _KIND})
+        part = made(**{name: decoded(value) for name, value in data.items() if name != _KIND})
     except (KeyError, TypeError, ValueError):
         raise InvalidQuery(f"what is stored is no part of a query: {str(kind)[:64]!r}") from None
+    for name, type_ in _types(made).items():
+        if not _fits(getattr(part, name), type_):
+            raise InvalidQuery(f"what is stored has no such {name} in a part {kind!r} of a query")
+    return part
+
+
+def query(data: Any) -> Query:
+    """Return the query that was encoded; raises `InvalidQuery` if it was something else."""
+    found = decoded(data)
+    if not isinstance(found, Query):
+        raise InvalidQuery(f"what is stored is no query but {type(found).__name__!r}")
+    return found
+
+
+@cache
+def _types(part: type[Struct]) -> dict[str, Any]:
+    return get_type_hints(part)
+
+
+def _fits(value: Any, type_: Any) -> bool:
+    """Whether a value is of the type of a field; its own parts were looked at before it."""
+    arguments = get_args(type_)
+    match get_origin(type_):
+        case None:
+            return type_ is Any or isinstance(value, NoneType if type_ is None else type_)
+        case origin if origin is Literal:
+            return any(type(value) is type(one) and value == one for one in arguments)
+        case origin if origin in (Union, UnionType):
+            return any(_fits(value, one) for one in arguments)
+        case origin if origin is tuple and isinstance(value, tuple):
+            if arguments[-1] is Ellipsis:
+                return all(_fits(one, arguments[0]) for one in value)
+            return len(value) == len(arguments) and all(map(_fits, value, arguments))
+        case _:
+            return False

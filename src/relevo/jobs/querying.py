@@ -109,6 +109,11 @@ class JobQuery:
         self._texts: tuple[str, ...] = ()
         self._age: timedelta | None = None
 
+    @property
+    def caller(self) -> Caller:
+        """Who asks, and what it may see."""
+        return self._caller
+
     def where(self, **columns: Any) -> JobQuery:
         """Keep jobs whose columns have these values; several values are alternatives, None is null.
 

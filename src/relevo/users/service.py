@@ -163,7 +163,7 @@ class Users(Attachable):
             raise NotFound(f"there is no user {user}")
 
     async def disable(self, user: UUID, *, disabled: bool = True) -> None:
-        """Keep a user out, whatever keys it has, or let it in again.
+        """Keep a user out, whatever keys or tokens it has, or let it in again.
 
         Its jobs stay, but make no data operation while it is disabled.
         """

@@ -222,6 +222,8 @@ async def _rows(
         where = reached(principal, who)
     elif table.name in {one.name for one in SURROUNDINGS}:
         raise Forbidden(f"rows of {table.name} are not deleted here; name another table")
+    else:
+        need(principal, "items:write", "items:write")
     made = RowQuery(table=table.name, where=where, criteria=criteria, scope=who.caller.scope)
     return await services.app.bulk.checked(made, Now(who.caller, who.user.now))
 

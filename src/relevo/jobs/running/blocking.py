@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import inspect
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from relevo.errors import Closed, Conflict
 
@@ -17,18 +19,28 @@ if TYPE_CHECKING:
     from relevo.postgres import Transaction
 
 T = TypeVar("T")
+TURN_SECONDS: Final = 1.0
+"""How often a thread that waits looks whether there is still a loop."""
+_ENDED: Final = "the host that ran this handler has ended; nothing more is done"
 
 
 def waited(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     """Return what a coroutine comes to that runs in a loop; for threads other than the loop's.
 
-    Raises `Closed` if the loop is no more: a thread outlives a host that could not wait for it.
+    Raises `Closed` if the loop is no more, or ends before the work: a thread outlives a host that
+    could not wait for it.
     """
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError as error:
         work.close()
-        raise Closed("the host that ran this handler has ended; nothing more is done") from error
+        raise Closed(_ENDED) from error
+    # A loop that closes leaves what it has not begun or ended as it is, and tells nobody.
+    while not concurrent.futures.wait((future,), TURN_SECONDS).done:
+        if loop.is_closed():
+            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                work.close()
+            raise Closed(_ENDED)
     return future.result()
 
 

@@ -43,13 +43,12 @@ _SHAPES: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 class Pipe:
-    """The way to the host: requests and their answers, one at a time."""
+    """The way to the host."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source = source
         self._sink = sink
         self._came: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._asking = threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -66,19 +65,46 @@ class Pipe:
         """Return what the host says next."""
         return self._came.get()
 
-    def send(self, message: Any) -> None:
-        """Say something."""
-        self._sink.write(wire.packed(message))
+    def send(self, message: bytes) -> None:
+        """Say what is in the form of the wire already."""
+        self._sink.write(message)
         self._sink.flush()
 
-    def ask(self, message: Any) -> Any:
-        """Say something and return what it came to; raises the error that the host answers."""
+
+class Run:
+    """One order of the host: requests and their answers, one at a time, until it is over."""
+
+    def __init__(self, pipe: Pipe, number: int) -> None:
+        self.pipe = pipe
+        self._number = number
+        self._over = False
+        self._asking = threading.Lock()
+
+    def signed(self, kind: str, **told: Any) -> bytes:
+        """Return a message of this run."""
+        return wire.packed({"kind": kind, **told, "run": self._number})
+
+    def ask(self, kind: str, **told: Any) -> Any:
+        """Say something and return what it came to; raises the error that the host answers.
+
+        Raises `Conflict` once the run is over: a thread that is left would speak for the next job.
+        """
         with self._asking:
-            self.send(message)
-            answer = self.receive()
+            if self._over:
+                raise Conflict(wire.OVER)
+            self.pipe.send(self.signed(kind, **told))
+            answer = self.pipe.receive()
+            while answer["run"] != self._number:  # to a fork of a former run
+                answer = self.pipe.receive()
         if "error" in answer:
             raise wire.heard(answer["error"])
         return answer["value"]
+
+    def end(self, message: bytes) -> None:
+        """Say the last thing, after the answer that a thread may wait for; refuse all others."""
+        self._over = True
+        with self._asking:
+            self.pipe.send(message)
 
 
 class ChildService:
@@ -87,8 +113,8 @@ class ChildService:
     Each commits by itself; arguments and answers travel as JSON.
     """
 
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
     def __getattr__(self, name: str) -> Any:
         """Every data operation, waiting until it is done."""
@@ -107,7 +133,7 @@ class ChildService:
 
         given = {name: _plain(value) for name, value in options.items()}
         _, told = items.encoded({"args": [_plain(one) for one in args], "options": given})
-        found = self._pipe.ask({"kind": "service", "method": method, **told})
+        found = self._run.ask("service", method=method, **told)
         return _SHAPES.get(method, lambda value: value)(found)
 
 
@@ -122,8 +148,8 @@ class AsyncChildService(ChildService):
 class ChildContext:
     """A run of a job as a plain function in its own process sees it."""
 
-    def __init__(self, pipe: Pipe, job: dict[str, Any]) -> None:
-        self._pipe = pipe
+    def __init__(self, run: Run, job: dict[str, Any]) -> None:
+        self._run = run
         self.id = UUID(job["id"])
         self.name: str = job["name"]
         self.attempt: int = job["attempt"]
@@ -134,11 +160,11 @@ class ChildContext:
 
     def check(self) -> None:
         """Raise `JobCanceled` or `JobPaused` if that was asked for."""
-        self._pipe.ask({"kind": "check"})
+        self._run.ask("check")
 
     def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:
         """Store how far the work is; then raise if the job was paused or canceled."""
-        self._pipe.ask(_checkpoint(progress, state))
+        self._run.ask("checkpoint", **_checkpoint(progress, state))
         if state is not _UNSAID:
             self.state = state
 
@@ -158,7 +184,7 @@ class ChildContext:
     @property
     def service(self) -> ChildService:
         """Data operations through the event pipeline, in the name of the job's owner."""
-        return ChildService(self._pipe)
+        return ChildService(self._run)
 
     def transaction(self, **_: Any) -> Any:
         """Refused: the connection belongs to the host's process."""
@@ -171,11 +197,11 @@ class AsyncChildContext(ChildContext):
     @property
     def service(self) -> AsyncChildService:
         """As `ChildContext.service`."""
-        return AsyncChildService(self._pipe)
+        return AsyncChildService(self._run)
 
     async def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:  # type: ignore[override]
         """As `ChildContext.checkpoint`."""
-        await asyncio.to_thread(self._pipe.ask, _checkpoint(progress, state))
+        await asyncio.to_thread(self._run.ask, "checkpoint", **_checkpoint(progress, state))
         if state is not _UNSAID:
             self.state = state
 
@@ -189,8 +215,8 @@ class AsyncChildContext(ChildContext):
 
 
 def _checkpoint(progress: float | None, state: Any) -> dict[str, Any]:
-    message: dict[str, Any] = {"kind": "checkpoint", "progress": progress}
-    return message if state is _UNSAID else {**message, "state": state}
+    told: dict[str, Any] = {"progress": progress}
+    return told if state is _UNSAID else {**told, "state": state}
 
 
 def _plain(value: Any) -> Any:
@@ -225,12 +251,12 @@ def _resolved(path: str, main: str | None) -> Handler:
     return described(path, found)
 
 
-def _run(pipe: Pipe, job: dict[str, Any]) -> Any:
+def _called(run: Run, job: dict[str, Any]) -> Any:
     handler = _resolved(job["handler"], job["main"])
     arguments = handler.arguments(job["data"])
     if inspect.iscoroutinefunction(handler.function):
-        return asyncio.run(handler.function(AsyncChildContext(pipe, job), **arguments))
-    return handler.function(ChildContext(pipe, job), **arguments)
+        return asyncio.run(handler.function(AsyncChildContext(run, job), **arguments))
+    return handler.function(ChildContext(run, job), **arguments)
 
 
 def _end_with(parent: int) -> None:
@@ -253,14 +279,15 @@ def main() -> None:
     sys.path[:] = pipe.receive()
     while True:
         job = pipe.receive()
+        if "handler" not in job:
+            continue  # an answer to a fork of a former run
+        run = Run(pipe, job["run"])
         try:
-            answer = {"kind": "done", "value": _run(pipe, job)}
-            message = wire.packed(answer)
+            message = run.signed("done", value=_called(run, job))
         except BaseException as error:
-            message = wire.packed({"kind": "failed", "error": wire.told(error)})
+            message = run.signed("failed", error=wire.told(error))
         sys.stdout.flush()
-        sink.write(message)
-        sink.flush()
+        run.end(message)
 
 
 if __name__ == "__main__":

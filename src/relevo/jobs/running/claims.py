@@ -76,9 +76,9 @@ class Settlement(Struct, frozen=True, kw_only=True):
 def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tuple[list[Any], ...]:
     """Return the arrays of `relevo.work_jobs` from `ids` on; `capped` are lanes with owner caps.
 
-    A column of which nothing is said is empty, also that of events if all jobs are done.
+    A column of which nothing is said is empty, also that of events if all jobs are done and of no
+    series: then rows are locked in one pass, as a rule.
     """
-
     columns: list[list[Any]] = [
         [one.postpone for one in settlements], [one.delay for one in settlements],
         [one.error for one in settlements], [one.message for one in settlements],
@@ -87,9 +87,10 @@ def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tupl
     ]  # fmt: skip
     unsaid = [None] * len(settlements)
     keys = {key for one in settlements for key in gates(one.claim, capped)}
-    events = [one.event for one in settlements]
+    plain = all(one.event == "done" and one.claim.series is None for one in settlements)
     return (
-        [one.claim.id for one in settlements], [] if set(events) == {"done"} else events,
+        [one.claim.id for one in settlements],
+        [] if plain else [one.event for one in settlements],
         [one.claim.number for one in settlements],
         *([] if column == unsaid else column for column in columns),
         sorted(keys),

@@ -296,20 +296,22 @@ class JobHost:
         )  # fmt: skip
 
     def _receive(self, rows: Sequence[Any]) -> dict[str, int]:
-        now, got = time.monotonic(), dict[str, int]()
+        now, came = time.monotonic(), dict[str, list[Claim]]()
         for row in rows:
             match row[0]:
                 case "claimed":
                     claim = Claim.of(row, now)
-                    self._lanes[claim.lane].waiting.append(claim)
-                    got[claim.lane] = got.get(claim.lane, 0) + 1
+                    came.setdefault(claim.lane, []).append(claim)
                 case "asked":
                     self._ask(row["id"], row["status"], gone=row["deleted"])
                 case "stale":
                     log.warning("jobs.stale_settlement", job=str(row["id"]))
-        for name in got:
-            self._lanes[name].came.set()
-        return got
+        for name, claims in came.items():
+            lane = self._lanes[name]
+            lane.appetite.weigh(len(claims), sum([len(one.data or "") for one in claims]))
+            lane.waiting += claims
+            lane.came.set()
+        return {name: len(claims) for name, claims in came.items()}
 
     def _ask(self, id_: UUID, status: int, *, gone: bool) -> None:
         """Pass on to a running handler what is asked of its job."""
@@ -381,6 +383,8 @@ class JobHost:
             if not lane.waiting or len(self._finished) >= lane.appetite.step:
                 self._told.set()
                 await asyncio.sleep(0)  # so that the statement is on its way while the rest runs
+            elif len(self._finished) == 1:
+                self._loop.call_later(SETTLE_SECONDS, self._told.set)
 
     async def _run(self, lane: HostLane, claim: Claim) -> Settlement | None:
         ctx = JobContext(

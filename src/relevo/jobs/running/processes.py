@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from relevo.errors import HandlerError, InvalidValue
+from relevo.errors import Conflict, HandlerError, InvalidValue
 from relevo.jobs.running import wire
 from relevo.jobs.running.places import place_of
 
@@ -93,14 +94,16 @@ class Processes:
 
     def __init__(self) -> None:
         self._idle: list[Worker] = []
+        self._runs = itertools.count(1)
 
     async def call(self, handler: Handler, ctx: JobContext) -> Any:
         """Call a handler in a process."""
         worker = await self._worker()
+        run = next(self._runs)
         healthy = False
         try:
-            await worker.send(_order(handler, ctx))
-            answer = await self._converse(worker, ctx)
+            await worker.send({**_order(handler, ctx), "run": run})
+            answer = await self._converse(worker, ctx, run)
             healthy = True
         finally:
             if healthy and len(self._idle) < IDLE_MAX:
@@ -119,16 +122,23 @@ class Processes:
             await worker.kill()
         return await Worker.start()
 
-    async def _converse(self, worker: Worker, ctx: JobContext) -> dict[str, Any]:
-        """Do what the handler asks for until it is over."""
+    async def _converse(self, worker: Worker, ctx: JobContext, run: int) -> dict[str, Any]:
+        """Do what the handler asks for until it is over.
+
+        What a former run left in the process, a fork or a thread, may still speak: it is refused,
+        for it would act in the name of this job.
+        """
         while True:
             message = await worker.receive()
-            if message["kind"] in ("done", "failed"):
+            asked = message["run"]
+            if asked == run and message["kind"] in ("done", "failed"):
                 return message
             try:
-                answer = wire.packed({"value": await _done(message, ctx)})
+                if asked != run:
+                    raise Conflict(wire.OVER)
+                answer = wire.packed({"run": asked, "value": await _done(message, ctx)})
             except Exception as error:
-                answer = wire.packed({"error": wire.told(error)})
+                answer = wire.packed({"run": asked, "error": wire.told(error)})
             await worker.send_packed(answer)
 
     async def close(self) -> None:

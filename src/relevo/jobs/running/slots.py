@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from relevo.limits import MIB
+
 AHEAD_MAX: Final = 1_000
 """Claims that a lane holds at most, whatever its handlers."""
+AHEAD_BYTES_MAX: Final = 16 * MIB
+"""What the data of claims ahead takes in memory, about."""
 WAIT_SECONDS: Final = 0.25
 """What waits longer than this on a host was claimed too early."""
 
@@ -22,10 +26,17 @@ class Appetite:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.most = slots
+        self._ahead_max = max(slots, AHEAD_MAX)
 
     def hungry(self) -> None:
         """Everything in hand was finished before the next statement brought more."""
-        self.most = min(max(self.most * 2, self.slots), max(AHEAD_MAX, self.slots))
+        self.most = min(max(self.most * 2, self.slots), self._ahead_max)
+
+    def weigh(self, jobs: int, size: int) -> None:
+        """So many jobs came with so much data: of large ones fewer are held."""
+        fit = AHEAD_BYTES_MAX * jobs // max(1, size)
+        self._ahead_max = max(self.slots, min(AHEAD_MAX, fit))
+        self.most = min(self.most, self._ahead_max)
 
     def full(self) -> None:
         """Something had to wait for a slot for too long."""

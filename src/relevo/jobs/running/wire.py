@@ -2,6 +2,8 @@
 
 Errors travel as data, never pickled. One of Relevo's own classes is made again from its fields;
 any other becomes a class of the same names, which is all that `relevo.jobs.outcomes` looks at.
+
+An order carries the number of its run, and so does all that is said for it in either direction.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ OPERATIONS: Final = (
     "retrieve_multiple", "update",
 )  # fmt: skip
 """What a handler may call of `ctx.service` from its process; arguments and answers are JSON."""
+OVER: Final = (
+    "the run of this context is over, and its process may run another job; let the handler wait for"
+    " its threads before it returns"
+)
+"""What is said to whatever a handler has left behind."""
 _SPOKEN: Final = ("sqlstate", "pgcode", "status", "status_code")
 """What errors of drivers and HTTP clients say about themselves."""
 _COMMON: Final = ("object", "BaseException", "Exception")
