@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relevo.errors import DatabaseUnavailable
 from relevo.jobs import codes, states
 from relevo.jobs.brakes import PAUSE
 
@@ -157,3 +158,22 @@ async def _held(shop: Shop, amount: int) -> list[JobHandle[Any]]:
         if held(await shop.until(job, lambda one: held(one) or one.done)):
             found.append(job)
     return found
+
+
+async def test_an_outage_of_the_storage_is_no_failure_of_the_handler(app: App) -> None:
+    shop = Shop(app)
+
+    @app.job("cut off")
+    async def cut_off(ctx: Any) -> None:
+        raise DatabaseUnavailable("the database is away")
+
+    async def counted() -> bool:
+        return bool(await app.database.fetchval("select count(*) from relevo.job_failure"))
+
+    async with app.host():
+        for job in [await app.jobs.submit("cut off") for _ in range(25)]:
+            await shop.until(job, lambda found: found.status == states.WAITING)
+        await shop.fail(1)
+        await shop.eventually(counted)
+        rows = await app.database.fetch("select extension, failures from relevo.job_failure")
+        assert [tuple(row) for row in rows] == [("flaky", 1)]

@@ -16,6 +16,7 @@ import structlog
 from msgspec import Struct
 
 from relevo.errors import RelevoError
+from relevo.jobs import codes
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
@@ -63,13 +64,15 @@ class Brakes:
     def note(self, settled: Sequence[Settlement]) -> None:
         """Take in what runs came to; those that ended with an error count.
 
-        A handler that asks for a retry, without an error's code, has not failed.
+        A handler that asks for a retry, without an error's code, has not failed. Neither has one
+        that is tried again because the storage failed: else an outage would be followed by a pause.
         """
         if not self.on:
             return
+        excused = (None, codes.UNEXPECTED)
         failed = [
             one.claim.id for one in settled
-            if one.event == "fail" or (one.event == "retry" and one.error is not None)
+            if one.event == "fail" or (one.event == "retry" and one.error not in excused)
         ]  # fmt: skip
         if failed:
             self._noted += failed[: NOTED_MAX - len(self._noted)]

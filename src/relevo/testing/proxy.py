@@ -167,8 +167,9 @@ class _Connection:
         """Send nothing more; `reset` makes the close to come break off instead of finish."""
         self._ended = True
         for each in self._sockets if reset else ():
-            # To linger for 0 s makes close() send RST.
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if each.fileno() >= 0:  # the connection may have ended by itself a moment ago
+                # To linger for 0 s makes close() send RST.
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     async def _pump(self, lane: _Lane, source: socket.socket, sink: socket.socket) -> None:
         tail = b""
