@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-TEST_JOBS ?= 2
+TEST_JOBS ?= 3
 
 .PHONY: help setup demo test check format bench soak lock clean
 

@@ -7,7 +7,7 @@ select u.id, u.name, u.unit, u.language, u.zone, u.disabled, relevo.now() as now
 from relevo.system_user u where u.id = $1;
 
 -- name: list_users
--- One page of users in the order they were made, after the given one: all, or of a unit, a team, a name, or one alone.
+-- One page of users in the order of their keys, to the millisecond that in which they were made, after the given one: all, or of a unit, a team, a name, or one alone.
 select u.id, u.name, u.unit, b.name as unit_name, u.language, u.zone, u.disabled, u.created_at
 from relevo.system_user u join relevo.business_unit b on b.id = u.unit
 where ($1::uuid is null or u.id > $1)
