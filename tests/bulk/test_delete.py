@@ -14,6 +14,7 @@ from relevo.jobs import codes, states
 from relevo.jobs.errors import JobFailed
 from relevo.pipeline.model import PRE_OPERATION, SYNC
 from relevo.testing.cluster import Cluster
+from tests.jobs.office import QUICK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -312,7 +313,9 @@ async def test_after_a_crash_no_row_is_processed_twice(
     """A20, A30: effects are counted in a table, in the transaction of their chunk."""
     await app.database.write("create table effect (id text not null)")
     await warehouse.fill(2_000)
-    async with Cluster(relevo_url, "tests.bulk.programs:counted", tmp_path) as cluster:
+    async with Cluster(
+        relevo_url, "tests.bulk.programs:counted", tmp_path, settings=QUICK
+    ) as cluster:
         a = await cluster.start("a")
         job = await app.bulk.propagate("effects", warehouse.query(), {"kind": "call"})
 

@@ -9,6 +9,7 @@ import pytest
 from relevo.bulk import RowQuery
 from relevo.jobs.errors import JobFailed
 from relevo.testing.cluster import Cluster
+from tests.jobs.office import QUICK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +83,9 @@ async def test_after_a_crash_nobody_gets_a_second_mail(
     app: App, warehouse: Warehouse, relevo_url: str, tmp_path: Path
 ) -> None:
     await people(app, *(f"{n}@x.org" for n in range(500)))
-    async with Cluster(relevo_url, "tests.bulk.programs:posting", tmp_path) as cluster:
+    async with Cluster(
+        relevo_url, "tests.bulk.programs:posting", tmp_path, settings=QUICK
+    ) as cluster:
         a = await cluster.start("a")
         job = await app.bulk.mail("post", PEOPLE, subject="s", body="b")
         await cluster.until(lambda: len(a.records("mail")) >= 250, "half of the mails")

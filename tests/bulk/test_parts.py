@@ -14,6 +14,7 @@ from relevo.jobs import states
 from relevo.jobs.errors import JobFailed
 from relevo.pipeline.model import PRE_OPERATION, SYNC
 from relevo.testing.cluster import Cluster
+from tests.jobs.office import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,7 +291,9 @@ async def test_a_crash_in_the_middle_goes_on_with_the_same_child(
     """A20, A30: parent and child are lost together, and no row is counted twice."""
     await warehouse.fill(3_000)
     queries = [warehouse.query(("n", "<", 2_000)), warehouse.query()]
-    async with Cluster(relevo_url, "tests.bulk.programs:removing", tmp_path) as cluster:
+    async with Cluster(
+        relevo_url, "tests.bulk.programs:removing", tmp_path, settings=QUICK
+    ) as cluster:
         a = await cluster.start("a")
         job = await app.bulk.delete(queries)
 

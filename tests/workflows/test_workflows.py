@@ -14,6 +14,7 @@ from relevo.jobs import states
 from relevo.jobs.errors import Fail, JobFailed, RetryLater
 from relevo.testing.cluster import Cluster
 from relevo.workflows import Call, Return, Stage, Wait, WaitTimedOut
+from tests.jobs.office import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -277,7 +278,9 @@ async def test_after_a_crash_an_instance_goes_on_behind_its_last_checkpoint(
     relevo_url: str, tmp_path: Path, app: App
 ) -> None:
     await app.database.write("create table went_on ()")
-    async with Cluster(relevo_url, "tests.workflows.programs:journey", tmp_path) as cluster:
+    async with Cluster(
+        relevo_url, "tests.workflows.programs:journey", tmp_path, settings=QUICK
+    ) as cluster:
         a = await cluster.start("a")
         job = await app.jobs.submit("journey")
         await cluster.until(

@@ -92,7 +92,7 @@ class Metadata(Struct, frozen=True, kw_only=True):
     partition_key: tuple[Any, ...]
 
 
-class Change(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
+class Change(Struct, Generic[T], frozen=True, gc=False):
     """One change of one item; bodies are decoded when they are looked at."""
 
     incarnation: str

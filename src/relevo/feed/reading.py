@@ -175,17 +175,15 @@ async def _read_events(
 def _changes(
     rows: Sequence[asyncpg.Record], incarnation: str, latest: bool, model: Any
 ) -> tuple[Change[Any], ...]:
-    """Make changes of rows; unpacked in the order of the columns, for there are very many."""
+    """Make changes of rows; both go by order, not by name, for there are very many."""
     if latest:
         return tuple([
-            Change(incarnation=incarnation, origin=origin, lsn=lsn, ordinal=ordinal, ts=ts,
-                   id=item_id, key=pk, raw=body, model=model)
+            Change(incarnation, origin, lsn, ordinal, ts, item_id, pk, body, model=model)
             for lsn, ordinal, ts, pk, item_id, origin, body in rows
         ])  # fmt: skip
     return tuple([
-        Change(incarnation=incarnation, origin=origin, lsn=lsn, ordinal=ordinal, ts=ts,
-               id=item_id, key=pk, raw=body, model=model, raw_previous=previous,
-               operation=operation, previous_lsn=previous_lsn, ttl_expired=ttl_expired)
+        Change(incarnation, origin, lsn, ordinal, ts, item_id, pk, body, previous, operation,
+               previous_lsn, ttl_expired, model)
         for lsn, ordinal, ts, pk, item_id, origin, body,
             previous, operation, previous_lsn, ttl_expired in rows
     ])  # fmt: skip

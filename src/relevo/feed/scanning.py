@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from relevo.errors import FeedExpired
@@ -26,8 +27,8 @@ FIRST: Final[dict[tuple[Mode, bool], str]] = {
     ("all_versions", True): SQL.read_versions_alone,
 }
 """What to read with, by mode and whether the range has no ancestors."""
-BODY: Final = 6
-"""Which column of a row is the body: found by number, for there are very many rows."""
+BODY: Final = itemgetter(6)
+"""The body of a row: found by number, for there are very many rows."""
 SCAN_ROWS: Final = 1_000
 """Rows that one statement looks at for a reader with a filter."""
 SCANS_MAX: Final = 20
@@ -121,10 +122,9 @@ class Scan:
 
 def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.Record]:
     """Cut at the end of the last group that fits; the first group always does."""
-    bodies = [row[BODY] for row in rows]
-    if sum(map(len, filter(None, bodies))) <= max_bytes:
+    if sum(map(len, filter(None, map(BODY, rows)))) <= max_bytes:
         return rows  # as a rule; then nobody need look for the ends of groups
-    sizes = [len(body or "") for body in bodies]
+    sizes = [len(BODY(row) or "") for row in rows]
     size, end = 0, 0
     for index, row in enumerate(rows):
         size += sizes[index]
