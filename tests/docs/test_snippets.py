@@ -54,7 +54,8 @@ trap 'echo "$step failed" >&2' ERR
 trap 'code=$?; trap "" TERM; kill -TERM 0; wait; exit $code' EXIT
 wait_until() {
   local end=$((SECONDS + %d))
-  until eval "$1" > waiting.log 2>&1; do
+  # Who is cut off by `grep -q` has not failed.
+  until (set +o pipefail; trap - ERR EXIT; eval "$1") > waiting.log 2>&1; do
     if ((SECONDS > end)); then
       cat waiting.log terminal-*.log >&2; echo "never: $1" >&2; return 1
     fi
