@@ -39,8 +39,9 @@ HOW: Final = f"""
 Embedded PostgreSQL, fsync on, all in one process unless it says "hosts". An item is 200 bytes of
 JSON. Writes: {CALLERS:,} callers each await one upsert of a new item after the other, 16 ranges;
 bare is one connection that inserts the same rows into a like table with `unnest`, 500 at a time.
-Reading: a processor with a handler that does nothing, from the first lease gained to the last call,
-of {STREAM:,} items, with max_items = {PAGE:,} (and 100, the default); bare is asyncpg alone that
+Reading: a processor with a handler that does nothing, from the call that completes a fifth of
+{STREAM:,} items to the last call (elsewhere from the first lease gained),
+with max_items = {PAGE:,} (and 100, the default); bare is asyncpg alone that
 selects the same rows in pages of {PAGE:,}, over one connection or as many as a host has. Both sides
 take turns; medians of {ROUNDS} rounds. Latency: from the call of upsert to the call of the
 handler, one write at a time at about 200/s. The large container has {LARGE:,} items; its first

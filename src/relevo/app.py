@@ -83,7 +83,7 @@ class App:
         self.router = Router(settings, self.events, self.vault)
         self.users = Users()
         self.jobs = Jobs(settings)
-        self.pipeline = Pipeline(self.store, self.jobs, self.vault)
+        self.pipeline = Pipeline(self.store, self.jobs, self.vault, self.users)
         self.table = self.pipeline.table
         self.step = self.pipeline.step
         self.message = self.pipeline.message

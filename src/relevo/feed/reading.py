@@ -144,10 +144,9 @@ async def read(
             connection, source, range_id, interval, after, max_items, max_bytes
         )
     lineage = source.ranges.lineage(range_id)
-    whole = interval == source.ranges.by_id[range_id].interval
-    scan = Scan(connection, source.name, mode, lineage, interval, wanted, whole=whole)
+    scan = Scan(connection, source.name, mode, lineage, interval, wanted)
     rows, position, more = await scan.read(after, max_items, max_bytes)
-    changes = _changes(rows, source.incarnation, mode == "latest", scan.origin, model)
+    changes = _changes(rows, source.incarnation, mode == "latest", model)
     return Batch(changes=changes, position=position, more=more)
 
 
@@ -174,23 +173,18 @@ async def _read_events(
 
 
 def _changes(
-    rows: Sequence[asyncpg.Record], incarnation: str, latest: bool, origin: int | None, model: Any
+    rows: Sequence[asyncpg.Record], incarnation: str, latest: bool, model: Any
 ) -> tuple[Change[Any], ...]:
     """Make changes of rows; both go by order, not by name, for there are very many."""
-    if origin is not None:
-        return tuple([
-            Change(incarnation, origin, lsn, ordinal, ts, item_id, pk, body, model=model)
-            for lsn, ordinal, ts, pk, item_id, body in rows
-        ])  # fmt: skip
     if latest:
         return tuple([
-            Change(incarnation, stamped, lsn, ordinal, ts, item_id, pk, body, model=model)
-            for lsn, ordinal, ts, pk, item_id, body, stamped in rows
+            Change(incarnation, origin, lsn, ordinal, ts, item_id, pk, body, model=model)
+            for lsn, ordinal, ts, pk, item_id, origin, body in rows
         ])  # fmt: skip
     return tuple([
-        Change(incarnation, stamped, lsn, ordinal, ts, item_id, pk, body, previous, operation,
+        Change(incarnation, origin, lsn, ordinal, ts, item_id, pk, body, previous, operation,
                previous_lsn, ttl_expired, model)
-        for lsn, ordinal, ts, pk, item_id, body, stamped,
+        for lsn, ordinal, ts, pk, item_id, origin, body,
             previous, operation, previous_lsn, ttl_expired in rows
     ])  # fmt: skip
 

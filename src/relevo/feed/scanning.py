@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from relevo.errors import FeedExpired
 from relevo.feed.filters import sql_of
@@ -20,17 +20,14 @@ if TYPE_CHECKING:
     from relevo.store.ranges import Interval
 
 SQL = catalog.load(__package__)
-Extent = Literal["lineage", "alone", "whole"]
-"""What of a range is read: it with its ancestors, it alone, or all of it alone."""
-STATEMENTS: Final[dict[tuple[bool, Extent], tuple[str, str]]] = {
-    (True, "lineage"): (SQL.read_latest, SQL.read_latest_rest),
-    (True, "alone"): (SQL.read_latest_alone, SQL.read_latest_rest),
-    (True, "whole"): (SQL.read_latest_whole, SQL.read_latest_whole_rest),
-    (False, "lineage"): (SQL.read_versions, SQL.read_versions_rest),
-    (False, "alone"): (SQL.read_versions_alone, SQL.read_versions_rest),
+FIRST: Final[dict[tuple[Mode, bool], str]] = {
+    ("latest", False): SQL.read_latest,
+    ("latest", True): SQL.read_latest_alone,
+    ("all_versions", False): SQL.read_versions,
+    ("all_versions", True): SQL.read_versions_alone,
 }
-"""What to read a page with, and the rest of a group; by whether only the latest versions count."""
-BODY: Final = itemgetter(5)
+"""What to read with, by mode and whether the range has no ancestors."""
+BODY: Final = itemgetter(6)
 """The body of a row: found by number, for there are very many rows."""
 SCAN_ROWS: Final = 1_000
 """Rows that one statement looks at for a reader with a filter."""
@@ -43,7 +40,7 @@ class Scan:
 
     def __init__(
         self, connection: Database | Transaction, name: str, mode: Mode, lineage: list[int],
-        interval: Interval, wanted: Filter | None, *, whole: bool = False,
+        interval: Interval, wanted: Filter | None,
     ) -> None:  # fmt: skip
         latest = mode == "latest"
         self._connection = connection
@@ -53,14 +50,11 @@ class Scan:
         self._versions = not latest
         self._filtered = wanted is not None
         self._mark = "body" if latest else "operation"
-        extent: Extent = "lineage" if len(lineage) > 1 else "alone"
-        if latest and whole and extent == "alone":
-            extent = "whole"
-        self.origin = lineage[0] if extent == "whole" else None
-        """The range that stamped all rows, if that is known; then they do not say it."""
-        first, rest = STATEMENTS[latest, extent]
+        first = FIRST[mode, len(lineage) == 1]
         self._first = sql_of(first, wanted, mode, 6)
-        self._rest = sql_of(rest, wanted, mode, 6)
+        self._rest = sql_of(
+            SQL.read_latest_rest if latest else SQL.read_versions_rest, wanted, mode, 6
+        )
 
     async def read(
         self, after: int, rows_max: int, bytes_max: int

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from relevo.core.recurrence import parse
+from relevo.core.zones import zone_of
 from relevo.errors import RelevoError
 from relevo.jobs import codes, series
 from relevo.jobs.model import new_id
@@ -146,7 +147,7 @@ def _due(row: asyncpg.Record) -> Due:
     overlap = told.get("overlap", "queue")
     plan = series.Series(
         pattern=parse(row["pattern"]), anchor=row["anchor"],
-        zone=None if row["zone"] is None else series.zone_of(row["zone"]),
+        zone=None if row["zone"] is None else zone_of(row["zone"]),
         missed=told.get("missed", "coalesce"),
         # The chain of the series sees to it that runs follow each other.
         overlap="parallel" if overlap == "queue" else overlap,

@@ -19,7 +19,8 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from relevo.core.recurrence import Pattern, after, instants, parse
-from relevo.errors import InvalidRecurrence, InvalidValue
+from relevo.core.zones import zone_of
+from relevo.errors import InvalidRecurrence
 from relevo.jobs import codes
 from relevo.jobs.operation_types import DAILY_AT_MOST, RECURRING, label_of
 from relevo.jobs.states import Refusal
@@ -108,16 +109,6 @@ def plan(
     )
     first(series)
     return series
-
-
-def zone_of(name: str) -> ZoneInfo:
-    """Return a time zone by its IANA name."""
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise InvalidValue(
-            f"there is no time zone {name[:80]!r}; give an IANA name such as Europe/Madrid"
-        ) from None
 
 
 def code_of(error: InvalidRecurrence) -> int:

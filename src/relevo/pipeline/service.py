@@ -20,7 +20,6 @@ from relevo.pipeline.model import Cause, Image, Mode, Parent, Stage, Step, step_
 from relevo.pipeline.operations import SQL
 from relevo.pipeline.registry import Registry
 from relevo.postgres.attaching import Attachable
-from relevo.users.service import Users
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,10 +29,9 @@ if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
     from relevo.pipeline.tables import Table
-    from relevo.postgres.database import Database
-    from relevo.postgres.wakeups import Wakeups
     from relevo.sealing import Vault
     from relevo.store import Container, Store
+    from relevo.users.service import Users
 
 F = TypeVar("F", bound=Callable[..., Any])
 SWEEP_SECONDS: Final = 15.0
@@ -48,7 +46,7 @@ class Pipeline(Attachable):
     ... async def notify(ctx): ...
     """
 
-    def __init__(self, store: Store, jobs: Jobs, vault: Vault) -> None:
+    def __init__(self, store: Store, jobs: Jobs, vault: Vault, users: Users) -> None:
         super().__init__("app.service")
         self.registry = Registry()
         self.execution = Execution(self)
@@ -56,18 +54,12 @@ class Pipeline(Attachable):
         """Operations in nobody's name, by code that may do everything."""
         self.depth_max = depth.DEPTH_MAX
         self.depth_window = depth.DEPTH_WINDOW
-        self._users = Users()
-        self.rights_of = self._users.rights_of
+        self.rights_of = users.rights_of
         """Which rights a user has at this moment; code that acts in nobody's name has all."""
         self._store = store
         self._jobs = jobs
         self._vault = vault
         jobs.service_for = self._service_for
-
-    def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect, or connect anew."""
-        super().attach(database, wakeups)
-        self._users.attach(database, wakeups)
 
     # What is registered.
 

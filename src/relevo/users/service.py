@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from zoneinfo import ZoneInfo
 
 import asyncpg
 
+from relevo.core.zones import zone_of
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
 from relevo.postgres import catalog
 from relevo.postgres.attaching import Attachable
@@ -126,7 +126,7 @@ class Users(Attachable):
         self, name: str, *, unit: UUID | None = None, language: str = "en", zone: str = "UTC"
     ) -> UUID:
         """Make a user; keys are given to it with `keys.create`."""
-        _check_zone(zone)
+        zone_of(zone, "/zone")
         return await self._add(SQL.add_user, name, unit, language, zone)
 
     async def create_team(
@@ -186,13 +186,3 @@ class Users(Attachable):
         except asyncpg.ForeignKeyViolationError:
             raise NotFound(f"there is no business unit {values[0]}") from None
         return made
-
-
-def _check_zone(zone: str) -> None:
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):
-        raise InvalidValue(
-            f"there is no time zone {zone[:80]!r}; give an IANA name such as Europe/Madrid",
-            pointer="/zone",
-        ) from None
