@@ -7,7 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+import msgspec
+
 from relevo import App, settings
+from relevo.jobs.running.claims import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -160,10 +163,15 @@ class Worker:
         )  # fmt: skip
         for row, _ in settle:
             self.held.pop(row["id"], None)
-        claimed = [row for row in rows if row["kind"] == "claimed"]
+        claimed = [_whole(row) for row in rows if row["kind"] == "claimed"]
         self.held |= {row["id"]: row for row in claimed}
         self.stale = [row["id"] for row in rows if row["kind"] == "stale"]
         return claimed
+
+
+def _whole(row: Any) -> dict[str, Any]:
+    """A claimed row with what only few jobs have."""
+    return {**row, **msgspec.structs.asdict(Claim.of(row, 0.0))}
 
 
 class Stage:

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from relevo.errors import InvalidValue, NotFound
-from relevo.jobs import codes
+from relevo.jobs import codes, states
 from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.patches import Command
@@ -219,7 +219,9 @@ async def test_a_deleted_run_vanishes_and_is_asked_to_stop(desk: Desk) -> None: 
     asked = await desk.worker.connection.fetch(
         "select * from relevo.work_jobs($1, 'w', 9, '{}', '{}', '{}', '{}')", desk.worker.host
     )
-    assert [(row["kind"], row["id"], row["deleted"]) for row in asked] == [("asked", job.id, True)]
+    assert [(row["kind"], row["id"], row["status"]) for row in asked] == [
+        ("asked", job.id, states.REMOVED)
+    ]
     (held,) = desk.worker.held.values()
     await desk.worker.work(0, settle=[(held, "done")])
     assert await desk.office.database.fetchval("select count(*) from relevo.job") == 0

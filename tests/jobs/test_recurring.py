@@ -110,7 +110,7 @@ async def test_a_run_has_a_cause_of_its_own(calendar: Calendar) -> None:  # 5.4
     await calendar.run()
     await calendar.clock.advance(HOUR)
     second = await calendar.run()
-    assert (second["correlation"], second["depth"]) == (second["id"], 1)
+    assert (second["root"], second["depth"]) == (second["id"], 1)
 
 
 async def test_a_zone_keeps_the_local_time_of_days(calendar: Calendar) -> None:  # A18

@@ -121,11 +121,9 @@ class Deleting:
         number = f": query {at.query + 1}"
         options = {
             "operation_type": BULK_DELETE_SUBPROCESS, "retain": True, "depth": claim.depth,
-            "details": {"parent": str(claim.id)},
+            "details": {"parent": str(claim.id)}, "correlation": str(claim.correlation),
+            "correlation_at": claim.correlation_at.isoformat(),
         }  # fmt: skip
-        if claim.correlation is not None and claim.correlation_at is not None:
-            options["correlation"] = str(claim.correlation)
-            options["correlation_at"] = claim.correlation_at.isoformat()
         return submission.checked(
             PART, msgspec.to_builtins(part), id=new_id(), owner=claim.owner, lane=PARTS_LANE,
             name=claim.name[: NAME_LENGTH_MAX - len(number)] + number, options=options,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
+from asyncpg.pgproto import pgproto
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
@@ -153,12 +154,20 @@ def _decoded(text: str | None) -> Any:
 
 
 def new_id() -> UUID:
-    """Return a time-ordered key (UUID version 7): inserts stay at one end of the index."""
-    stamp = time.time_ns() // 1_000_000
-    chance = int.from_bytes(os.urandom(10), "big")
-    value = (stamp & 0xFFFFFFFFFFFF) << 80 | chance
-    value = value & ~(0xF << 76) | 0x7 << 76
-    return UUID(int=value & ~(0x3 << 62) | 0x2 << 62)
+    """Return a key for a job."""
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[UUID]:
+    """Return keys in ascending order, also after those of former calls (UUID version 7).
+
+    So inserts stay at one end of the index. The first has 61 random bits, the others count on. They
+    are of the driver's class, which is a UUID and made in a fifth of the time.
+    """
+    millis, nanos = divmod(time.time_ns(), 1_000_000)
+    clock = millis << 80 | 0x7 << 76 | (nanos << 12) // 1_000_000 << 64
+    first = clock | 0x2 << 62 | int.from_bytes(os.urandom(8), "big") >> 3
+    return [pgproto.UUID(value.to_bytes(16, "big")) for value in range(first, first + count)]
 
 
 def aware(value: datetime, what: str) -> datetime:

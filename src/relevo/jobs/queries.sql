@@ -11,9 +11,8 @@ select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[]
 
 -- name: held
 -- What a host holds, all or by numbers of claims; columns as of relevo.job_work.
-select 'claimed' as kind, j.id, j.status, j.deleted, j.claim, j.lane, j.handler, j.name, j.data, j.attempt, j.retries,
-  j.crashes, j.operation_type, j.chain, j.token, j.owner, j.saved, j.depth, j.correlation, j.correlation_at, j.created_at,
-  j.series, j.nominal, j.regarding_type, j.regarding_id, j.message_name, j.details
+select 'claimed' as kind, j.id, null::smallint as status, j.claim, j.lane, j.handler, j.name, j.data, j.attempt,
+  j.operation_type, date_part('epoch', j.created_at) as created, relevo.job_particulars(j) as particulars
 from relevo.job j where j.host = $1 and ($2::bigint[] is null or j.claim = any ($2))
 order by j.rank, j.sequence;
 

@@ -58,23 +58,22 @@ class Handler(Struct, frozen=True, kw_only=True):
     required: frozenset[str] = frozenset()
 
     def arguments(self, data: Any) -> dict[str, Any]:
-        """Return what the function is called with, converted to its annotations."""
+        """Return decoded data as what the function is called with, converted to its annotations."""
         if not isinstance(data, dict):
             raise InvalidValue(
                 f"data of {self.name!r} is an object of arguments, not a {type(data).__name__}"
             )
-        if missing := self.required - data.keys():
+        if not data.keys() >= self.required:
             raise InvalidValue(
-                f"{self.name!r} needs {', '.join(sorted(missing))}, which data lacks"
+                f"{self.name!r} needs {', '.join(sorted(self.required - data.keys()))}, which data"
+                " lacks"
             )
         try:
-            types = self.types
-            return {
-                name: value
-                if (wanted := types.get(name, Any)) is type(value) or wanted is Any
-                else msgspec.convert(value, wanted)
-                for name, value in data.items()
-            }
+            for name, value in data.items():
+                wanted = self.types.get(name, Any)
+                if wanted is not type(value) and wanted is not Any:
+                    data[name] = msgspec.convert(value, wanted)
+            return data
         except msgspec.ValidationError as error:
             raise InvalidValue(
                 f"data of {self.name!r} does not fit its function: {error}"

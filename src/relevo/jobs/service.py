@@ -17,7 +17,7 @@ from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobFailed, JobMissing, JobRefused
 from relevo.jobs.loops import Timers
-from relevo.jobs.model import Job, Recurrence, aware
+from relevo.jobs.model import Job, Recurrence, aware, new_ids
 from relevo.jobs.querying import EVERYBODY, JobQuery
 from relevo.jobs.registry import EXECUTE, Registry
 from relevo.jobs.running.host import JobHost
@@ -208,9 +208,9 @@ class Jobs(Attachable):
         self, handler: str, data: Sequence[Any], **options: Any
     ) -> list[JobHandle[Any]]:
         """Submit a job for each element of `data`, in order, in one transaction."""
-        jobs = [submission.checked(handler, one, **options) for one in data]
-        await self._writer.many(jobs)
-        return [JobHandle(self, one.id) for one in jobs]
+        common, ids = submission.checked(handler, **options), new_ids(len(data))
+        await self._writer.many(common, ids, [submission.encoded(one) for one in data])
+        return [JobHandle(self, one) for one in ids]
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""

@@ -70,24 +70,26 @@ def checked(
             )
     if priority is not None and not 0 <= priority <= 9:
         raise InvalidValue(f"a job's priority is 0 to 9, not {priority}", pointer="priority")
-    try:
-        encoded = _ENCODER.encode({} if data is None else data)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidValue(f"data of a job must be JSON: {error}", pointer="data") from error
-    if len(encoded) > DATA_BYTES_MAX:
-        raise TooLarge(
-            f"data of a job has {len(encoded)} bytes; at most {DATA_BYTES_MAX} are taken"
-        )
-    text = encoded.decode()
-    if "\\u0000" in text:
-        raise InvalidValue(
-            "data of a job has a null character, which cannot be stored", pointer="data"
-        )
     return Submission(
-        id=id or new_id(), handler=handler, data=text, name=name, token=token or None,
+        id=id or new_id(), handler=handler, data=encoded(data), name=name, token=token or None,
         start=None if start is None else aware(start, "start"), lane=lane, priority=priority,
         owner=owner, options=options or None,
     )  # fmt: skip
+
+
+def encoded(data: Any) -> str:
+    """Return data of a job as it is stored, or refuse it."""
+    try:
+        found = _ENCODER.encode({} if data is None else data)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidValue(f"data of a job must be JSON: {error}", pointer="data") from error
+    if len(found) > DATA_BYTES_MAX:
+        raise TooLarge(f"data of a job has {len(found)} bytes; at most {DATA_BYTES_MAX} are taken")
+    if b"\\u0000" in found:
+        raise InvalidValue(
+            "data of a job has a null character, which cannot be stored", pointer="data"
+        )
+    return found.decode()
 
 
 def recurring(
@@ -135,15 +137,22 @@ class Submitting:
         await self._check_lanes([job])
         return await self._group.call(job, order=job.token)
 
-    async def many(self, jobs: Sequence[Submission]) -> None:
-        """Store jobs, in order, in one transaction."""
-        await self._check_lanes(jobs)
+    async def many(self, common: Submission, ids: Sequence[UUID], datas: Sequence[str]) -> None:
+        """Store jobs that differ in their data alone, in order, in one transaction."""
+        await self._check_lanes([common])
+        statements = [
+            alike(common, ids[first : first + BULK_ROWS], datas[first : first + BULK_ROWS])
+            for first in range(0, len(ids), BULK_ROWS)
+        ]
 
         async def work(tx: Any) -> None:
-            for first in range(0, len(jobs), BULK_ROWS):
-                await tx.execute(SQL.submit, *columns(jobs[first : first + BULK_ROWS]))
+            for arrays in statements:
+                await tx.execute(SQL.submit, *arrays)
 
-        await self._database.run(work)
+        if len(statements) == 1:
+            await self._database.write(SQL.submit, *statements[0])
+        else:
+            await self._database.run(work)
         self._wakeups.send(TOPIC)
 
     async def close(self) -> None:
@@ -169,21 +178,33 @@ class Submitting:
         return [one.id for one in jobs]
 
 
-def columns(jobs: Sequence[Submission]) -> tuple[list[Any], ...]:
+def columns(jobs: Sequence[Submission]) -> tuple[Sequence[Any], ...]:
     """Return the arrays of the statement; those of which no job has anything are empty."""
+    ids, datas = [one.id for one in jobs], [one.data for one in jobs]
+    kinds = [_kind(one) for one in jobs]
+    if kinds.count(kinds[0]) == len(kinds):
+        return alike(jobs[0], ids, datas)
+    handlers, *others = map(list, zip(*kinds, strict=True))
+    return ids, handlers, datas, *([] if one.count(None) == len(one) else one for one in others)
 
-    def column(name: str) -> list[Any]:
-        values = [getattr(one, name) for one in jobs]
-        return values if any(value is not None for value in values) else []
 
-    options = [
-        None if one.options is None else _ENCODER.encode(one.options).decode() for one in jobs
-    ]
-    return (
-        [one.id for one in jobs], [one.handler for one in jobs], [one.data for one in jobs],
-        *(column(name) for name in ("name", "token", "start", "lane", "priority", "owner")),
-        options if any(options) else [],
-    )  # fmt: skip
+def alike(
+    common: Submission, ids: Sequence[UUID], datas: Sequence[str]
+) -> tuple[Sequence[Any], ...]:
+    """Return the arrays of jobs that differ in their data alone.
+
+    One handler stands for all if nothing is special; most jobs are like that, and cost least.
+    """
+    handler, *others = _kind(common)
+    special = common.token or common.start or common.owner or common.options
+    times = len(ids) if special else 1
+    return ids, [handler] * times, datas, *([] if one is None else [one] * times for one in others)
+
+
+def _kind(job: Submission) -> tuple[Any, ...]:
+    """What there is to a job but its key and data, in the order of the function's arguments."""
+    options = None if job.options is None else _ENCODER.encode(job.options).decode()
+    return (job.handler, job.name, job.token, job.start, job.lane, job.priority, job.owner, options)
 
 
 async def submit_in(tx: Any, job: Submission) -> None:

@@ -39,13 +39,26 @@ def instant() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+class _Forks:
+    """Counts how often this process was forked off: cheaper to ask than its number."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_child=_Forks.add)
+
+
 class Deadline:
     """Until when this host may act: instant before the last renewal was sent + ttl - margin."""
 
     def __init__(self) -> None:
         self._until = float("-inf")
         self._ended = False
-        self._process = os.getpid()
+        self._forks = _Forks.count
 
     def renew(self, until: float) -> None:
         """Move the deadline; called by the heartbeat."""
@@ -60,12 +73,12 @@ class Deadline:
     @property
     def left(self) -> float:
         """Seconds until the deadline; negative once it has passed, also in a forked child."""
-        return self._until - instant() if os.getpid() == self._process else float("-inf")
+        return self._until - instant() if self._forks == _Forks.count else float("-inf")
 
     @property
     def passed(self) -> bool:
         """Whether nothing may start and no result may leave until a renewal succeeds."""
-        return self.left <= 0
+        return time.clock_gettime(_CLOCK) >= self._until or self._forks != _Forks.count
 
 
 class Beat:

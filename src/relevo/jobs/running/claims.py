@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,26 @@ if TYPE_CHECKING:
     import asyncpg
 
 
-class Claim(Struct, frozen=True):
+class Particulars(Struct, frozen=True, gc=False, kw_only=True):
+    """What few jobs have; it comes as one text, for a column costs a client more than a job."""
+
+    owner: UUID | None = None
+    chain: str | None = None
+    series: UUID | None = None
+    nominal: datetime | None = None
+    saved: str | None = None
+    token: str | None = None
+    retries: int = 0
+    crashes: int = 0
+    depth: int = 1
+    root: UUID | None = None
+    root_at: datetime | None = None
+    regarding_type: str | None = None
+    regarding_id: str | None = None
+    details: str | None = None
+
+
+class Claim(Particulars, frozen=True, gc=False):
     """A job that this host may run, until it settles it or its life ends; `number` is the fence.
 
     The fields stand in the order of `relevo.job_work`, from which they are filled.
@@ -27,38 +47,36 @@ class Claim(Struct, frozen=True):
     name: str
     data: str | None
     attempt: int
-    retries: int
-    crashes: int
     operation_type: int
-    chain: str | None
-    token: str | None
-    owner: UUID | None
-    saved: str | None
-    depth: int
-    correlation: UUID | None
-    correlation_at: datetime | None
-    created_at: datetime
-    series: UUID | None
-    nominal: datetime | None
-    regarding_type: str | None
-    regarding_id: str | None
-    message_name: str | None
-    details: str | None
+    created: float
+    """When, in seconds of the epoch."""
     taken_at: float
     """When, by this host's clock: what waits here for long is given back."""
 
     @classmethod
     def of(cls, row: asyncpg.Record, at: float) -> Claim:
         """Return the claim that a row of `relevo.job_work` tells."""
-        told: Any = row[_NUMBER + 1 :]
-        return cls(row[_ID], row[_NUMBER], *(*told, at))
+        _, id_, _, *told, particulars = row
+        common: Any = (id_, *told, at)
+        if particulars is None:
+            return cls(*common)
+        return cls(*common, **structs.asdict(_DECODER.decode(particulars)))
+
+    @property
+    def correlation(self) -> UUID:
+        """What it belongs to: the job with which it began, which may be itself."""
+        return self.root or self.id
+
+    @property
+    def correlation_at(self) -> datetime:
+        """When that began."""
+        return self.root_at or datetime.fromtimestamp(self.created, UTC)
 
 
-_ID: Final = 1
-_NUMBER: Final = 4
+_DECODER: Final = msgspec.json.Decoder(Particulars)
 
 
-class Settlement(Struct, frozen=True, kw_only=True):
+class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """What became of a run, to be written with the next statement."""
 
     claim: Claim

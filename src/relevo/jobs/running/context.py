@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -32,6 +33,20 @@ _UNSAID: Final = object()
 Store = Callable[["Claim", float | None, str | None], Awaitable[int]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """What all runs of a host share."""
+
+    host: UUID
+    database: Database
+    store: Store
+    """Writes a checkpoint, and answers the status of its job."""
+    loop: asyncio.AbstractEventLoop
+    threads: Executor
+    """Where plain functions run."""
+    service_for: Callable[[JobContext], Any] | None = None
+
+
 class JobContext:
     """A run of a job.
 
@@ -56,19 +71,9 @@ class JobContext:
     """What the last `checkpoint(state=…)` or `save` stored; None at first."""
     _service: Any = None
 
-    def __init__(
-        self, claim: Claim, host: UUID, database: Database, store: Store,
-        loop: asyncio.AbstractEventLoop, threads: Executor | None = None,
-        service_for: Callable[[JobContext], Any] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, claim: Claim, workplace: Workplace) -> None:
         self._claim = claim
-        self._host = host
-        self._database = database
-        self._store = store
-        self.loop = loop
-        self.threads = threads
-        """Where plain functions run."""
-        self._service_for = service_for
+        self._at = workplace
         self.beaten_at = time.monotonic()
         """When it last reported: a lane may ask for a sign of life."""
         if claim.saved is not None:
@@ -77,13 +82,23 @@ class JobContext:
     @property
     def service(self) -> Any:
         """Data operations through the event pipeline, in the name of the job's owner."""
-        if self._service is None and self._service_for is not None:
-            self._service = self._service_for(self)
+        if self._service is None and self._at.service_for is not None:
+            self._service = self._at.service_for(self)
         return self._service
 
     @service.setter
     def service(self, service: Any) -> None:
         self._service = service
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where the run is at work."""
+        return self._at.loop
+
+    @property
+    def threads(self) -> Executor:
+        """Where plain functions run."""
+        return self._at.threads
 
     @property
     def id(self) -> UUID:
@@ -138,7 +153,7 @@ class JobContext:
         """
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         self.beaten_at = time.monotonic()
-        status = await self._store(self._claim, progress, saved)
+        status = await self._at.store(self._claim, progress, saved)
         if status < 0:
             self.gone = True
         else:
@@ -157,7 +172,7 @@ class JobContext:
         """
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         rows = await tx.fetch(
-            SQL.checkpoints, self._host, [self.id], [self._claim.number], [progress], [saved]
+            SQL.checkpoints, self._at.host, [self.id], [self._claim.number], [progress], [saved]
         )
         self.gone = self.gone or not rows or rows[0]["deleted"]
         if rows:
@@ -176,7 +191,7 @@ class JobContext:
         It is the last thing a run does; set `settled` after the commit.
         """
         spent = time.monotonic() - self._claim.taken_at
-        rows = await tx.fetch(SQL.suspend, self.id, self._host, self._claim.number, until, spent)
+        rows = await tx.fetch(SQL.suspend, self.id, self._at.host, self._claim.number, until, spent)
         if not rows:
             self.gone = True
             raise JobCanceled(f"job {self.id} is not this host's any more; nothing was committed")
@@ -206,7 +221,7 @@ class JobContext:
         if self.settled:
             raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
         self.check()
-        async with self._database.transaction() as tx:
+        async with self._at.database.transaction() as tx:
             with nullcontext() if self.service is None else self.service.joined(tx):
                 yield tx
             await self._complete(tx, encoded_result(result))
@@ -216,7 +231,7 @@ class JobContext:
         claim, spent = self._claim, time.monotonic() - self._claim.taken_at
         # Its gates are noted, not locked: the transaction may hold what others take after gates.
         rows = await tx.fetch(
-            SQL.settle, [claim.id], ["done"], self._host, [claim.number], [result], [spent], []
+            SQL.settle, [claim.id], ["done"], self._at.host, [claim.number], [result], [spent], []
         )
         if not rows:
             self.gone = True

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Caller = Callable[["Handler", "JobContext"], Awaitable[Any]]
 """How a handler is called; data operations and processes have ways of their own."""
 log = structlog.get_logger(__name__)
+_DECODER: Final = msgspec.json.Decoder()
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
@@ -41,15 +42,18 @@ class Run:
     _cut: BaseException | None = None
     """Why the handler was cancelled, if it was."""
     _cancels = False
-    _task: asyncio.Task[Any] | None = None
     _ending: asyncio.TimerHandle | None = None
-    _timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller) -> None:
+    def __init__(
+        self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller, task: asyncio.Task[Any]
+    ) -> None:
         self.ctx = ctx
+        self.began = ctx.beaten_at
         self.handler = handler
         self.lane = lane
         self._call = call
+        self._task: asyncio.Task[Any] | None = task
+        """What is cancelled to end the handler; None when it has ended."""
 
     def cut(self, reason: BaseException) -> None:
         """End the handler in the name of `reason`: a coroutine at its next await, a thread at its
@@ -72,53 +76,49 @@ class Run:
 
     async def execute(self) -> Settlement | None:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
-        ctx, began = self.ctx, time.monotonic()
-        self._task = asyncio.current_task()
-        limit = self.handler.time_limit or self.lane.time_limit
-        if limit is not None or self.lane.stall_after is not None:
-            self._timer = ctx.loop.call_later(limit or self.lane.stall_after or 0.0, self._expire)
+        ctx = self.ctx
         try:
             value = await self._call(self.handler, ctx)
-            result = encoded_result(value)
+            result = None if value is None else encoded_result(value)
         except asyncio.CancelledError as error:
-            return self._cancelled(error, began)
+            return self._cancelled(error)
         except (JobPaused, JobCanceled) as error:
-            return self._failed(self._cut or error, began)
+            return self._failed(self._cut or error)
         except (Exception, SystemExit) as error:
-            return self._failed(error, began)
+            return self._failed(error)
         finally:
             if self._cancels and self._task is not None:
                 self._task.uncancel()
             self._task = None
             if self._ending is not None:
                 self._ending.cancel()
-            if self._timer is not None:
-                self._timer.cancel()
         if ctx.settled or self.dropped:
             return None
         return Settlement(
             claim=ctx.claim, event="done", result=result, friendly=ctx.friendly,
-            seconds=time.monotonic() - began,
+            seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
-    def _cancelled(self, error: BaseException, began: float) -> Settlement | None:
+    def _cancelled(self, error: BaseException) -> Settlement | None:
         """Tell apart who cancelled: this class, the host that ends, or the handler itself."""
         if self._task is not None and self._task.cancelling() > self._cancels:
             raise error
-        return self._failed(self._cut or error, began)
+        return self._failed(self._cut or error)
 
-    def _expire(self) -> None:
-        """The time limit, or the wait for a sign of life, is over."""
-        limit, ctx = self.handler.time_limit or self.lane.time_limit, self.ctx
-        if limit is None and self.lane.stall_after is not None:
-            left = ctx.beaten_at + self.lane.stall_after - time.monotonic()
-            if left > 0:
-                self._timer = ctx.loop.call_later(left, self._expire)
-                return
-        seconds = limit or self.lane.stall_after
-        self.cut(HandlerTimeout(f"the job ran longer than {seconds:g} s"))
+    def watch(self, now: float) -> None:
+        """Cut the handler off if it has used up its time, or gave no sign of life for too long.
 
-    def _failed(self, error: BaseException, began: float) -> Settlement | None:
+        Whoever runs it calls this several times a second: cheaper than a timer for every run.
+        """
+        limit, quiet = self.handler.time_limit or self.lane.time_limit, self.lane.stall_after
+        if limit is not None:
+            late = now - self.began >= limit
+        else:
+            late = quiet is not None and now - self.ctx.beaten_at >= quiet
+        if late:
+            self.cut(HandlerTimeout(f"the job ran longer than {limit or quiet:g} s"))
+
+    def _failed(self, error: BaseException) -> Settlement | None:
         ctx, claim = self.ctx, self.ctx.claim
         if ctx.settled:
             log.warning("jobs.failed_after_completion", job=str(claim.id), error=_shown(error))
@@ -126,7 +126,7 @@ class Run:
         if self.dropped:
             return None
         if isinstance(self._cut, HostStops):
-            return Settlement(claim=claim, event="return", seconds=time.monotonic() - began)
+            return Settlement(claim=claim, event="return", seconds=time.monotonic() - self.began)
         if ctx.gone:  # deleted: nothing of it is kept
             return Settlement(claim=claim, event="fail")
         found = outcomes.classify(
@@ -141,7 +141,7 @@ class Run:
             )  # fmt: skip
         return Settlement(
             claim=claim, event=found.event, delay=found.delay, error=found.error_code,
-            message=found.message, friendly=found.friendly, seconds=time.monotonic() - began,
+            message=found.message, friendly=found.friendly, seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
 
@@ -161,15 +161,15 @@ def _shown(error: BaseException) -> str:
         return f"{type(error).__name__} (its text cannot be shown)"
 
 
-async def call(handler: Handler, ctx: JobContext) -> Any:
+def call(handler: Handler, ctx: JobContext) -> Awaitable[Any]:
     """Call a handler: a coroutine in the loop, a plain function in a thread."""
-    if handler.raw:
-        arguments: dict[str, Any] = {}
-    else:
+    arguments: dict[str, Any] = {}
+    if not handler.raw:
         data = ctx.claim.data
-        arguments = handler.arguments({} if data is None else msgspec.json.decode(data))
+        arguments = handler.arguments({} if data is None else _DECODER.decode(data))
     if handler.kind == "async":
-        return await handler.function(ctx, **arguments)
+        running: Awaitable[Any] = handler.function(ctx, **arguments)
+        return running
     function = partial(_called, handler.function, BlockingContext(ctx), arguments)
     surroundings = contextvars.copy_context()
-    return await ctx.loop.run_in_executor(ctx.threads, surroundings.run, function)
+    return ctx.loop.run_in_executor(ctx.threads, surroundings.run, function)

@@ -24,7 +24,7 @@ from relevo.jobs import codes, outcomes, states
 from relevo.jobs.commands import HOST_TOPIC
 from relevo.jobs.errors import JobCanceled
 from relevo.jobs.running.claims import Claim, Settlement, arguments
-from relevo.jobs.running.context import JobContext
+from relevo.jobs.running.context import JobContext, Workplace
 from relevo.jobs.running.execution import HostStops, Run, call
 from relevo.jobs.running.slots import WAIT_SECONDS, Appetite
 from relevo.jobs.submission import TOPIC
@@ -47,10 +47,12 @@ log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
 """How often an idle host looks: what foreign transactions submit has no other herald."""
 SETTLE_ROWS_MAX: Final = 1_000
+APART_ROWS: Final = 100
+"""From how many jobs on to settle and to claim is worth a statement each."""
 SETTLE_SECONDS: Final = 0.02
 """How long a finished job may wait for others that are about to be finished."""
 GUARD_SECONDS: Final = 0.25
-"""How soon handlers are cut off when the host may not act any more."""
+"""How soon handlers are cut off when the host may not act any more, or their time is over."""
 SWEEP_SECONDS: Final = 5.0
 """How often a host looks for claims that it holds and does not know of."""
 CANCEL_GRACE: Final = 10.0
@@ -97,7 +99,6 @@ class JobHost:
         self._leases = leases
         self._registry = registry
         self._in_process = in_process
-        self._service_for = service_for
         self._note = note
         self._life = leases.life
         self._host: UUID = self._life.incarnation
@@ -122,6 +123,10 @@ class JobHost:
             sum(one.lane.slots for one in self._lanes.values()) or 1, "relevo-job"
         )
         """One for each slot: a lane whose functions take long keeps no other waiting."""
+        self._workplace = Workplace(
+            host=self._host, database=database, store=self._checkpoint, loop=self._loop,
+            threads=self._threads, service_for=service_for,
+        )  # fmt: skip
         self._told = asyncio.Event()
         self._stopping = False
         self._checkpoints: Group[tuple[Claim, float | None, str | None], int] = Group(
@@ -205,11 +210,17 @@ class JobHost:
                 await self._told.wait()
 
     async def _guard(self) -> None:
-        """Cut handlers off when the deadline passes, also while a statement hangs (A5)."""
+        """Cut handlers off when the deadline passes, also while a statement hangs (A5).
+
+        And those that have used up their own time.
+        """
         while True:
             await asyncio.sleep(GUARD_SECONDS)
             if self.ended:
                 self._abandon()
+            now = time.monotonic()
+            for run in self._runs.values():
+                run.watch(now)
 
     async def _sweep(self) -> None:
         """Give back what the database says is held here and nobody here knows of.
@@ -231,7 +242,11 @@ class JobHost:
         self._strangers = strangers - orphans
 
     async def _round(self) -> bool:
-        """One statement; whether there is reason for another at once."""
+        """Settle and claim; whether there is reason to do so again at once.
+
+        One statement does both. Where there is much of both, two do it at the same time: neither
+        waits for the other, and claims alone wait for no disk.
+        """
         if not self._begun:
             await self._return_left_over()
         if self._unheard:
@@ -241,6 +256,20 @@ class JobHost:
         self._finished += self._given_back()
         batch, self._finished = self._finished[: self._rows_max], self._finished[self._rows_max :]
         rooms = {} if self._stopping else self._rooms()
+        if min(len(batch), sum(rooms.values())) < APART_ROWS:
+            await self._work(batch, rooms)
+        else:
+            told = await asyncio.gather(
+                self._work(batch, {}), self._work([], rooms), return_exceptions=True
+            )
+            for error in filter(None, told):
+                raise error
+        for lane in self._lanes.values():
+            if lane.waiting:  # they begin while the next statements are on their way
+                lane.came.set()
+        return any(self._lanes[name].more for name in self._rooms())
+
+    async def _work(self, batch: Sequence[Settlement], rooms: dict[str, int]) -> None:
         number = next(self._numbers)
         try:
             rows = await self._database.write(
@@ -248,7 +277,7 @@ class JobHost:
                 *arguments(batch, self._capped),
             )  # fmt: skip
         except BaseException:
-            self._finished = batch + self._finished  # written again, or found stale
+            self._finished[:0] = batch  # written again, or found stale
             self._unheard.append(number)
             raise
         if batch:
@@ -260,7 +289,6 @@ class JobHost:
         self._forget_pauses(rows)
         for name, room in rooms.items():
             self._lanes[name].more = got.get(name, 0) >= room
-        return any(self._lanes[name].more for name in self._rooms())
 
     async def _return_left_over(self) -> None:
         """Give back what a former worker of this life held when it was cut off."""
@@ -303,26 +331,26 @@ class JobHost:
                     claim = Claim.of(row, now)
                     came.setdefault(claim.lane, []).append(claim)
                 case "asked":
-                    self._ask(row["id"], row["status"], gone=row["deleted"])
+                    self._ask(row["id"], row["status"])
                 case "stale":
                     log.warning("jobs.stale_settlement", job=str(row["id"]))
         for name, claims in came.items():
             lane = self._lanes[name]
             lane.appetite.weigh(len(claims), sum([len(one.data or "") for one in claims]))
             lane.waiting += claims
-            lane.came.set()
         return {name: len(claims) for name, claims in came.items()}
 
-    def _ask(self, id_: UUID, status: int, *, gone: bool) -> None:
+    def _ask(self, id_: UUID, status: int) -> None:
         """Pass on to a running handler what is asked of its job."""
         run = self._runs.get(id_)
         if run is None:
             self._return_waiting(id_)
             return
-        if run.ctx.asked != states.CANCELING:
+        if status == states.REMOVED:
+            run.ctx.gone = True
+        elif run.ctx.asked != states.CANCELING:
             run.ctx.asked = status
-        run.ctx.gone = run.ctx.gone or gone
-        if gone or status == states.CANCELING:
+        if status in (states.REMOVED, states.CANCELING):
             run.end_within(CANCEL_GRACE, JobCanceled(f"job {id_} was canceled"))
 
     def _forget_pauses(self, rows: Sequence[Any]) -> None:
@@ -357,17 +385,20 @@ class JobHost:
 
     async def _slot(self, lane: HostLane) -> None:
         """Run the jobs of a lane, one after the other."""
+        task = asyncio.current_task()
+        assert task is not None
         while not self._over.is_set():
             while not lane.waiting or self._stopping:
                 lane.came.clear()
                 await lane.came.wait()
+                await asyncio.sleep(0)  # the next statements first: they work while this runs
             if self.ended:  # perhaps only for a moment: then they are still ours
                 await asyncio.sleep(GUARD_SECONDS)
                 continue
             claim = lane.waiting.popleft()
             lane.running += 1
             try:
-                settlement = await self._run(lane, claim)
+                settlement = await self._begin(lane, claim, task).execute()
             except Exception as error:
                 log.exception("jobs.run_failed", job=str(claim.id))
                 settlement = Settlement(
@@ -375,29 +406,27 @@ class JobHost:
                     message=f"the run ended with {type(error).__name__}",
                 )  # fmt: skip
             finally:
+                self._runs.pop(claim.id, None)
                 lane.running -= 1
             if settlement is not None:
                 self._finished.append(settlement)
-            if not lane.held and lane.more:
-                lane.appetite.hungry()
-            if not lane.waiting or len(self._finished) >= lane.appetite.step:
+            if not lane.waiting:
+                if lane.more and not lane.running:
+                    lane.appetite.hungry()
                 self._told.set()
                 await asyncio.sleep(0)  # so that the statement is on its way while the rest runs
+            elif len(self._finished) >= lane.appetite.step:
+                self._told.set()
+                await asyncio.sleep(0)
             elif len(self._finished) == 1:
                 self._loop.call_later(SETTLE_SECONDS, self._told.set)
 
-    async def _run(self, lane: HostLane, claim: Claim) -> Settlement | None:
-        ctx = JobContext(
-            claim, self._host, self._database, self._checkpoint, self._loop, self._threads,
-            self._service_for,
-        )  # fmt: skip
+    def _begin(self, lane: HostLane, claim: Claim, task: asyncio.Task[Any]) -> Run:
         handler = lane.handlers[claim.handler]
-        run = Run(ctx, handler, lane.lane, self._in_process if handler.kind == "process" else call)
+        way = self._in_process if handler.kind == "process" else call
+        run = Run(JobContext(claim, self._workplace), handler, lane.lane, way, task)
         self._runs[claim.id] = run
-        try:
-            return await run.execute()
-        finally:
-            del self._runs[claim.id]
+        return run
 
     async def _checkpoint(self, claim: Claim, progress: float | None, saved: str | None) -> int:
         return await self._checkpoints.call((claim, progress, saved))

@@ -1,0 +1,271 @@
+-- description: hosts are told of claimed jobs in few columns: what few jobs have comes as one
+-- locks: nothing; functions and a type are made anew
+
+drop function relevo.work_jobs, relevo.claim_jobs, relevo.announce_claims;
+drop type relevo.job_work;
+
+-- What a host is told of jobs: `stale` (a settlement was refused), `claimed`, or `asked` (something is asked of a job it
+-- runs: pause, cancel, or with status -1 that it is deleted). `particulars` is null for most jobs: a client spends more
+-- time on columns than on jobs.
+create type relevo.job_work as (
+  kind text, id uuid, status smallint, claim bigint, lane text, handler text, name text, data text, attempt integer,
+  operation_type integer, created float8, particulars text);
+
+-- What few jobs have; keys are the fields of `relevo.jobs.running.claims.Claim`.
+create function relevo.job_particulars(j relevo.job) returns text language sql stable
+return jsonb_strip_nulls(jsonb_build_object(
+  'owner', j.owner, 'chain', j.chain, 'series', j.series, 'nominal', j.nominal, 'saved', j.saved, 'token', j.token,
+  'retries', j.retries, 'crashes', j.crashes, 'depth', j.depth, 'root', j.correlation, 'root_at', j.correlation_at,
+  'regarding_type', j.regarding_type, 'regarding_id', j.regarding_id,
+  'details', j.details::text))::text;
+
+-- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
+-- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
+create function relevo.claim_jobs(
+  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[])
+returns setof relevo.job_work language plpgsql volatile
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  at timestamptz := relevo.now();
+  places tid[];
+  recurs boolean;
+begin
+  with served as materialized (
+    select h.lane, h.handler, l.room, count(*) over (partition by h.lane) as siblings,
+      b.extension is not null as braked, b.probe
+    from unnest(lanes, rooms) as l (lane, room)
+    join unnest(handler_lanes, handlers) as h (lane, handler) on h.lane = l.lane
+    left join relevo.job_brake b on h.handler = any (b.handlers) and h.lane = any (b.lanes)
+    where l.room > 0
+  ), wanted as materialized (
+    select lane, handler, room as amount, braked, probe from served where siblings = 1
+    union all
+    select lane, handler, count(*), braked, probe from (
+      select s.lane, s.handler, s.room, s.braked, s.probe, row_number() over (partition by s.lane order by c.rank, c.sequence) as nth
+      from served s cross join lateral (
+        select j.rank, j.sequence from relevo.job j
+        where j.lane = s.lane and j.handler = s.handler and j.status = 0 and not j.chained and not j.capped
+          and (not s.braked or j.id = s.probe)
+        order by j.rank, j.sequence limit s.room
+      ) c where s.siblings > 1
+    ) n where n.nth <= n.room group by lane, handler, braked, probe
+  )
+  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs) into places, recurs
+  from wanted w cross join lateral (
+    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs from relevo.job j
+    where j.lane = w.lane and j.handler = w.handler and j.status = 0 and not j.chained and not j.capped
+      and (not w.braked or j.id = w.probe)
+    order by j.rank, j.sequence limit w.amount
+    for update skip locked
+  ) c;
+  if places is null then return; end if;
+  return query
+  update relevo.job j set
+    status = 20, host = p_host, host_name = p_name, claim = p_claim, attempt = j.attempt + 1,
+    started_at = coalesce(j.started_at, at), modified_at = at, version = j.version + 1
+  from unnest(places) as p (place) where j.ctid = p.place  -- in this order
+  returning 'claimed', j.id, null::smallint, j.claim, j.lane, j.handler, j.name, j.data, j.attempt, j.operation_type,
+    date_part('epoch', j.created_at),
+    case when j.owner is null and j.chain is null and j.series is null and j.saved is null and j.details is null and j.token is null
+           and j.regarding_id is null and j.regarding_type is null and j.retries = 0 and j.crashes = 0 and j.depth = 1 and j.correlation = j.id
+         then null else relevo.job_particulars(j) end;
+  if recurs then
+    perform set_config('synchronous_commit', 'on', true);
+    insert into relevo.job (
+      id, rank, created_at, modified_at, status, postpone_until, priority, operation_type, lane, handler, name, data, token,
+      owner, created_by, modified_by, retain, auto_delete, system, hold, depth, correlation, correlation_at, extension,
+      message_name, regarding_type, regarding_id, series, pattern, anchor, zone, nominal, details)
+    select m.id, 0, at, at, 10, g.next_at, g.priority, g.operation_type, g.lane, g.handler, g.name, g.data, g.token,
+      g.owner, g.created_by, g.modified_by, g.retain, g.auto_delete, g.system, g.hold, 1, m.id, at, g.extension,
+      g.message_name, g.regarding_type, g.regarding_id, g.series, g.pattern, g.anchor, g.zone, g.next_at,
+      g.details || jsonb_build_object('ordinal', g.details -> 'next_ordinal')
+    from relevo.job g cross join lateral (select relevo.uuid7() as id where g.id is not null) as m
+    where g.host = p_host and g.claim = p_claim and g.series is not null and g.attempt = 1 and g.next_at is not null;
+  end if;
+end $$;
+
+-- Says in the log that jobs were started, where their lanes say so.
+create function relevo.announce_claims(got relevo.job_work[]) returns void language plpgsql volatile as $$
+begin
+  perform set_config('synchronous_commit', 'on', true);
+  perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('started'::text), array_agg(0::smallint),
+    array_agg(20::smallint), array_agg(j.name), array_agg(j.lane), array_agg(j.operation_type), array_agg(j.attempt),
+    array_agg(j.host_name), array_agg(j.error_code), array_agg(j.created_at), array_agg(j.started_at))
+  from unnest(got) as g join relevo.job j on j.id = g.id
+  join relevo.job_lane l on l.name = j.lane and l.events = 'all';
+end $$;
+
+-- Ends jobs that succeeded in the name of their host, those from which nothing follows but a record and an event: most
+-- jobs, at a third less than by `relevo.move_jobs`. Answers which; the others are left as they are.
+create or replace function relevo.end_plain_jobs(
+  p_host uuid, ids uuid[], claims bigint[], friendlies text[], results text[], seconds float8[])
+returns uuid[] language plpgsql volatile
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
+declare
+  at timestamptz := relevo.now();
+  plain text[] := array(select name from relevo.job_lane where told < 2 and owner_cap is null);
+  told text[] := array(select name from relevo.job_lane where told = 1);
+  silent text[] := array(select name from relevo.job_lane where told = 0);
+  ended uuid[];
+  e record;
+begin
+  if (select j.auto_delete and not j.retain and j.lane = any (silent) from relevo.job j where j.id = ids[1]) then
+    -- As the first, so most others: nothing is kept of them, and nothing of the rows is read.
+    with given as materialized (
+      select g.* from unnest(ids, claims) as g (id, claim) order by g.id
+    ), gone as (
+      delete from relevo.job j using given g
+      where j.id = g.id and j.host is not distinct from p_host and j.claim = g.claim and j.status = 20 and not j.deleted
+        and not j.system and j.chain is null and j.series is null and j.lane = any (silent) and j.auto_delete and not j.retain
+      returning j.id
+    )
+    select array_agg(id) into ended from gone;
+    if cardinality(ended) = cardinality(ids) then return ended; end if;
+  end if;
+  with given as materialized (
+    select g.* from unnest(ids, claims, friendlies, results, seconds) as g (id, claim, friendly, result, seconds)
+    order by g.id  -- as everybody locks rows
+  ), gone as (
+    delete from relevo.job j using given g
+    where j.id = g.id and j.host is not distinct from p_host  -- not by the index of hosts, which has all it holds
+      and j.claim = g.claim and j.status = 20 and not j.deleted and not j.system
+      and j.chain is null and j.series is null and j.lane = any (plain)
+    returning j.*, g.friendly as friend, g.result as answer, g.seconds, j.lane = any (told) as tell
+  ), kept as (
+    insert into relevo.job_history (
+      id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
+      attempt, retries, crashes, operation_type, depth, progress, status, priority, retain, auto_delete, hold, lane,
+      handler, name, data, host_name, token, owner, created_by, modified_by, saved, result, friendly, message_name,
+      extension, regarding_type, regarding_id, correlation, correlation_at, request, nominal, details)
+    select id, sequence, rank, version + 1, created_at, at, started_at, at, postpone_until, run_seconds + coalesce(seconds, 0),
+      attempt, retries, crashes, operation_type, depth, 1, 30, priority, retain, auto_delete, hold, lane,
+      handler, name, data, host_name, token, owner, created_by, modified_by, saved, answer, coalesce(friend, friendly), message_name,
+      extension, regarding_type, regarding_id, correlation, correlation_at, request, nominal, details
+    from gone where retain or not auto_delete
+  )
+  select array_agg(id) as ids,
+    array_agg(id) filter (where tell) as told_ids, array_agg(version + 1) filter (where tell) as versions,
+    array_agg(name) filter (where tell) as names, array_agg(lane) filter (where tell) as lanes,
+    array_agg(operation_type) filter (where tell) as types, array_agg(attempt) filter (where tell) as attempts,
+    array_agg(host_name) filter (where tell) as hosts, array_agg(error_code) filter (where tell) as errors,
+    array_agg(created_at) filter (where tell) as created, array_agg(started_at) filter (where tell) as started
+  into e from gone;
+  if e.told_ids is not null then
+    perform relevo.announce_jobs(e.told_ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.told_ids)]),
+      array_fill(20::smallint, array[cardinality(e.told_ids)]), array_fill(30::smallint, array[cardinality(e.told_ids)]),
+      e.names, e.lanes, e.types, e.attempts, e.hosts, e.errors, e.created, e.started);
+  end if;
+  return coalesce(ended, '{}') || coalesce(e.ids, '{}');
+end $$;
+
+-- All a host does with jobs, in one round trip and one commit: settle what is finished, let the next through gates,
+-- make ready what is due, claim. Without events all were done, and most of those are plain.
+create function relevo.work_jobs(
+  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[],
+  ids uuid[] default '{}', events text[] default '{}', claims bigint[] default '{}', postpones timestamptz[] default '{}',
+  delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
+  results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}')
+returns setof relevo.job_work language plpgsql volatile as $$
+declare
+  got relevo.job_work[];
+  settled uuid[];
+begin
+  if cardinality(ids) > 0 then
+    if cardinality(events) = 0 and cardinality(keys) = 0 then
+      settled := relevo.end_plain_jobs(p_host, ids, claims, friendlies, results, seconds);
+    end if;
+    if coalesce(cardinality(settled), 0) < cardinality(ids) then
+      if cardinality(events) = 0 then events := array_fill('done'::text, array[cardinality(ids)]); end if;
+      if cardinality(keys) > 0 then perform relevo.lock_job_gates(keys); end if;
+      settled := settled || array(
+        select m.id from relevo.move_jobs(ids, events, p_host, claims, postpones, delays, errors, messages, friendlies, results,
+                                          saves, seconds, keys => keys) as m);
+    end if;
+    if coalesce(cardinality(settled), 0) < cardinality(ids) then
+      return query
+        select 'stale', g.id, null::smallint, g.claim, null::text, null::text, null::text, null::text, null::integer,
+          null::integer, null::float8, null::text
+        from unnest(ids, claims) as g (id, claim)
+        where not (g.id = any (coalesce(settled, '{}')));
+    end if;
+  else
+    -- A claim that a crash forgets is claimed again, and its fence matches no row.
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
+  if exists (select from relevo.job_gate) then perform relevo.open_noted_job_gates(); end if;
+  perform relevo.make_jobs_due(500);
+  -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
+  if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
+    if exists (select from relevo.job_lane l where l.events = 'all' and l.name = any (lanes)) then
+      select array_agg(c) into got
+      from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers) as c;
+      return query select (c).* from unnest(got) as c;
+      perform relevo.announce_claims(got);
+    else
+      return query
+        select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers);
+    end if;
+  end if;
+  return query
+    select 'asked', j.id, case when j.deleted then -1::smallint else j.status end, j.claim, null::text, null::text, null::text,
+      null::text, null::integer, null::integer, null::float8, null::text
+    from relevo.job j where j.host = p_host and j.host is not null and (j.status <> 20 or j.deleted);
+end $$;
+
+-- Submits jobs, one row of each array per job (short arrays are filled with nulls). One handler alone is that of all
+-- jobs, and so are name, lane and priority then. `options` holds what few jobs have. Chained and capped jobs are
+-- noted; nothing is locked.
+create or replace function relevo.submit_jobs(
+  ids uuid[], handlers text[], datas text[], names text[] default '{}', tokens text[] default '{}',
+  starts timestamptz[] default '{}', lanes text[] default '{}', priorities smallint[] default '{}',
+  owners uuid[] default '{}', options jsonb[] default '{}')
+returns void language plpgsql volatile as $$
+declare strange text := (
+  select min(x.lane) from unnest(lanes) as x (lane)
+  where x.lane is not null and not exists (select from relevo.job_lane l where l.name = x.lane));
+  at timestamptz := relevo.now();
+  common record;
+begin
+  if strange is not null then
+    raise exception 'there is no lane %', strange
+      using errcode = 'RV010', hint = 'Configure it on a host, or name another.';
+  end if;
+  if cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 and cardinality(handlers) = 1 then
+    select p.handler, coalesce(names[1], p.handler) as name, l.name as lane, coalesce(priorities[1], 4::smallint) as priority,
+      coalesce(h.operation_type, 54) as type, coalesce(h.auto_delete, false) as auto_delete,
+      (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(priorities[1], 4) * 60000000::bigint else 0 end as rank
+    into strict common
+    from (select handlers[1] as handler) p
+    left join relevo.job_handler h on h.name = p.handler
+    join relevo.job_lane l on l.name = coalesce(lanes[1], h.lane, 'plugin');
+    insert into relevo.job (  -- most jobs are as plain as this, and it costs half as much
+      id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
+      correlation, correlation_at, extension, message_name)
+    select g.id, common.rank, at, at, 0, common.priority, common.type, common.lane, common.handler, common.name, g.data,
+      common.auto_delete, g.id, at, common.handler, common.handler
+    from unnest(ids, datas) as g (id, data);
+  elsif cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 then
+    insert into relevo.job (
+      id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
+      correlation, correlation_at, extension, message_name)
+    select g.id, (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(g.priority, 4) * 60000000::bigint else 0 end,
+      at, at, 0, coalesce(g.priority, 4), coalesce(h.operation_type, 54), l.name, g.handler, coalesce(g.name, g.handler), g.data,
+      coalesce(h.auto_delete, false), g.id, at, g.handler, g.handler
+    from unnest(ids, handlers, datas, names, lanes, priorities) with ordinality
+      as g (id, handler, data, name, lane, priority, n)
+    left join relevo.job_handler h on h.name = g.handler
+    join relevo.job_lane l on l.name = coalesce(g.lane, h.lane, 'plugin')
+    order by g.n;
+  else
+    perform relevo.submit_special_jobs(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options);
+  end if;
+  if exists (select from relevo.job_lane l where l.events = 'all') then
+    perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('submitted'::text), array_agg(null::smallint),
+      array_agg(j.status), array_agg(j.name), array_agg(j.lane), array_agg(j.operation_type), array_agg(j.attempt),
+      array_agg(j.host_name), array_agg(j.error_code), array_agg(j.created_at), array_agg(j.started_at))
+    from relevo.job j join relevo.job_lane l on l.name = j.lane and l.events = 'all'
+    where j.id = any (ids);
+  end if;
+end $$;
