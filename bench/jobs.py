@@ -155,16 +155,17 @@ async def _beside_others(url: str) -> list[Figure]:
 
 
 async def _fill(connection: asyncpg.Connection, amount: int) -> None:
-    """Completed jobs as a year of work leaves them."""
+    """Completed jobs as four weeks of work leave them: none is old enough to be removed."""
     for first in range(0, amount, 500_000):
         await connection.execute(
             """insert into relevo.job_history (id, rank, created_at, modified_at, completed_at,
                  status, lane, handler, name, data)
-               select relevo.uuid7(), n, now() - n * interval '1 second', now(), now(),
+               select relevo.uuid7(), n, at, at, at,
                  30, 'plugin', 'nothing', 'nothing', repeat('x', 200)
-               from generate_series($1::bigint, $1::bigint + 499999) n""",
+               from generate_series($1::bigint, $1::bigint + 499999) n cross join lateral (
+                 select now() - (1 - n / $2::float8) * interval '28 days' as at) t""",
             first,
+            amount,
         )
-    if amount:
-        await connection.execute("vacuum analyze relevo.job_history")
-        await connection.execute("checkpoint")
+    await connection.execute("vacuum analyze relevo.job_history")
+    await connection.execute("checkpoint")  # both begin with pages that the log has to hold whole

@@ -26,7 +26,8 @@ def now() -> float:
 
 
 def payload(size: int, sent: float = 0.0) -> dict[str, Any]:
-    return {"sent": sent, "text": "x" * size}
+    rest = len(json.dumps({"sent": sent, "text": ""}, separators=(",", ":")))
+    return {"sent": sent, "text": "x" * (size - rest)}
 
 
 def tell(value: Any) -> None:

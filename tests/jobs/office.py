@@ -153,13 +153,14 @@ class Worker:
         rows = await self.connection.fetch(
             "select * from relevo.work_jobs($1, 'worker', $2, $3::text[], $4::integer[],"
             " $5::text[], $6::text[], $7::uuid[], $8::text[], $9::bigint[],"
-            " delays => $10::float8[], keys => $11::text[])",
+            " delays => $10::float8[], keys => $11::text[], slots => $12::integer[])",
             self.host, self.number, self.lanes if room else [],
             [room] * len(self.lanes) if room else [],
             [lane for lane in self.lanes for _ in handlers],
             [one for _ in self.lanes for one in handlers],
             [row["id"] for row, _ in settle], [event for _, event in settle],
             [row["claim"] for row, _ in settle], options.get("delays", []), keys,
+            options.get("slots", []),
         )  # fmt: skip
         for row, _ in settle:
             self.held.pop(row["id"], None)

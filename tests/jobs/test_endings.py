@@ -359,6 +359,25 @@ async def test_a_job_that_kills_its_hosts_fails(office: Office, worker: Worker) 
     assert (codes.shown(row.error_code or 0), row.friendly) == ("0x80040224", "host lost")
 
 
+async def test_a_job_that_kills_its_hosts_takes_few_others_with_it(
+    office: Office, worker: Worker
+) -> None:  # S14
+    jobs = [await office.jobs.submit("work") for _ in range(20)]
+    assert len(await worker.work(20, slots=[2])) == 20  # ahead, as quick jobs are
+    await worker.end()
+    await office.database.fetchval("select relevo.recover_jobs(100, 3)")
+    other = await Worker(worker.connection).join()
+    found = await other.work(20, slots=[2])
+    assert [row["id"] for row in found] == [one.id for one in jobs[:2]]
+    await other.end()
+    await office.database.fetchval("select relevo.recover_jobs(100, 3)")
+    assert [(await one.get()).crashes for one in jobs] == [2, 2] + [1] * 18
+    last = await Worker(worker.connection).join()
+    assert await last.work(20, slots=[0]) == []
+    found = await last.work(20, slots=[3])
+    assert [row["id"] for row in found] == [one.id for one in jobs[:3]]
+
+
 async def test_lost_jobs_are_taken_in_chunks(office: Office, worker: Worker) -> None:  # 6.1
     for _ in range(25):
         await office.jobs.submit("work", token=None)

@@ -84,6 +84,11 @@ class HostLane:
         """Claims that wait or run."""
         return len(self.waiting) + self.running
 
+    @property
+    def free(self) -> int:
+        """How many more could begin at once."""
+        return max(0, self.lane.slots - self.held)
+
 
 class JobHost:
     """Claims and runs jobs in one life of a host."""
@@ -274,7 +279,7 @@ class JobHost:
         try:
             rows = await self._database.write(
                 SQL.work, self._host, self._leases.name, number, *self._wanted(rooms),
-                *arguments(batch, self._capped),
+                *arguments(batch, self._capped), [self._lanes[name].free for name in rooms],
             )  # fmt: skip
         except BaseException:
             self._finished[:0] = batch  # written again, or found stale

@@ -12,7 +12,7 @@ from typing import Final
 
 from relevo.limits import MIB
 
-AHEAD_MAX: Final = 1_000
+AHEAD_MAX: Final = 2_000
 """Claims that a lane holds at most, whatever its handlers."""
 AHEAD_BYTES_MAX: Final = 16 * MIB
 """What the data of claims ahead takes in memory, about."""

@@ -21,8 +21,10 @@ return jsonb_strip_nulls(jsonb_build_object(
 
 -- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
 -- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
+-- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
+-- them brings hosts down, few others are with it, and it is soon known.
 create function relevo.claim_jobs(
-  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[])
+  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[])
 returns setof relevo.job_work language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 #variable_conflict use_column
@@ -30,6 +32,7 @@ declare
   at timestamptz := relevo.now();
   places tid[];
   recurs boolean;
+  suspected boolean;
 begin
   with served as materialized (
     select h.lane, h.handler, l.room, count(*) over (partition by h.lane) as siblings,
@@ -51,14 +54,22 @@ begin
       ) c where s.siblings > 1
     ) n where n.nth <= n.room group by lane, handler, braked, probe
   )
-  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs) into places, recurs
+  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0)
+  into places, recurs, suspected
   from wanted w cross join lateral (
-    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs from relevo.job j
+    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes from relevo.job j
     where j.lane = w.lane and j.handler = w.handler and j.status = 0 and not j.chained and not j.capped
       and (not w.braked or j.id = w.probe)
     order by j.rank, j.sequence limit w.amount
     for update skip locked
   ) c;
+  if suspected then
+    select array_agg(c.place order by c.nth) into places
+    from (
+      select p.place, j.lane, row_number() over (partition by j.lane order by p.nth) as nth
+      from unnest(places) with ordinality as p (place, nth) join relevo.job j on j.ctid = p.place
+    ) c join unnest(lanes, slots) as l (lane, slots) on l.lane = c.lane and c.nth <= coalesce(l.slots, c.nth);
+  end if;
   if places is null then return; end if;
   return query
   update relevo.job j set
@@ -166,8 +177,8 @@ create function relevo.work_jobs(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[],
   ids uuid[] default '{}', events text[] default '{}', claims bigint[] default '{}', postpones timestamptz[] default '{}',
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
-  results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}')
-returns setof relevo.job_work language plpgsql volatile as $$
+  results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}')
+returns setof relevo.job_work language plpgsql volatile set plan_cache_mode = force_generic_plan as $$
 declare
   got relevo.job_work[];
   settled uuid[];
@@ -200,12 +211,12 @@ begin
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
     if exists (select from relevo.job_lane l where l.events = 'all' and l.name = any (lanes)) then
       select array_agg(c) into got
-      from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers) as c;
+      from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots) as c;
       return query select (c).* from unnest(got) as c;
       perform relevo.announce_claims(got);
     else
       return query
-        select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers);
+        select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots);
     end if;
   end if;
   return query
