@@ -20,8 +20,8 @@ Key = tuple[int, int]
 
 def change(lsn: int, ordinal: int = 0, key: str = "a") -> Change[Any]:
     return Change(
-        incarnation="i", origin=RANGE, lsn=lsn, ordinal=ordinal, ts=NOW, id=f"{lsn}-{ordinal}",
-        key=key, raw="{}",
+        incarnation="i", origin=RANGE, lsn=lsn, ordinal=ordinal, stamp=NOW.timestamp(),
+        id=f"{lsn}-{ordinal}", key=key, raw="{}",
     )  # fmt: skip
 
 

@@ -84,9 +84,9 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
         """The change as it was."""
         return Change(
             incarnation=str(self.incarnation), origin=self.range_id, lsn=self.lsn,
-            ordinal=self.ordinal, ts=self.ts, id=self.item_id, key=self.pk, raw=self.body,
-            raw_previous=self.previous, operation=self.operation, previous_lsn=self.previous_lsn,
-            ttl_expired=self.ttl_expired, model=model,
+            ordinal=self.ordinal, stamp=self.ts.timestamp(), id=self.item_id, key=self.pk,
+            raw=self.body, raw_previous=self.previous, operation=self.operation,
+            previous_lsn=self.previous_lsn, ttl_expired=self.ttl_expired, model=model,
         )  # fmt: skip
 
 
@@ -250,8 +250,8 @@ class _Redrive:
             return stored
         return Change(
             incarnation=str(letter.incarnation), origin=row["range_id"], lsn=row["lsn"],
-            ordinal=row["ordinal"], ts=row["ts"], id=letter.item_id, key=letter.pk,
-            raw=row["body"], model=model,
+            ordinal=row["ordinal"], stamp=row["ts"].timestamp(), id=letter.item_id,
+            key=letter.pk, raw=row["body"], model=model,
         )  # fmt: skip
 
     def _context(self) -> Context:

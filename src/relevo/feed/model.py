@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -100,7 +100,8 @@ class Change(Struct, Generic[T], frozen=True, gc=False):
     """The range that stamped it, also after splits."""
     lsn: int
     ordinal: int
-    ts: datetime
+    stamp: float
+    """When it was written, in seconds of the epoch: made an instant when it is looked at."""
     id: str
     key: str
     """Canonical partition key."""
@@ -112,6 +113,11 @@ class Change(Struct, Generic[T], frozen=True, gc=False):
     previous_lsn: int | None = None
     ttl_expired: bool = False
     model: Any = Any
+
+    @property
+    def ts(self) -> datetime:
+        """When it was written."""
+        return datetime.fromtimestamp(self.stamp, UTC)
 
     @property
     def change_id(self) -> str:

@@ -103,7 +103,7 @@ class Observer:
     def _age(self) -> float:
         """Seconds since the first change was committed, by the database's clock as far as known."""
         now = time.time() + self._leases.skew
-        return max(0.0, now - self._changes[0].ts.timestamp())
+        return max(0.0, now - self._changes[0].stamp)
 
     def _lag(self, seconds: float) -> None:
         self._metrics.feed_lag.set(self._lease.unit, self._lease.name, seconds)

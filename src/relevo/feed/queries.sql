@@ -2,7 +2,7 @@
 -- The next changes of a range in latest-version mode: each item once, at its newest LSN. The log of
 -- a range after a split is that of its ancestors within its interval, then its own. A filter takes
 -- the place of (true); what it does not want comes without a body, to be skipped.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body
+select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from unnest($1::integer[]) as r (id)
 cross join lateral (
   select * from relevo.item i
@@ -14,7 +14,7 @@ order by i.lsn, i.ordinal limit $5;
 
 -- name: read_latest_alone
 -- The same for a range that has no ancestors, as most have not: the index has the order already.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body
+select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from relevo.item i
 where i.range_id = ($1::integer[])[1] and i.lsn > $2 and i.epk >= $3 and i.epk < $4
   and (i.expires_at is null or i.expires_at > relevo.now())
@@ -22,7 +22,7 @@ order by i.lsn, i.ordinal limit $5;
 
 -- name: read_latest_rest
 -- What is left of a group that a page's limit cut through.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body
+select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from relevo.item i
 where i.range_id = any ($1::integer[]) and i.lsn = $2 and i.ordinal > $5
   and i.epk >= $3 and i.epk < $4 and (i.expires_at is null or i.expires_at > relevo.now())
@@ -31,7 +31,7 @@ order by i.ordinal;
 -- name: read_versions
 -- The next changes of a range with all versions and deletes; what a filter does not want comes
 -- without its operation.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body,
+select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body,
        case when (true) then i.previous end as previous,
        case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
 from unnest($1::integer[]) as r (id)
@@ -44,7 +44,7 @@ order by i.lsn, i.ordinal limit $5;
 
 -- name: read_versions_alone
 -- The same for a range that has no ancestors.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body,
+select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body,
        case when (true) then i.previous end as previous,
        case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
 from relevo.item_version i
@@ -53,7 +53,7 @@ order by i.lsn, i.ordinal limit $5;
 
 -- name: read_versions_rest
 -- What is left of a group that a page's limit cut through.
-select i.lsn, i.ordinal, i.ts, i.pk, i.id, i.range_id, case when (true) then i.body end as body,
+select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body,
        case when (true) then i.previous end as previous,
        case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
 from relevo.item_version i

@@ -162,7 +162,8 @@ async def _read_events(
     )
     changes: tuple[Change[Any], ...] = tuple(
         Change(
-            incarnation=event.log, origin=event.stripe, lsn=event.lsn, ordinal=0, ts=event.at,
+            incarnation=event.log, origin=event.stripe, lsn=event.lsn, ordinal=0,
+            stamp=event.at.timestamp(),
             id=event.id, key=keys.text((event.subject,)),
             raw=msgspec.json.encode(event).decode(), model=Recorded,
         )
@@ -178,13 +179,13 @@ def _changes(
     """Make changes of rows; both go by order, not by name, for there are very many."""
     if latest:
         return tuple([
-            Change(incarnation, origin, lsn, ordinal, ts, item_id, pk, body, model=model)
-            for lsn, ordinal, ts, pk, item_id, origin, body in rows
+            Change(incarnation, origin, lsn, ordinal, stamp, item_id, pk, body, model=model)
+            for lsn, ordinal, stamp, pk, item_id, origin, body in rows
         ])  # fmt: skip
     return tuple([
-        Change(incarnation, origin, lsn, ordinal, ts, item_id, pk, body, previous, operation,
+        Change(incarnation, origin, lsn, ordinal, stamp, item_id, pk, body, previous, operation,
                previous_lsn, ttl_expired, model)
-        for lsn, ordinal, ts, pk, item_id, origin, body,
+        for lsn, ordinal, stamp, pk, item_id, origin, body,
             previous, operation, previous_lsn, ttl_expired in rows
     ])  # fmt: skip
 
