@@ -12,7 +12,7 @@ import pytest
 from relevo.errors import InvalidValue
 from relevo.jobs import codes, states
 from relevo.jobs.errors import JobFailed
-from relevo.jobs.running import host
+from relevo.jobs.running import rounds
 from relevo.testing.cluster import Cluster
 from tests.jobs import process_handlers
 
@@ -158,7 +158,7 @@ async def test_a_canceled_handler_that_reaches_checkpoints_stops_there(
 async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "CANCEL_GRACE", 0.2)
+    monkeypatch.setattr(rounds, "CANCEL_GRACE", 0.2)
     register(app)
     async with app.host():
         job = await app.jobs.submit("hang", {"folder": str(tmp_path)})

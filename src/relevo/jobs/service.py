@@ -208,6 +208,8 @@ class Jobs(Attachable):
         self, handler: str, data: Sequence[Any], **options: Any
     ) -> list[JobHandle[Any]]:
         """Submit a job for each element of `data`, in order, in one transaction."""
+        if "id" in options:
+            raise InvalidValue("many jobs cannot have one id; leave it out", pointer="id")
         common, ids = submission.checked(handler, **options), new_ids(len(data))
         await self._writer.many(common, ids, [submission.encoded(one) for one in data])
         return [JobHandle(self, one) for one in ids]

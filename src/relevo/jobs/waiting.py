@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from msgspec import Struct
 
-from relevo.jobs.running.host import ENDED
+from relevo.jobs.running.rounds import ENDED
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:

@@ -91,6 +91,11 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float | None = None
 
 
+def returned(claim: Claim) -> Settlement:
+    """Give back a claim that was not begun, or not to its end."""
+    return Settlement(claim=claim, event="return")
+
+
 def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tuple[list[Any], ...]:
     """Return the arrays of `relevo.work_jobs` from `ids` on; `capped` are lanes with owner caps.
 
