@@ -2,7 +2,8 @@
 
 asyncpg's pool resets a connection that is given back, over several turns of the event loop, and
 that costs as much as a small statement. A single statement of ours leaves nothing to reset: its
-connection stays at hand for the next call, for a second at most or until somebody has to wait.
+connection stays at hand for the next call, until nobody has used it for a second or somebody has to
+wait. The one used last is used next: its server process knows the plans of what it is asked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Connections:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
-        self._at_hand: list[Pooled] = []
+        self._at_hand: list[tuple[float, Pooled]] = []
+        """Since when, and what; the one used last comes last."""
         self._asking = 0
         self._tidying: asyncio.TimerHandle | None = None
         self._releases: set[asyncio.Future[None]] = set()
@@ -34,7 +36,7 @@ class Connections:
     async def take(self) -> Pooled:
         """Return a connection for one user alone; waits while all are taken."""
         while self._at_hand:
-            connection = self._at_hand.pop()
+            _, connection = self._at_hand.pop()
             if not _is_closed(connection):
                 return connection
             self._release(connection)
@@ -49,9 +51,9 @@ class Connections:
         if self._asking or self._pool.is_closing():
             self.release(connection)
             return
-        self._at_hand.append(connection)
+        loop = asyncio.get_running_loop()
+        self._at_hand.append((loop.time(), connection))
         if self._tidying is None:
-            loop = asyncio.get_running_loop()
             self._tidying = loop.call_later(AT_HAND_SECONDS, self._tidy)
 
     def release(self, connection: Pooled) -> None:
@@ -63,20 +65,26 @@ class Connections:
         """Close all; those that are taken may be given back until then, and are cut off after."""
         closing = asyncio.ensure_future(self._pool.close())  # from here on, nothing is kept
         await asyncio.sleep(0)
-        self._tidy()
+        self._tidy(everything=True)
         try:
             async with asyncio.timeout(timeout):
                 await closing
         except TimeoutError:
             self._pool.terminate()
 
-    def _tidy(self) -> None:
-        """Leave what is at hand to the pool, which closes connections that nobody needs."""
+    def _tidy(self, *, everything: bool = False) -> None:
+        """Leave to the pool what nobody has used for long; it closes what nobody needs."""
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None
-        while self._at_hand:
-            self._release(self._at_hand.pop())
+        loop = asyncio.get_running_loop()
+        used = loop.time() - AT_HAND_SECONDS
+        idle = [one for since, one in self._at_hand if everything or since <= used]
+        del self._at_hand[: len(idle)]
+        for connection in idle:
+            self._release(connection)
+        if self._at_hand:
+            self._tidying = loop.call_later(AT_HAND_SECONDS, self._tidy)
 
     def _release(self, connection: Pooled) -> None:
         release = asyncio.ensure_future(self._pool.release(connection, timeout=RESET_SECONDS_MAX))
