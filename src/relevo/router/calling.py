@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import OutboundFailed, RuleFailed
-from relevo.outbound.client import origin
 from relevo.router.policy_parts import (
     FunctionCredential,
     FunctionRule,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from relevo.outbound import client as outbound
+    from relevo.outbound.outside import Calls
 
 _TOKEN_SECONDS: Final = 300.0
 """How long a token is used whose server does not say for how long it may be."""
@@ -45,9 +45,7 @@ _FORM: Final = {
 class Caller:
     """Fetches what external rules need; one for the life of a process, since it keeps tokens."""
 
-    def __init__(
-        self, client: outbound.Client, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, client: Calls, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._tokens = _Tokens(client, monotonic)
 
@@ -132,7 +130,7 @@ class _Slot:
 class _Tokens:
     """Tokens by access, kept until shortly before they end."""
 
-    def __init__(self, client: outbound.Client, monotonic: Callable[[], float]) -> None:
+    def __init__(self, client: Calls, monotonic: Callable[[], float]) -> None:
         self._client = client
         self._monotonic = monotonic
         self._slots: dict[_Access, _Slot] = {}
@@ -164,7 +162,7 @@ class _Tokens:
         given = _json_of(answer, access.server)
         token = given.get("access_token") if isinstance(given, dict) else None
         if not isinstance(token, str) or not token:
-            raise RuleFailed(f"{origin(access.server)} answered without an access_token")
+            raise RuleFailed(f"{_origin(access.server)} answered without an access_token")
         try:
             life = float(number(given.get("expires_in", _TOKEN_SECONDS)))
         except (RuleFailed, OverflowError):
@@ -195,8 +193,14 @@ def _bearer(token: str) -> dict[str, str]:
 
 def _json_of(answer: outbound.Answer, url: str) -> Any:
     if answer.status != 200:
-        raise RuleFailed(f"{origin(url)} answered {answer.status} instead of 200")
+        raise RuleFailed(f"{_origin(url)} answered {answer.status} instead of 200")
     try:
         return msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, RecursionError):
-        raise RuleFailed(f"{origin(url)} answered with something that is not JSON") from None
+        raise RuleFailed(f"{_origin(url)} answered with something that is not JSON") from None
+
+
+def _origin(url: str) -> str:
+    from relevo.outbound.client import origin  # it was called, so it is there
+
+    return origin(url)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from relevo.errors import Conflict
 from relevo.leases.loops import Duty
 from relevo.outbound.addresses import Allowed
-from relevo.outbound.client import Client
+from relevo.outbound.outside import Outside
 from relevo.postgres import catalog
 from relevo.router import events, workers
 from relevo.router.administration import Administration
@@ -65,14 +65,13 @@ class Router(Natives):
 
     async def attach(self, database: Database, wakeups: Wakeups) -> None:
         """Connect."""
-        client = await Client(self._allowed).__aenter__()
-        self._attached = _Attached(database, wakeups, self, client)
+        self._attached = _Attached(database, wakeups, self, Outside(self._allowed))
 
     async def close(self) -> None:
         """Let calls under way end."""
         if self._attached is not None:
             await self._attached.commands.close()
-            await self._attached.client.__aexit__(None, None, None)
+            await self._attached.client.close()
             self._attached = None
 
     async def start(self, leases: Leases) -> None:
@@ -100,7 +99,7 @@ class Router(Natives):
         return self._now.explanations
 
     @property
-    def client(self) -> Client:
+    def client(self) -> Outside:
         """Calls to the outside, to where they may go."""
         return self._now.client
 
@@ -145,7 +144,7 @@ class _Attached:
     """What a router has only while it is connected."""
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, router: Router, client: Client
+        self, database: Database, wakeups: Wakeups, router: Router, client: Outside
     ) -> None:
         remembered = Remembered(router._sealer, router.options)
         self.database = database
