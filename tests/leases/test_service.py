@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -261,6 +262,16 @@ def test_nothing_may_start_past_the_deadline(seconds: float, passed: bool) -> No
 
 def test_a_host_that_never_renewed_may_not_act() -> None:  # L5
     assert Deadline().passed
+
+
+def test_a_forked_child_may_not_act() -> None:  # L5
+    deadline = Deadline()
+    deadline.renew(instant() + 60)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if deadline.passed and deadline.left < 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not deadline.passed
 
 
 async def test_an_idle_host_costs_few_statements_whatever_it_owns(
