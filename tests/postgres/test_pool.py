@@ -76,6 +76,32 @@ async def test_cancelled_calls_change_nothing_and_give_their_connection_back(
     assert await ledger.notes() == []
 
 
+@pytest.mark.parametrize("cancels", [1, 2])
+async def test_a_transaction_may_be_cancelled_at_every_step_and_nobody_complains(
+    small: Callable[[], Any], cancels: int
+) -> None:
+    """Also while it begins, and once more while it is rolled back."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+
+    async def work(tx: Transaction) -> None:
+        await tx.execute("select 1")
+        await asyncio.Event().wait()
+
+    async with await small() as database:
+        for steps in range(1, 30):
+            await database.fetchval("select 1")  # connected: what is cancelled is the transaction
+            call = asyncio.ensure_future(database.run(work))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            for _ in range(cancels):
+                call.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await call
+    assert complaints == []
+
+
 async def test_who_finds_every_connection_taken_waits_for_one(small: Callable[[], Any]) -> None:
     async with await small() as database:
         async with database.transaction() as tx:

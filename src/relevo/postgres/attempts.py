@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 import asyncpg
@@ -47,24 +47,35 @@ class Attempt:
 async def transaction_of(connection: asyncpg.Connection, attempt: Attempt) -> AsyncIterator[None]:
     """Open a transaction; notes when its commit is sent, and whose error ends it."""
     transaction = connection.transaction(isolation="read_committed")
-    await transaction.start()
+    try:
+        await transaction.start()
+    except asyncio.CancelledError:
+        connection.terminate()  # nobody knows whether it has begun
+        raise
     try:
         yield
     except BaseException as error:
         attempt.own = is_own(error)
-        await _roll_back(transaction)
+        await _roll_back(connection, transaction)
         raise
     attempt.committing = True
     await transaction.commit()
 
 
-async def _roll_back(transaction: asyncpg.transaction.Transaction) -> None:
+async def _roll_back(
+    connection: asyncpg.Connection, transaction: asyncpg.transaction.Transaction
+) -> None:
     """Roll back also when cancelled; if the connection is gone, the server does it by itself."""
     ended = asyncio.ensure_future(transaction.rollback())
     # Cancelled once more, nobody waits for it any longer: then its error is nobody's.
     ended.add_done_callback(lambda task: task.cancelled() or task.exception())
-    with suppress(Exception):
+    try:
         await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise
+    except Exception:
+        return
 
 
 def ending_of(error: Exception, attempt: Attempt) -> Ending:
