@@ -188,7 +188,9 @@ def test_a_command_does_the_jobs_of_a_worker(here: Kitchen, over_http: bool) -> 
     here.hire()
     for number in range(3):
         here.order(f"{here.job}-{number}", labels={"size": number})
-    program = f"{sys.executable} -c 'import sys; print(sys.stdin.read().strip())'"
+    # In one write, also where output is not buffered: several run at a time.
+    echo = "import sys; sys.stdout.write(sys.stdin.read().strip() + chr(10))"
+    program = f"{sys.executable} -c '{echo}'"
     done = desk(here, "--auto-accept", "--command", program, "--count", "3", over_http=over_http)
     assert done.code == 0, done
     jobs = sorted((json.loads(line) for line in done.out.splitlines()), key=lambda x: x["job_id"])
