@@ -38,8 +38,9 @@ RELEVO: Final = Peer(
     name="relevo",
     language="python",
     packages=(),
-    unfinished="select count(*) from relevo.job",
-    clear="truncate relevo.job, relevo.job_gate",
+    unfinished="select (select count(*) from relevo.job)"
+    " + (select count(*) from relevo.job_parcel)",
+    clear="truncate relevo.job, relevo.job_gate, relevo.job_parcel",
 )
 WAYS: Final[Mapping[str, Mapping[str, str]]] = {
     "kept": {"BENCH_JOBS_DELETE": "0", "BENCH_JOBS_EVENTS": "none"},

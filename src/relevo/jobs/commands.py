@@ -122,6 +122,9 @@ class Commands:
             await tx.execute(SQL.lock_gates, keys)
         rows = {row["id"]: row for row in await tx.fetch(lock, ids)}
         missing = [one for one in ids if one not in rows]
+        if missing and lock == SQL.lock_jobs:  # perhaps in a parcel: then they become rows again
+            await tx.execute(SQL.unpack, missing)
+            rows |= {row["id"]: row for row in await tx.fetch(lock, missing)}
         over = {row["id"]: row for row in await tx.fetch(SQL.completed_jobs, missing)}
         now = await clock.now(tx)
         answers: list[Any] = []

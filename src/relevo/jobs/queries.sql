@@ -18,7 +18,22 @@ order by j.rank, j.sequence;
 
 -- name: held_jobs
 -- What a host holds, as far as the database knows.
-select id, claim from relevo.job where host = $1;
+select id, claim from relevo.job where host = $1
+union all
+select i.id, p.claim from relevo.job_parcel p cross join unnest(p.ids) as i (id)
+where p.host = $1 and not (i.id = any (p.done));
+
+-- name: unpack
+-- Takes jobs out of parcels, so that each is a row.
+select relevo.unpack_jobs($1::uuid[]);
+
+-- name: unpack_held
+-- Takes what a host holds out of its parcels: all, or by numbers of claims.
+select relevo.unpack_parcels($1, $2::bigint[]);
+
+-- name: unpack_lost
+-- Takes jobs out of parcels of hosts that have ended, so many parcels at a time.
+select relevo.unpack_lost_parcels($1);
 
 -- name: set_aside
 -- Lets a row of a series wait whose next instant cannot be computed here.
@@ -27,11 +42,7 @@ update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendl
 
 -- name: checkpoints
 -- Stores how far handlers are, and answers what is asked of their jobs.
-update relevo.job j set progress = coalesce(c.progress, j.progress), saved = coalesce(c.saved, j.saved),
-  version = j.version + 1, modified_at = relevo.now()
-from unnest($2::uuid[], $3::bigint[], $4::real[], $5::text[]) as c (id, claim, progress, saved)
-where j.id = c.id and j.host = $1 and j.claim = c.claim
-returning j.id, j.status, j.deleted;
+select * from relevo.checkpoint_jobs($1, $2::uuid[], $3::bigint[], $4::real[], $5::text[]);
 
 -- name: lock_gates
 -- First in a transaction that ends jobs: waits for their gates, in one order.
@@ -96,8 +107,9 @@ with recursive hosts as (
   select (select j.host from relevo.job j where j.host > h.host order by j.host limit 1) from hosts h where h.host is not null
 )
 select
-  exists (select from hosts h where h.host is not null and not exists (
-    select from relevo.host x where x.incarnation = h.host and x.ended_at is null)) as lost,
+  exists (select from (select host from hosts union all select host from relevo.job_parcel) h
+    where h.host is not null and not exists (
+      select from relevo.host x where x.incarnation = h.host and x.ended_at is null)) as lost,
   exists (select from relevo.job j where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event
     and j.series is not null and j.attempt = 0) as series,
   exists (select from relevo.job_wait w where not w.woken) as waits,
@@ -162,7 +174,7 @@ select * from relevo.jobs where id = any ($1::uuid[]);
 select w.id, h.status, h.result, h.error_code, h.friendly, h.message
 from unnest($1::uuid[]) as w (id)
 left join relevo.job_history h on h.id = w.id
-where not exists (select from relevo.job j where j.id = w.id and not j.deleted);
+where not relevo.is_live(w.id);
 
 -- name: declare_lanes
 -- Writes what lanes were configured with; a changed cap is applied by whoever claims.
@@ -239,7 +251,7 @@ select * from (
 -- name: count_jobs
 -- How many jobs there are by status and type: all live ones, and those completed since an instant.
 select status, operation_type, count(*) as jobs from (
-  select status, operation_type from relevo.job where not deleted
+  select status, operation_type from relevo.live_job
   union all
   select status, operation_type from relevo.job_history where completed_at >= relevo.now() - $1::interval
 ) j group by status, operation_type order by status, jobs desc;
@@ -272,7 +284,7 @@ group by 1, error_code order by jobs desc limit $2;
 select name, count(*) as jobs, coalesce(sum(pg_column_size(data)), 0)::bigint as data_bytes,
   coalesce(sum(pg_column_size(saved)), 0)::bigint as state_bytes, coalesce(sum(pg_column_size(result)), 0)::bigint as result_bytes
 from (
-  select name, data, saved, result from relevo.job where not deleted
+  select name, data, saved, result from relevo.live_job
   union all
   select name, data, saved, result from relevo.job_history where completed_at >= relevo.now() - $1::interval
 ) j group by name order by sum(coalesce(pg_column_size(data), 0) + coalesce(pg_column_size(saved), 0)
@@ -301,14 +313,14 @@ select l.name, l.events, l.priority, l.owner_cap, coalesce(j.ready, 0) as ready,
 from relevo.job_lane l left join (
   select lane, count(*) filter (where status = 0) as ready, count(*) filter (where status = 10) as suspended,
     count(*) filter (where status between 20 and 22) as running, min(created_at) filter (where status = 0) as oldest
-  from relevo.job where not deleted group by lane
+  from relevo.live_job group by lane
 ) j on j.lane = l.name
 order by l.name;
 
 -- name: running_jobs
 -- What runs, where and how far it is; the longest first.
-select id, name, lane, handler, status, host_name, attempt, progress, modified_at, started_at from relevo.job
-where host is not null and not deleted and ($1::uuid is null or host = $1) order by started_at, sequence limit $2;
+select id, name, lane, handler, status, host_name, attempt, progress, modified_at, started_at from relevo.live_job
+where host is not null and ($1::uuid is null or host = $1) order by started_at, sequence limit $2;
 
 -- name: count_failures
 -- Counts failed runs to their extensions, by the minute.
@@ -358,7 +370,7 @@ select relevo.lock_job_event($1, $2);
 -- name: read_waits
 -- What a job waits for at a step, and the time; children with how they ended, if they have.
 select w.part, w.event, w.child, w.deadline, w.came_at, w.data, relevo.now() as now,
-  w.child is not null and not exists (select from relevo.job j where j.id = w.child and not j.deleted) as over,
+  w.child is not null and not relevo.is_live(w.child) as over,
   h.status, h.result, h.error_code, coalesce(h.friendly, h.message) as text
 from relevo.job_wait w left join relevo.job_history h on h.id = w.child
 where w.job = $1 and w.step = $2 order by w.part;

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
+    import asyncpg
+
     from relevo.jobs.running.execution import Run
     from relevo.jobs.running.lanes import HostLane
     from relevo.postgres import Database, Wakeups
@@ -119,7 +121,7 @@ class Rounds:
 
     async def _return_left_over(self) -> None:
         """Give back what a former worker of this life held when it was cut off."""
-        rows = await self._database.fetch(SQL.held, self._host, None)
+        rows = await self._held(None)
         now = time.monotonic()
         self.finished += [returned(Claim.of(row, now)) for row in rows]
         self._begun = True
@@ -200,7 +202,7 @@ class Rounds:
         known = self._known()
         strangers = {(row["id"], row["claim"]) for row in rows if row["id"] not in known}
         if orphans := strangers & self._strangers:
-            found = await self._database.fetch(SQL.held, self._host, None)
+            found = await self._held(sorted({claim for _, claim in orphans}))
             now = time.monotonic()
             self.finished += [
                 returned(Claim.of(row, now))
@@ -210,10 +212,15 @@ class Rounds:
 
     async def _adopt(self) -> None:
         """Look up what was claimed by statements whose answer was lost."""
-        rows = await self._database.fetch(SQL.held, self._host, self._unheard)
+        rows = await self._held(self._unheard)
         self._unheard.clear()
         known = self._known()
         self._receive([row for row in rows if row["id"] not in known])
+
+    async def _held(self, claims: Sequence[int] | None) -> list[asyncpg.Record]:
+        """What this host holds of some claims, or all; none of it is in a parcel then."""
+        await self._database.write(SQL.unpack_held, self._host, claims, idempotent=True)
+        return await self._database.fetch(SQL.held, self._host, claims)
 
     def _known(self) -> set[UUID]:
         """What is in hand: claims that wait, run, or are to be settled."""

@@ -1,5 +1,5 @@
--- description: jobs cost less: few columns for claims, one handler for many submits, events put together as text; lost hosts cost fewer jobs
--- locks: nothing; functions and a type are made anew
+-- description: jobs cost less: what is claimed by the hundred is one parcel, claims have few columns, many submits one handler; lost hosts cost fewer jobs
+-- locks: nothing; a table and a type are made, functions and a view made anew
 
 drop function relevo.work_jobs, relevo.claim_jobs, relevo.announce_claims;
 drop type relevo.job_work;
@@ -19,10 +19,228 @@ return jsonb_strip_nulls(jsonb_build_object(
   'regarding_type', j.regarding_type, 'regarding_id', j.regarding_id,
   'details', j.details::text))::text;
 
+-- Jobs that a host claimed together: a parcel is one row, where each of them would be a new version of its own in the
+-- table and in two of its indexes. They are in progress, and seen as that (relevo.live_job). What follows for
+-- one of them but its success takes it out and makes a row of it again (relevo.unpack_jobs), so nobody else need know.
+-- Lock order: rows of jobs by id, then parcels by host and claim.
+create table relevo.job_parcel (
+  host      uuid not null,
+  claim     bigint not null,
+  host_name text not null,
+  taken_at  timestamptz not null,
+  size      integer not null,
+  keeps     boolean not null,
+  lanes     text[] not null,
+  done      uuid[] not null default '{}',
+  ids       uuid[] not null,
+  jobs      relevo.job[] not null,
+  primary key (host, claim)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0,
+        toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000, toast.autovacuum_vacuum_cost_delay = 0);
+comment on column relevo.job_parcel.keeps is 'whether a record of any of them is kept when it succeeds';
+comment on column relevo.job_parcel.done is 'which of them were settled or taken out';
+comment on column relevo.job_parcel.jobs is 'their rows as they were before the claim';
+alter table relevo.job_parcel alter done set storage external, alter ids set storage external, alter jobs set storage external;
+
+-- The jobs of a parcel that are still in it, as rows that are claimed.
+create function relevo.parcelled_jobs(p relevo.job_parcel) returns setof relevo.job language sql stable
+begin atomic
+  select j.id, j.sequence, j.rank, j.version + 1, j.created_at, p.taken_at, coalesce(j.started_at, p.taken_at), j.completed_at,
+    j.postpone_until, p.claim, j.run_seconds, j.attempt + 1, j.retries, j.crashes, j.operation_type, j.depth, j.error_code,
+    j.progress, 20::smallint, j.priority, j.chained, j.capped, j.waiting_event, j.retain, j.auto_delete, j.system, j.hold,
+    j.deleted, p.host, j.lane, j.handler, j.name, j.data, p.host_name, j.chain, j.token, j.owner, j.created_by, j.modified_by,
+    j.saved, j.result, j.message, j.friendly, j.message_name, j.extension, j.regarding_type, j.regarding_id, j.correlation,
+    j.correlation_at, j.request, j.series, j.pattern, j.anchor, j.zone, j.nominal, j.next_at, j.details
+  from unnest(p.jobs) as j where not (j.id = any (p.done));
+end;
+
+-- Jobs that are not completed, as people see them: a running job that was deleted is gone.
+create view relevo.live_job as
+  select * from relevo.job where not deleted
+  union all
+  select j.* from relevo.job_parcel p cross join lateral relevo.parcelled_jobs(p) as j;
+
+create or replace view relevo.jobs as
+  select * from relevo.live_job
+  union all
+  select * from relevo.job_history;
+
+-- Whether a job is in a parcel; cheaper than to look at the parcel's rows.
+create function relevo.is_parcelled(job uuid) returns boolean language sql stable
+return exists (select from relevo.job_parcel p where job = any (p.ids) and not (job = any (p.done)));
+
+-- Whether a job is not completed yet.
+create function relevo.is_live(job uuid) returns boolean language sql stable
+return exists (select from relevo.job j where j.id = job and not j.deleted) or relevo.is_parcelled(job);
+
+-- Takes jobs out of parcels: they are rows again, held by the same host under the same claim. Answers how many were.
+create function relevo.unpack_jobs(wanted uuid[]) returns integer language plpgsql volatile as $$
+declare
+  p relevo.job_parcel;
+  taken uuid[];
+  unpacked integer := 0;
+begin
+  if not exists (select from relevo.job_parcel) then return 0; end if;
+  for p in
+    select * from relevo.job_parcel q
+    where exists (select from unnest(q.ids) as i (id) join unnest(wanted) as w (id) on w.id = i.id)
+    order by q.host, q.claim for update
+  loop
+    with made as (
+      insert into relevo.job select j.* from relevo.parcelled_jobs(p) as j where j.id = any (wanted) returning id
+    )
+    select array_agg(id) into taken from made;
+    if taken is null then continue; end if;
+    perform relevo.shrink_parcel(p.host, p.claim, taken);
+    unpacked := unpacked + cardinality(taken);
+  end loop;
+  return unpacked;
+end $$;
+
+-- Notes that jobs are no longer in a parcel, whose row is locked; an empty one goes.
+create function relevo.shrink_parcel(p_host uuid, p_claim bigint, gone uuid[]) returns void language plpgsql volatile as $$
+begin
+  delete from relevo.job_parcel p
+  where p.host = p_host and p.claim = p_claim and cardinality(p.done) + cardinality(gone) >= p.size;
+  if not found then
+    update relevo.job_parcel p set done = p.done || gone where p.host = p_host and p.claim = p_claim;
+  end if;
+end $$;
+
+-- Unpacks parcels of a host: all, or those of some claims.
+create function relevo.unpack_parcels(p_host uuid, claims bigint[] default null) returns void language plpgsql volatile as $$
+begin
+  perform relevo.unpack_jobs(p.ids) from relevo.job_parcel p
+  where p.host = p_host and (claims is null or p.claim = any (claims)) order by p.claim;
+end $$;
+
+-- Unpacks some parcels of hosts that have ended, where `relevo.recover_jobs` finds what was in them; answers how many.
+create function relevo.unpack_lost_parcels(amount integer) returns integer language plpgsql volatile as $$
+declare lost integer := 0;
+  p record;
+begin
+  for p in
+    select q.host, q.claim from relevo.job_parcel q
+    where not exists (select from relevo.host x where x.incarnation = q.host and x.ended_at is null)
+    order by q.host, q.claim limit amount
+  loop
+    perform relevo.unpack_parcels(p.host, array[p.claim]);
+    lost := lost + 1;
+  end loop;
+  return lost;
+end $$;
+
+-- Ends jobs of parcels that succeeded, in the name of their host; answers which. Where no record is kept and nothing is
+-- told, their rows are not even read.
+create function relevo.end_parcelled_jobs(
+  p_host uuid, given uuid[], claims bigint[], friendlies text[], results text[], p_seconds float8[])
+returns uuid[] language plpgsql volatile set enable_nestloop = off as $$
+#variable_conflict use_column
+declare
+  at timestamptz := relevo.now();
+  told text[];
+  ended uuid[] := '{}';
+  mine uuid[];
+  p record;
+  e record;
+begin
+  for p in
+    select q.claim, q.keeps, q.lanes, q.done from relevo.job_parcel q
+    where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.claim for update
+  loop
+    select array_agg(g.id) into mine from unnest(given, claims) as g (id, claim)
+    where g.claim = p.claim and not (g.id = any (p.done));
+    if mine is null then continue; end if;
+    told := array(select name from relevo.job_lane l where l.name = any (p.lanes) and l.told = 1);
+    if p.keeps or cardinality(told) > 0 then
+      with got as materialized (
+        select j.*, q.host_name as held_by, q.taken_at, g.friendly as friend, g.result as answer, g.seconds
+        from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
+        join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds) on g.id = j.id and g.claim = q.claim
+        where q.host = p_host and q.claim = p.claim and not (j.id = any (p.done))
+      ), kept as (
+        insert into relevo.job_history (
+          id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
+          attempt, retries, crashes, operation_type, depth, progress, status, priority, retain, auto_delete, hold, lane,
+          handler, name, data, host_name, token, owner, created_by, modified_by, result, friendly, message_name,
+          extension, regarding_type, regarding_id, correlation, correlation_at, request)
+        select id, sequence, rank, version + 2, created_at, at, coalesce(started_at, taken_at), at, postpone_until,
+          run_seconds + coalesce(seconds, 0), attempt + 1, retries, crashes, operation_type, depth, 1, 30, priority, retain,
+          auto_delete, hold, lane, handler, name, data, held_by, token, owner, created_by, modified_by, answer,
+          coalesce(friend, friendly), message_name, extension, regarding_type, regarding_id, correlation, correlation_at, request
+        from got where retain or not auto_delete
+      )
+      select array_agg(id) as ids, array_agg(version + 2) as versions, array_agg(name) as names, array_agg(lane) as lanes,
+        array_agg(operation_type) as types, array_agg(attempt + 1) as attempts, array_agg(held_by) as hosts,
+        array_agg(error_code) as errors, array_agg(created_at) as created, array_agg(coalesce(started_at, taken_at)) as started
+      into e from got where lane = any (told);
+      perform relevo.announce_jobs(e.ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.ids)]),
+        array_fill(20::smallint, array[cardinality(e.ids)]), array_fill(30::smallint, array[cardinality(e.ids)]),
+        e.names, e.lanes, e.types, e.attempts, e.hosts, e.errors, e.created, e.started)
+      where e.ids is not null;
+    end if;
+    perform relevo.shrink_parcel(p_host, p.claim, mine);
+    ended := ended || mine;
+  end loop;
+  return ended;
+end $$;
+
+-- As before (0017), and jobs are taken out of parcels first; rows that are locked cannot be put into one meanwhile.
+alter function relevo.move_jobs rename to move_job_rows;
+create function relevo.move_jobs(
+  ids uuid[], events text[], p_host uuid default null, claims bigint[] default '{}', postpones timestamptz[] default '{}',
+  delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
+  results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', p_user uuid default null,
+  audit boolean default false, keys text[] default '{}')
+returns table (id uuid, before smallint, after smallint, version bigint, host uuid) language plpgsql volatile as $$
+begin
+  if exists (select from relevo.job_parcel) then
+    if p_host is null then perform from relevo.job j where j.id = any (ids) order by j.id for update; end if;
+    perform relevo.unpack_jobs(ids);
+  end if;
+  return query select * from relevo.move_job_rows(
+    ids, events, p_host, claims, postpones, delays, errors, messages, friendlies, results, saves, seconds, p_user, audit, keys);
+end $$;
+
+-- As before (0014); a child may be in a parcel.
+create or replace function relevo.wake_waiting_jobs(amount integer) returns integer
+language plpgsql volatile set enable_seqscan = off as $$
+declare ready uuid[];
+begin
+  with late as (
+    select w.job from relevo.job_wait w where not w.woken and w.deadline <= relevo.now() order by w.deadline limit amount
+  ), parents as (
+    select distinct p.job from relevo.job_wait p
+    where not p.woken and p.child is not null and not exists (
+      select from relevo.job_wait w where w.job = p.job and not w.woken and w.child is not null and relevo.is_live(w.child))
+    limit amount
+  ), chosen as (select job from late union select job from parents), marked as (
+    update relevo.job_wait w set woken = true from chosen c where w.job = c.job returning w.job
+  )
+  select array_agg(distinct job) into ready from marked;
+  if ready is null then return 0; end if;
+  perform relevo.wake_jobs(ready);
+  return cardinality(ready);
+end $$;
+
+-- Stores how far handlers are, and answers what is asked of their jobs.
+create function relevo.checkpoint_jobs(p_host uuid, ids uuid[], claims bigint[], progresses real[], saves text[])
+returns table (id uuid, status smallint, deleted boolean) language plpgsql volatile as $$
+#variable_conflict use_column
+begin
+  perform relevo.unpack_jobs(ids);
+  return query
+  update relevo.job j set progress = coalesce(c.progress, j.progress), saved = coalesce(c.saved, j.saved),
+    version = j.version + 1, modified_at = relevo.now()
+  from unnest(ids, claims, progresses, saves) as c (id, claim, progress, saved)
+  where j.id = c.id and j.host = p_host and j.claim = c.claim
+  returning j.id, j.status, j.deleted;
+end $$;
+
 -- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
 -- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
 -- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
--- them brings hosts down, few others are with it, and it is soon known.
+-- them brings hosts down, few others are with it, and it is soon known. A hundred plain ones and more leave as a parcel.
 create function relevo.claim_jobs(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[])
 returns setof relevo.job_work language plpgsql volatile
@@ -33,6 +251,9 @@ declare
   places tid[];
   recurs boolean;
   suspected boolean;
+  plain boolean;  -- all of them: nothing follows from their success but a record and an event
+  keeps boolean;
+  taken relevo.job[];
 begin
   with served as materialized (
     select h.lane, h.handler, l.room, count(*) over (partition by h.lane) as siblings,
@@ -54,10 +275,13 @@ begin
       ) c where s.siblings > 1
     ) n where n.nth <= n.room group by lane, handler, braked, probe
   )
-  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0)
-  into places, recurs, suspected
+  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0), bool_and(c.plain), bool_or(c.keeps)
+  into places, recurs, suspected, plain, keeps
   from wanted w cross join lateral (
-    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes from relevo.job j
+    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes, j.retain or not j.auto_delete as keeps,
+      j.attempt = 0 and j.operation_type in (1, 54) and not j.system and pg_column_size(j.data) <= 2000
+        and j.chain is null and j.series is null and j.details is null as plain
+    from relevo.job j
     where j.lane = w.lane and j.handler = w.handler and j.status = 0 and not j.chained and not j.capped
       and (not w.braked or j.id = w.probe)
     order by j.rank, j.sequence limit w.amount
@@ -71,6 +295,24 @@ begin
     ) c join unnest(lanes, slots) as l (lane, slots) on l.lane = c.lane and c.nth <= coalesce(l.slots, c.nth);
   end if;
   if places is null then return; end if;
+  if plain and cardinality(places) >= 100 and not exists (
+    select from relevo.job_lane l where l.name = any (lanes) and (l.told > 1 or l.owner_cap is not null)
+  ) then
+    with gone as (
+      delete from relevo.job j using unnest(places) as p (place) where j.ctid = p.place returning j as job  -- in this order
+    )
+    select array_agg(g.job) into taken from gone g;
+    insert into relevo.job_parcel (host, claim, host_name, taken_at, size, keeps, lanes, ids, jobs)
+    select p_host, p_claim, p_name, at, cardinality(taken), keeps, lanes, array(select j.id from unnest(taken) as j), taken;
+    return query
+    select 'claimed', j.id, null::smallint, p_claim, j.lane, j.handler, j.name, j.data, 1, j.operation_type,
+      date_part('epoch', j.created_at),
+      case when j.owner is null and j.token is null and j.regarding_id is null and j.regarding_type is null and j.depth = 1
+             and j.correlation = j.id
+           then null else relevo.job_particulars(j) end
+    from unnest(taken) as j;
+    return;
+  end if;
   return query
   update relevo.job j set
     status = 20, host = p_host, host_name = p_name, claim = p_claim, attempt = j.attempt + 1,
@@ -185,7 +427,12 @@ declare
 begin
   if cardinality(ids) > 0 then
     if cardinality(events) = 0 and cardinality(keys) = 0 then
-      settled := relevo.end_plain_jobs(p_host, ids, claims, friendlies, results, seconds);
+      if exists (select from relevo.job_parcel p where p.host = p_host) then
+        settled := relevo.end_parcelled_jobs(p_host, ids, claims, friendlies, results, seconds);
+      end if;
+      if coalesce(cardinality(settled), 0) < cardinality(ids) then
+        settled := settled || relevo.end_plain_jobs(p_host, ids, claims, friendlies, results, seconds);
+      end if;
     end if;
     if coalesce(cardinality(settled), 0) < cardinality(ids) then
       if cardinality(events) = 0 then events := array_fill('done'::text, array[cardinality(ids)]); end if;
