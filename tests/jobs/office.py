@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from relevo.jobs.service import JobHandle
     from relevo.postgres import Database
 
+ROWS = (
+    "(select * from relevo.job union all select * from relevo.job_history union all"
+    " select j.* from relevo.job_parcel p cross join lateral relevo.parcelled_jobs(p) as j)"
+)
+"""Every job, wherever it stands and whether or not people see it."""
+PARCELS = "create or replace function relevo.parcel_min() returns integer immutable return {}"
+"""From how many jobs on claims are parcels."""
 QUICK = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 1.0}
 
 
@@ -59,8 +66,7 @@ class Office:
         """The row of a job, wherever it stands and whether or not people see it."""
         id_ = job if isinstance(job, UUID) else job.id
         found = await self.database.fetchrow(
-            "select * from (select * from relevo.job union all select * from relevo.job_history) j"
-            " where id = $1",
+            f"select * from {ROWS} j where id = $1",
             id_,
         )
         assert found is not None, f"there is no row {id_}"

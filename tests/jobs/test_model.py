@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 import asyncpg
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -27,7 +28,7 @@ from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.testing.clock import Clock
 from tests.conftest import EXAMPLES
 from tests.jobs.conftest import EMPTY
-from tests.jobs.office import Worker, told
+from tests.jobs.office import PARCELS, ROWS, Worker, told
 from tests.jobs.test_commands import STATUSES, TABLE
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Life(RuleBasedStateMachine):
     """Clients, two hosts and the clock, one step at a time."""
 
     url: ClassVar[str]
+    parcels_from: ClassVar[int]
     jobs = Bundle("jobs")
 
     def __init__(self) -> None:
@@ -87,11 +89,13 @@ class Life(RuleBasedStateMachine):
         self.connection = await asyncpg.connect(self.url)
         self.stack.push_async_callback(self.connection.close)
         await self.connection.execute(EMPTY)
+        await self.connection.execute(PARCELS.format(self.parcels_from))
         self.app = await self.stack.enter_async_context(App(settings=told(self.url)))
         self.database: Database = self.app.database
         self.workers = [await Worker(self.connection).join() for _ in range(2)]
 
     def teardown(self) -> None:
+        self.do(self.connection.execute(PARCELS.format(100)))
         self.do(self.stack.aclose())
         self.runner.close()
 
@@ -242,9 +246,7 @@ class Life(RuleBasedStateMachine):
             self.do(self._compare())
 
     async def _compare(self) -> None:
-        rows = await self.connection.fetch(
-            "select * from (select * from relevo.job union all select * from relevo.job_history) j"
-        )
+        rows = await self.connection.fetch(f"select * from {ROWS} j")
         found = {
             row["id"]: (
                 row["status"],
@@ -266,12 +268,14 @@ class Life(RuleBasedStateMachine):
         assert all((row["host"] is not None) == (20 <= row["status"] < 30) for row in rows)
 
 
-def test_lives_of_jobs_are_those_of_the_model(shared_url: str) -> None:
-    Life.url = shared_url
+@pytest.mark.parametrize("parcels_from", [100, 1])
+def test_lives_of_jobs_are_those_of_the_model(shared_url: str, parcels_from: int) -> None:
+    """Whether claims are rows or parcels."""
+    Life.url, Life.parcels_from = shared_url, parcels_from
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=EXAMPLES // 4, stateful_step_count=40, deadline=None,
+            max_examples=EXAMPLES // 8, stateful_step_count=40, deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate], print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),

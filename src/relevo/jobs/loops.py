@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
 SERIES_ROWS: Final = 200
-RECOVER_PARCELS: Final = 5
 RECOVER_ROWS: Final = 1_000
 FORGET_ROWS: Final = 1_000
 UNSERVED: Final = timedelta(minutes=10)
@@ -56,8 +55,6 @@ class Timers:
     async def recover(self) -> int:
         """Take jobs from hosts that have ended (S14 to S16); returns how many."""
         total = 0
-        while (await self._database.write(SQL.unpack_lost, RECOVER_PARCELS))[0][0]:
-            pass
         while True:
             rows = await self._database.write(SQL.recover, RECOVER_ROWS, self._crashes_max)
             taken: int = rows[0][0]

@@ -31,10 +31,6 @@ select relevo.unpack_jobs($1::uuid[]);
 -- Takes what a host holds out of its parcels: all, or by numbers of claims.
 select relevo.unpack_parcels($1, $2::bigint[]);
 
--- name: unpack_lost
--- Takes jobs out of parcels of hosts that have ended, so many parcels at a time.
-select relevo.unpack_lost_parcels($1);
-
 -- name: set_aside
 -- Lets a row of a series wait whose next instant cannot be computed here.
 update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendly = $2, version = version + 1,

@@ -42,6 +42,9 @@ comment on column relevo.job_parcel.done is 'which of them were settled or taken
 comment on column relevo.job_parcel.jobs is 'their rows as they were before the claim';
 alter table relevo.job_parcel alter done set storage external, alter ids set storage external, alter jobs set storage external;
 
+-- From how many jobs on a claim is a parcel: fewer are found by their keys and indexes.
+create function relevo.parcel_min() returns integer language sql immutable return 100;
+
 -- The jobs of a parcel that are still in it, as rows that are claimed.
 create function relevo.parcelled_jobs(p relevo.job_parcel) returns setof relevo.job language sql stable
 begin atomic
@@ -114,20 +117,19 @@ begin
   where p.host = p_host and (claims is null or p.claim = any (claims)) order by p.claim;
 end $$;
 
--- Unpacks some parcels of hosts that have ended, where `relevo.recover_jobs` finds what was in them; answers how many.
-create function relevo.unpack_lost_parcels(amount integer) returns integer language plpgsql volatile as $$
-declare lost integer := 0;
-  p record;
+-- As before (0012), and some parcels of ended hosts are unpacked first.
+alter function relevo.recover_jobs rename to recover_job_rows;
+create function relevo.recover_jobs(amount integer, crashes_max integer) returns integer language plpgsql volatile as $$
+declare p record;
 begin
   for p in
     select q.host, q.claim from relevo.job_parcel q
     where not exists (select from relevo.host x where x.incarnation = q.host and x.ended_at is null)
-    order by q.host, q.claim limit amount
+    order by q.host, q.claim limit amount / relevo.parcel_min() + 1
   loop
     perform relevo.unpack_parcels(p.host, array[p.claim]);
-    lost := lost + 1;
   end loop;
-  return lost;
+  return relevo.recover_job_rows(amount, crashes_max);
 end $$;
 
 -- Ends jobs of parcels that succeeded, in the name of their host; answers which. Where no record is kept and nothing is
@@ -240,7 +242,7 @@ end $$;
 -- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
 -- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
 -- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
--- them brings hosts down, few others are with it, and it is soon known. A hundred plain ones and more leave as a parcel.
+-- them brings hosts down, few others are with it, and it is soon known. Many plain ones leave as a parcel.
 create function relevo.claim_jobs(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[])
 returns setof relevo.job_work language plpgsql volatile
@@ -295,7 +297,7 @@ begin
     ) c join unnest(lanes, slots) as l (lane, slots) on l.lane = c.lane and c.nth <= coalesce(l.slots, c.nth);
   end if;
   if places is null then return; end if;
-  if plain and cardinality(places) >= 100 and not exists (
+  if plain and cardinality(places) >= relevo.parcel_min() and not exists (
     select from relevo.job_lane l where l.name = any (lanes) and (l.told > 1 or l.owner_cap is not null)
   ) then
     with gone as (
