@@ -260,7 +260,7 @@ async def test_many_commands_at_once_each_have_their_own_answer(desk: Desk) -> N
 async def test_a_command_whose_row_is_being_written_waits_and_holds_up_no_other(
     desk: Desk,
 ) -> None:  # 3.3
-    busy, free = await desk.job_in(0), await desk.job_in(0)
+    busy, free, later = [await desk.job_in(0) for _ in range(3)]
     other = await asyncpg.connect(desk.office.url)
     transaction = other.transaction()
     await transaction.start()
@@ -269,6 +269,7 @@ async def test_a_command_whose_row_is_being_written_waits_and_holds_up_no_other(
     first = asyncio.ensure_future(commands.give(Ask(id=busy.id, command="cancel")))
     second = asyncio.ensure_future(commands.give(Ask(id=free.id, command="cancel")))
     await desk.office.until_status(free, 32)
+    assert await commands.give(Ask(id=later.id, command="cancel")) == 32
     assert not first.done()
     await transaction.commit()
     await other.close()

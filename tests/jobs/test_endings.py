@@ -122,6 +122,23 @@ async def _attempts(office: Office, job: Any, least: int) -> bool:
     return bool((await office.row(job))["attempt"] >= least)
 
 
+async def test_a_success_does_not_tell_what_a_former_run_failed_with(
+    office: Office, clock: Clock
+) -> None:  # 2, 6.3
+    async def work(ctx: Any) -> None:
+        if ctx.attempt == 1:
+            raise RetryLater(1.0, text="remote says no")
+
+    await office.host({"work": work})
+    job = await office.jobs.submit("work")
+    await office.until_status(job, 10)
+    assert (await job.get()).friendly == "remote says no"
+    await clock.advance(2)
+    await office.until_status(job, 30)
+    row = await job.get()
+    assert (row.friendly, row.message, row.error_code) == (None, None, None)
+
+
 async def test_a_suspended_job_waits_for_people(office: Office, clock: Clock) -> None:  # S9
     async def work(ctx: Any) -> str:
         if ctx.attempt == 1:

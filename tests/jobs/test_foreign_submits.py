@@ -171,7 +171,10 @@ async def test_the_function_is_for_every_language(office: Office) -> None:  # 5.
     assert (claimed["id"], claimed["data"]) == (made, '{"a": 1}')
     assert (await office.jobs.get(deferred)).status == 10
     assert made.version == 7
-    for wrong in ("''", "repeat('x', 257)", "'work', lane => 'nowhere'", "'work', priority => 10"):
+    for wrong in (
+        "''", "repeat('x', 257)", "'work', lane => 'nowhere'", "'work', priority => 10",
+        "'work', start => '20000-01-01'", "'work', start => 'infinity'",
+    ):  # fmt: skip
         with pytest.raises(asyncpg.PostgresError):
             await connection.fetchval(f"select relevo.submit_job({wrong})")
     await connection.close()

@@ -31,10 +31,6 @@ HOST_TOPIC: Final = "jobs:host:{}"
 """Wakes the host that runs a job: something is asked of it."""
 
 
-_BUSY: Final = object()
-"""Somebody else is writing the row: its command gets a transaction of its own, which may wait."""
-
-
 class Scope(Struct, frozen=True):
     """Whose jobs a caller sees; None is everybody's (A27)."""
 
@@ -60,54 +56,46 @@ class Commands:
         self._database = database
         self._wakeups = wakeups
         self._strict = strict
-        self._group: Group[Ask, int] = Group(
+        self._group: Group[Ask, int | None] = Group(
             "job command", self._together, key=lambda ask: ask.id, metrics=database.metrics
         )
 
     async def give(self, ask: Ask) -> int:
         """Carry out a command; returns the status that the job has then, -1 if it is gone."""
-        return await self._group.call(ask)
+        status = await self._group.call(ask)
+        if status is None:  # somebody else writes the row: who waits for that waits alone
+            (status,) = await self._at_once([ask])
+        return status
 
     async def give_all(self, asks: Sequence[Ask]) -> None:
         """Carry out commands in one transaction, all or none (UpdateMultiple)."""
+        await self._at_once(asks)
+
+    async def _at_once(self, asks: Sequence[Ask]) -> list[int]:
         woken: set[str] = set()
 
-        async def work(tx: Transaction) -> None:
-            for answer in await self._apply(tx, asks, woken, SQL.lock_jobs):
+        async def work(tx: Transaction) -> list[int]:
+            answers = await self._apply(tx, asks, woken, SQL.lock_jobs)
+            for answer in answers:
                 if isinstance(answer, Exception):
                     raise answer
+            return answers
 
-        await self._database.run(work)
+        answers = await self._database.run(work)
         self._wakeups.send("jobs", *woken)
+        return answers
 
     async def close(self) -> None:
         """Wait for what is under way."""
         await self._group.close()
 
-    async def _together(self, asks: Sequence[Ask]) -> list[int | Exception]:
+    async def _together(self, asks: Sequence[Ask]) -> list[int | Exception | None]:
         woken: set[str] = set()
-        answers: list[Any] = [_BUSY] * len(asks)
-        if len(asks) > 1:
-            answers = await self._database.run(
-                lambda tx: self._apply(tx, asks, woken, SQL.lock_free_jobs)
-            )
-        answers = [
-            await self._alone(ask, woken) if answer is _BUSY else answer
-            for ask, answer in zip(asks, answers, strict=True)
-        ]
+        answers = await self._database.run(
+            lambda tx: self._apply(tx, asks, woken, SQL.lock_free_jobs)
+        )
         self._wakeups.send("jobs", *woken)
         return answers
-
-    async def _alone(self, ask: Ask, woken: set[str]) -> int | Exception:
-        """Carry out one command; a failure of the database is its own."""
-        try:
-            found = await self._database.run(
-                lambda tx: self._apply(tx, [ask], woken, SQL.lock_jobs)
-            )
-        except Exception as error:  # its own: what the group wrote is committed
-            return error
-        answer: int | Exception = found[0]
-        return answer
 
     async def _apply(
         self, tx: Transaction, asks: Sequence[Ask], woken: set[str], lock: str
@@ -131,7 +119,7 @@ class Commands:
         for ask in asks:
             row = rows.get(ask.id) or over.get(ask.id)
             if row is None and lock == SQL.lock_free_jobs:
-                answers.append(_BUSY)
+                answers.append(None)
                 continue
             judged = self._judge(ask, row)
             answers.append(await self._carry_out(tx, ask, judged, rows, now, keys, woken))

@@ -45,13 +45,16 @@ class Run:
     _ending: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller, task: asyncio.Task[Any]
-    ) -> None:
+        self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller, task: asyncio.Task[Any],
+        over: asyncio.Event,
+    ) -> None:  # fmt: skip
         self.ctx = ctx
         self.began = ctx.beaten_at
         self.handler = handler
         self.lane = lane
         self._call = call
+        self._over = over
+        """Set before the host cancels the task itself."""
         self._task: asyncio.Task[Any] | None = task
         """What is cancelled to end the handler; None when it has ended."""
 
@@ -84,7 +87,9 @@ class Run:
             return self._cancelled(error)
         except (JobPaused, JobCanceled) as error:
             return self._failed(self._cut or error)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return self._failed(error)
         finally:
             if self._cancels and self._task is not None:
@@ -100,8 +105,8 @@ class Run:
         )  # fmt: skip
 
     def _cancelled(self, error: BaseException) -> Settlement | None:
-        """Tell apart who cancelled: this class, the host that ends, or the handler itself."""
-        if self._task is not None and self._task.cancelling() > self._cancels:
+        """Tell apart who cancelled: the host that ends, this class, or the handler itself."""
+        if self._over.is_set():
             raise error
         return self._failed(self._cut or error)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import itertools
 import random
 import time
@@ -90,6 +91,9 @@ class JobHost:
         )  # fmt: skip
         self._told = asyncio.Event()
         self._stopping = False
+        self._slots: set[asyncio.Task[None]] = set()
+        self._surroundings = contextvars.copy_context()
+        """Context variables as every run finds them."""
         self._checkpoints: Group[tuple[Claim, float | None, str | None], int] = Group(
             "job checkpoint", self._store_checkpoints, key=lambda one: one[0].id,
             metrics=database.metrics,
@@ -107,19 +111,20 @@ class JobHost:
 
     async def run(self) -> None:
         """Work until stopped, or until the life ends."""
-        slots = [
-            asyncio.ensure_future(self._slot(lane))
-            for lane in self._lanes.values() for _ in range(lane.lane.slots)
-        ]  # fmt: skip
-        slots.append(asyncio.ensure_future(self._guard()))
+        for lane in self._lanes.values():
+            for _ in range(lane.lane.slots):
+                self._open_slot(lane)
+        guard = asyncio.ensure_future(self._guard())
         try:
             with self._wakeups.signal(TOPIC, HOST_TOPIC.format(self._host)) as woken:
                 await self._serve(woken)
         finally:
             self._over.set()
-            for one in slots:
+            guard.cancel()
+            for one in self._slots:
                 one.cancel()
-            await asyncio.gather(*slots, return_exceptions=True)
+            if self._slots:  # a handler that will not be cancelled holds up nobody
+                await asyncio.wait(self._slots, timeout=END_SECONDS)
             self._threads.shutdown(wait=False, cancel_futures=True)
             await self._checkpoints.close()
 
@@ -177,11 +182,28 @@ class JobHost:
             for run in self._runs.values():
                 run.watch(now)
 
+    def _open_slot(self, lane: HostLane) -> None:
+        """Begin to run jobs of a lane; whatever handlers do to a slot, another takes its place."""
+        slot = self._loop.create_task(self._slot(lane), context=self._surroundings.copy())
+        self._slots.add(slot)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._slots.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("jobs.slot_failed", lane=lane.lane.name, error=repr(error)[:500])
+            if not self._over.is_set():
+                self._open_slot(lane)
+
+        slot.add_done_callback(ended)
+
     async def _slot(self, lane: HostLane) -> None:
-        """Run the jobs of a lane, one after the other."""
+        """Run the jobs of a lane, one after the other, as long as they leave no trace here.
+
+        A task for each would keep them apart as well, and cost more than most of what it runs.
+        """
         task = asyncio.current_task()
         assert task is not None
-        while not self._over.is_set():
+        while contextvars.copy_context() == self._surroundings and not task.cancelling():
             while not lane.waiting or self._stopping:
                 lane.came.clear()
                 await lane.came.wait()
@@ -193,7 +215,9 @@ class JobHost:
             lane.running += 1
             try:
                 settlement = await self._begin(lane, claim, task).execute()
-            except Exception as error:
+            except BaseException as error:
+                if self._over.is_set():
+                    raise
                 log.exception("jobs.run_failed", job=str(claim.id))
                 settlement = Settlement(
                     claim=claim, event="fail", error=codes.UNEXPECTED,
@@ -218,7 +242,8 @@ class JobHost:
     def _begin(self, lane: HostLane, claim: Claim, task: asyncio.Task[Any]) -> Run:
         handler = lane.handlers[claim.handler]
         way = self._in_process if handler.kind == "process" else call
-        run = Run(JobContext(claim, self._workplace), handler, lane.lane, way, task)
+        ctx = JobContext(claim, self._workplace)
+        run = Run(ctx, handler, lane.lane, way, task, self._over)
         self._runs[claim.id] = run
         return run
 

@@ -318,7 +318,8 @@ begin
   return query
   update relevo.job j set
     status = 20, host = p_host, host_name = p_name, claim = p_claim, attempt = j.attempt + 1,
-    started_at = coalesce(j.started_at, at), modified_at = at, version = j.version + 1
+    started_at = coalesce(j.started_at, at), modified_at = at, version = j.version + 1,
+    friendly = case when j.error_code is null then j.friendly end  -- what a former run failed with is not of this one
   from unnest(places) as p (place) where j.ctid = p.place  -- in this order
   returning 'claimed', j.id, null::smallint, j.claim, j.lane, j.handler, j.name, j.data, j.attempt, j.operation_type,
     date_part('epoch', j.created_at),
@@ -506,6 +507,11 @@ declare strange text := (
   at timestamptz := relevo.now();
   common record;
 begin
+  if exists (select from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-12-31') then
+    raise exception 'the start of a job is in the years 1 to 9999, not %',
+        (select min(s.start) from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-12-31')
+      using errcode = 'RV011';
+  end if;
   if strange is not null then
     raise exception 'there is no lane %', strange
       using errcode = 'RV010', hint = 'Configure it on a host, or name another.';
