@@ -319,7 +319,7 @@ begin
   update relevo.job j set
     status = 20, host = p_host, host_name = p_name, claim = p_claim, attempt = j.attempt + 1,
     started_at = coalesce(j.started_at, at), modified_at = at, version = j.version + 1,
-    friendly = case when j.error_code is null then j.friendly end  -- what a former run failed with is not of this one
+    friendly = case when j.attempt = 0 then j.friendly end  -- what a former run failed with is not of this one
   from unnest(places) as p (place) where j.ctid = p.place  -- in this order
   returning 'claimed', j.id, null::smallint, j.claim, j.lane, j.handler, j.name, j.data, j.attempt, j.operation_type,
     date_part('epoch', j.created_at),
