@@ -96,6 +96,12 @@ def returned(claim: Claim) -> Settlement:
     return Settlement(claim=claim, event="return")
 
 
+def is_plain(settlement: Settlement, capped: frozenset[str]) -> bool:
+    """Whether nothing follows from it but a record and an event: so for most jobs."""
+    claim = settlement.claim
+    return settlement.event == "done" and claim.series is None and not gates(claim, capped)
+
+
 def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tuple[list[Any], ...]:
     """Return the arrays of `relevo.work_jobs` from `ids` on; `capped` are lanes with owner caps.
 

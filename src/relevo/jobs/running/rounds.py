@@ -10,7 +10,7 @@ import structlog
 
 from relevo.jobs import codes, outcomes, states
 from relevo.jobs.errors import JobCanceled
-from relevo.jobs.running.claims import Claim, Settlement, arguments, returned
+from relevo.jobs.running.claims import Claim, Settlement, arguments, is_plain, returned
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
@@ -87,14 +87,16 @@ class Rounds:
         return any(self._lanes[name].more for name in self._rooms())
 
     async def _settle_and_claim(self, batch: Sequence[Settlement], rooms: dict[str, int]) -> None:
-        """One statement does both. Where there is much of both, two do it at the same time: neither
-        waits for the other, and claims alone wait for no disk."""
+        """One statement does both. Where there is much of both, several do it at the same time:
+        none waits for the others, claims alone wait for no disk, and few failures do not make the
+        settlement of many successes dear."""
         if min(len(batch), sum(rooms.values())) < APART_ROWS:
             await self._work(batch, rooms)
             return
-        told = await asyncio.gather(
-            self._work(batch, {}), self._work([], rooms), return_exceptions=True
-        )
+        plain = [one for one in batch if is_plain(one, self._capped)]
+        rest = [one for one in batch if not is_plain(one, self._capped)]
+        parts = [self._work(part, {}) for part in (plain, rest) if part]
+        told = await asyncio.gather(self._work([], rooms), *parts, return_exceptions=True)
         for error in filter(None, told):
             raise error
 
