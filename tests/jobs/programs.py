@@ -31,6 +31,9 @@ async def office(app: App, record: Recorder) -> None:
                 ctx.id, token, number,
             )  # fmt: skip
 
+    @app.job("brief")
+    async def brief(ctx: Any) -> None: ...
+
     @app.job("deadly")
     async def deadly(ctx: Any) -> None:
         record("died", attempt=ctx.attempt)

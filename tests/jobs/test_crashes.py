@@ -19,7 +19,7 @@ from relevo import App, settings
 from relevo.errors import OutcomeUnknown, RelevoError
 from relevo.testing.cluster import Cluster
 from tests.jobs import programs
-from tests.jobs.office import QUICK
+from tests.jobs.office import PARCELS, QUICK
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -41,6 +41,7 @@ class Ledger:
     def __init__(self, app: App) -> None:
         self.app = app
         self.kept: dict[UUID, tuple[str | None, int]] = {}
+        self.brief: set[UUID] = set()
         self.unknown = 0
         self._numbers: Counter[str | None] = Counter()
 
@@ -65,9 +66,18 @@ class Ledger:
             else:
                 self.kept[job.id] = (token, number)
 
+    async def submit_brief(self) -> None:
+        """Another, of jobs that do nothing and come in numbers."""
+        while True:
+            if not await self._enough():
+                with suppress(RelevoError):
+                    jobs = await self.app.jobs.submit_many("brief", [{}] * 20)
+                    self.brief |= {job.id for job in jobs}
+            await asyncio.sleep(0.02)
+
     async def _enough(self) -> bool:
         try:
-            waiting = await self.app.database.fetchval("select count(*) from relevo.job")
+            waiting = await self.app.database.fetchval("select count(*) from relevo.live_job")
         except RelevoError:
             return True
         return bool(waiting >= AHEAD)
@@ -102,6 +112,11 @@ class Ledger:
         )
         assert {row["id"] for row in ended} == set(times)  # effect and completion, or neither
         assert {row["status"] for row in ended} == {30}
+        brief = await database.fetch(
+            "select id, status from relevo.job_history where handler = $1", "brief"
+        )
+        assert self.brief <= {row["id"] for row in brief}
+        assert {row["status"] for row in brief} <= {30}
 
 
 async def kill_server(database: Database) -> None:
@@ -116,9 +131,10 @@ async def kill_server(database: Database) -> None:
             await asyncio.sleep(0.01)
 
 
-async def storm(app: App, folder: Path, kills: int) -> None:
+async def storm(app: App, folder: Path, kills: int, parcels_from: int) -> None:
     url = app.database.endpoint.url
     await app.database.write(programs.EFFECTS)
+    await app.database.write(PARCELS.format(parcels_from))
     series = await app.jobs.submit("effect", {"token": "", "number": 0}, recurrence="FREQ=MINUTELY")
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -130,6 +146,7 @@ async def storm(app: App, folder: Path, kills: int) -> None:
         for name in "ab":
             await cluster.start(name)
         writing = [asyncio.ensure_future(ledger.submit(token)) for token in TOKENS]
+        writing.append(asyncio.ensure_future(ledger.submit_brief()))
         try:
             for turn in range(kills):
                 wanted = await ledger.done() + dice.randrange(5, 40)
@@ -152,7 +169,7 @@ async def storm(app: App, folder: Path, kills: int) -> None:
 
         async def drained() -> bool:
             await ledger.hurry()
-            return not await app.database.fetch("select from relevo.job where series is null")
+            return not await app.database.fetch("select from relevo.live_job where series is null")
 
         await cluster.until(drained, "all that was submitted has run", timeout=90)
         for node in cluster.nodes.values():
@@ -166,7 +183,8 @@ async def storm(app: App, folder: Path, kills: int) -> None:
     )
     await app.database.write("delete from relevo.job_history where series is not null returning 1")
     await ledger.check()
-    print(f"{kills} kills, {len(ledger.kept)} acknowledged, {ledger.unknown} unknown, 0 lost")
+    kept = len(ledger.kept) + len(ledger.brief)
+    print(f"{kills} kills, {kept} acknowledged, {ledger.unknown} unknown, 0 lost")
 
 
 async def check_series(app: App, series: UUID) -> None:
@@ -184,11 +202,14 @@ async def check_series(app: App, series: UUID) -> None:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("parcels_from", [100, 1])
 @pytest.mark.parametrize("kills", [5, pytest.param(300, marks=pytest.mark.soak)])
-async def test_no_kill_loses_a_job_or_doubles_an_effect(kills: int, tmp_path: Path) -> None:  # A30
+async def test_no_kill_loses_a_job_or_doubles_an_effect(
+    kills: int, parcels_from: int, tmp_path: Path
+) -> None:  # A30
     with tempfile.TemporaryDirectory(prefix="relevo-test-") as folder:
         Path(folder).chmod(0o755)
         home = Path(folder) / "home"  # a server of its own, whose files are synced
         told = settings.load({"home": home, **SETTINGS}, environ={})
         async with App(settings=told) as app:
-            await storm(app, tmp_path, kills)
+            await storm(app, tmp_path, kills, parcels_from)
