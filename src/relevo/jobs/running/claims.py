@@ -88,7 +88,7 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     friendly: str | None = None
     result: str | None = None
     saved: str | None = None
-    seconds: float | None = None
+    seconds: float = 0.0
 
 
 def returned(claim: Claim) -> Settlement:
@@ -108,22 +108,23 @@ def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tupl
     A column of which nothing is said is empty, also that of events if all jobs are done and of no
     series: then rows are locked in one pass, as a rule.
     """
-    columns: list[list[Any]] = [
-        [one.postpone for one in settlements], [one.delay for one in settlements],
-        [one.error for one in settlements], [one.message for one in settlements],
-        [one.friendly for one in settlements], [one.result for one in settlements],
-        [one.saved for one in settlements], [one.seconds for one in settlements],
-    ]  # fmt: skip
-    unsaid = [None] * len(settlements)
     keys = {key for one in settlements for key in gates(one.claim, capped)}
     plain = all(one.event == "done" and one.claim.series is None for one in settlements)
+    special: Sequence[Settlement] = () if plain else settlements
+    columns: list[list[Any]] = [
+        [one.postpone for one in special], [one.delay for one in special],
+        [one.error for one in special], [one.message for one in special],
+        [one.friendly for one in settlements], [one.result for one in settlements],
+        [one.saved for one in special], [one.seconds for one in settlements],
+    ]  # fmt: skip
+    unsaid = [None] * len(settlements)
     return (
         [one.claim.id for one in settlements],
-        [] if plain else [one.event for one in settlements],
+        [one.event for one in special],
         [one.claim.number for one in settlements],
         *([] if column == unsaid else column for column in columns),
         sorted(keys),
-    )  # fmt: skip
+    )
 
 
 def gates(claim: Claim, capped: frozenset[str]) -> Sequence[str]:

@@ -93,8 +93,9 @@ class Rounds:
         if min(len(batch), sum(rooms.values())) < APART_ROWS:
             await self._work(batch, rooms)
             return
-        plain = [one for one in batch if is_plain(one, self._capped)]
-        rest = [one for one in batch if not is_plain(one, self._capped)]
+        plain, rest = list[Settlement](), list[Settlement]()
+        for one in batch:
+            (plain if is_plain(one, self._capped) else rest).append(one)
         parts = [self._work(part, {}) for part in (plain, rest) if part]
         told = await asyncio.gather(self._work([], rooms), *parts, return_exceptions=True)
         for error in filter(None, told):

@@ -25,27 +25,27 @@ class Appetite:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.most = slots
         self._ahead_max = max(slots, AHEAD_MAX)
+        self._hold(slots)
 
     def hungry(self) -> None:
         """Everything in hand was finished before the next statement brought more."""
-        self.most = min(max(self.most * 2, self.slots), self._ahead_max)
+        self._hold(min(max(self.most * 2, self.slots), self._ahead_max))
 
     def weigh(self, jobs: int, size: int) -> None:
         """So many jobs came with so much data: of large ones fewer are held."""
         fit = AHEAD_BYTES_MAX * jobs // max(1, size)
         self._ahead_max = max(self.slots, min(AHEAD_MAX, fit))
-        self.most = min(self.most, self._ahead_max)
+        self._hold(min(self.most, self._ahead_max))
 
     def full(self) -> None:
         """Something had to wait for a slot for too long."""
-        self.most = self.slots
+        self._hold(self.slots)
 
-    @property
-    def step(self) -> int:
+    def _hold(self, most: int) -> None:
+        self.most = most
+        self.step = max(1, most // 2)
         """How many to settle and claim with one statement."""
-        return max(1, self.most // 2)
 
     def room(self, held: int) -> int:
         """How many more to claim; in few statements, so not for the sake of one or two."""
