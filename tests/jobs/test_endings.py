@@ -300,6 +300,16 @@ async def test_commands_are_written_in_every_setting(office: Office, events: str
     assert (await office.events(other))[-1] == "deleted"
 
 
+@pytest.mark.parametrize("events", LOGS)
+async def test_the_platforms_jobs_are_in_the_log_in_every_setting(
+    office: Office, events: str
+) -> None:  # 16
+    await configured(office, events)
+    job = await office.jobs.submit("work", system=True)
+    await office.until_status(job, 30)
+    assert await office.events(job) == ["submitted", "started", "succeeded"]
+
+
 async def test_what_a_failed_head_holds_is_in_the_log(office: Office) -> None:  # 16, S18
     await configured(office, "all")
     start = await office.app.now() + timedelta(hours=1)

@@ -254,6 +254,7 @@ declare
   recurs boolean;
   suspected boolean;
   plain boolean;  -- all of them: nothing follows from their success but a record and an event
+  own boolean;  -- any of them is the platform's
   keeps boolean;
   taken relevo.job[];
 begin
@@ -277,10 +278,10 @@ begin
       ) c where s.siblings > 1
     ) n where n.nth <= n.room group by lane, handler, braked, probe
   )
-  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0), bool_and(c.plain), bool_or(c.keeps)
-  into places, recurs, suspected, plain, keeps
+  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0), bool_and(c.plain), bool_or(c.keeps), bool_or(c.system)
+  into places, recurs, suspected, plain, keeps, own
   from wanted w cross join lateral (
-    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes, j.retain or not j.auto_delete as keeps,
+    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes, j.system, j.retain or not j.auto_delete as keeps,
       j.attempt = 0 and j.operation_type in (1, 54) and not j.system and pg_column_size(j.data) <= 2000
         and j.chain is null and j.series is null and j.details is null as plain
     from relevo.job j
@@ -339,17 +340,20 @@ begin
     from relevo.job g cross join lateral (select relevo.uuid7() as id where g.id is not null) as m
     where g.host = p_host and g.claim = p_claim and g.series is not null and g.attempt = 1 and g.next_at is not null;
   end if;
+  if own or exists (select from relevo.job_lane l where l.name = any (lanes) and l.events = 'all') then
+    perform relevo.announce_claims(p_host, p_claim);
+  end if;
 end $$;
 
--- Says in the log that jobs were started, where their lanes say so.
-create function relevo.announce_claims(got relevo.job_work[]) returns void language plpgsql volatile as $$
+-- Says in the log that jobs were started, where their lanes say so or they are the platform's.
+create function relevo.announce_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile as $$
 begin
   perform set_config('synchronous_commit', 'on', true);
   perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('started'::text), array_agg(0::smallint),
     array_agg(20::smallint), array_agg(j.name), array_agg(j.lane), array_agg(j.operation_type), array_agg(j.attempt),
     array_agg(j.host_name), array_agg(j.error_code), array_agg(j.created_at), array_agg(j.started_at))
-  from unnest(got) as g join relevo.job j on j.id = g.id
-  join relevo.job_lane l on l.name = j.lane and l.events = 'all';
+  from relevo.job j join relevo.job_lane l on l.name = j.lane
+  where j.host = p_host and j.claim = p_claim and (l.events = 'all' or j.system);
 end $$;
 
 -- Ends jobs that succeeded in the name of their host, those from which nothing follows but a record and an event: most
@@ -424,9 +428,7 @@ create function relevo.work_jobs(
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
   results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}')
 returns setof relevo.job_work language plpgsql volatile set plan_cache_mode = force_generic_plan as $$
-declare
-  got relevo.job_work[];
-  settled uuid[];
+declare settled uuid[];
 begin
   if cardinality(ids) > 0 then
     if cardinality(events) = 0 and cardinality(keys) = 0 then
@@ -459,15 +461,8 @@ begin
   perform relevo.make_jobs_due(500);
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
-    if exists (select from relevo.job_lane l where l.events = 'all' and l.name = any (lanes)) then
-      select array_agg(c) into got
-      from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots) as c;
-      return query select (c).* from unnest(got) as c;
-      perform relevo.announce_claims(got);
-    else
-      return query
-        select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots);
-    end if;
+    return query
+      select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots);
   end if;
   return query
     select 'asked', j.id, case when j.deleted then -1::smallint else j.status end, j.claim, null::text, null::text, null::text,
@@ -545,11 +540,12 @@ begin
   else
     perform relevo.submit_special_jobs(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options);
   end if;
-  if exists (select from relevo.job_lane l where l.events = 'all') then
+  if exists (select from relevo.job_lane l where l.events = 'all')
+     or exists (select from unnest(options) as o (given) where (o.given ->> 'system')::boolean) then
     perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('submitted'::text), array_agg(null::smallint),
       array_agg(j.status), array_agg(j.name), array_agg(j.lane), array_agg(j.operation_type), array_agg(j.attempt),
       array_agg(j.host_name), array_agg(j.error_code), array_agg(j.created_at), array_agg(j.started_at))
-    from relevo.job j join relevo.job_lane l on l.name = j.lane and l.events = 'all'
-    where j.id = any (ids);
+    from relevo.job j join relevo.job_lane l on l.name = j.lane
+    where j.id = any (ids) and (l.events = 'all' or j.system);
   end if;
 end $$;
