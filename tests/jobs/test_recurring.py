@@ -12,7 +12,7 @@ import pytest
 from relevo.errors import InvalidRecurrence, InvalidValue
 from relevo.jobs import codes, loops
 from relevo.jobs.commands import Ask
-from relevo.jobs.errors import JobRefused
+from relevo.jobs.errors import JobRefused, PlatformJob
 from relevo.jobs.model import Recurrence
 from relevo.jobs.patches import Command
 from tests.jobs.office import Worker, until
@@ -39,10 +39,10 @@ class Calendar:
     async def begin(self, pattern: str = "FREQ=HOURLY", **options: Any) -> Any:
         """A series whose first instant is in an hour."""
         start = (await self.clock.now()).replace(microsecond=0) + HOUR
-        token = options.pop("token", None)
+        submit = {one: options.pop(one) for one in ("token", "system") if one in options}
         self.start = options.pop("start", start)
         how = Recurrence(pattern=pattern, start=self.start, **options)
-        self.job = await self.office.jobs.submit("work", {"n": 1}, recurrence=how, token=token)
+        self.job = await self.office.jobs.submit("work", {"n": 1}, recurrence=how, **submit)
         return self.job
 
     async def waiting(self) -> Any:
@@ -400,6 +400,20 @@ async def test_an_empty_pattern_leaves_one_ordinary_job(calendar: Calendar) -> N
     await calendar.clock.advance(HOUR)
     await calendar.run()
     assert await calendar.office.database.fetchval("select count(*) from relevo.job") == 0
+
+
+async def test_a_series_of_the_platform_is_not_ended_by_an_empty_pattern(
+    calendar: Calendar,
+) -> None:  # 3.4, A12
+    await calendar.begin(system=True)
+    before = await calendar.waiting()
+    for pattern in ("", None):
+        with pytest.raises(PlatformJob) as caught:
+            await change(calendar, pattern=pattern)
+        assert codes.shown(caught.value.error_code) == "0x80044F00"
+    assert await calendar.waiting() == before
+    await change(calendar, pattern="FREQ=DAILY")
+    assert (await calendar.waiting())["pattern"] == "FREQ=DAILY"
 
 
 async def test_the_recurrence_of_a_run_cannot_be_changed(calendar: Calendar) -> None:  # A13, A4

@@ -290,7 +290,7 @@ def test_that_there_is_no_instant_is_found_out_in_few_steps(
     def counted(pattern: Pattern, local: datetime) -> bool:
         nonlocal looks
         looks += 1
-        return fits(pattern, local)
+        return bool(fits(pattern, local))
 
     monkeypatch.setattr(recurring, "_time_fits", counted)
     for interval, minute in ((2, "1"), (6, "1,3,5"), (360, "7")):

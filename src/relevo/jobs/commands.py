@@ -148,8 +148,11 @@ class Commands:
         platform = row["system"] or is_platform(row["operation_type"])
         if platform and (refusal := states.platform_refusal(row["status"], ask.command)):
             return PlatformJob(refusal.code, refusal.text)
-        if ask.change is not None and (refused := _recurrence_refusal(row)):
-            return refused
+        if ask.change is not None:
+            if refused := _recurrence_refusal(row):
+                return refused
+            if platform and ask.change.ends_series:  # which is to cancel what would follow
+                return PlatformJob(codes.PLATFORM_CANCEL, codes.TEXTS[codes.PLATFORM_CANCEL])
         if not ask.command:
             return Move(row["status"], "")
         found = states.outcome(row["status"], ask.command, strict=self._strict)
