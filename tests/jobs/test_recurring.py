@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from relevo.errors import InvalidRecurrence, InvalidValue
-from relevo.jobs import codes
+from relevo.jobs import codes, loops
 from relevo.jobs.commands import Ask
-from relevo.jobs.errors import JobRefused
+from relevo.jobs.errors import JobRefused, PlatformJob
 from relevo.jobs.model import Recurrence
 from relevo.jobs.patches import Command
 from tests.jobs.office import Worker, until
@@ -39,10 +39,10 @@ class Calendar:
     async def begin(self, pattern: str = "FREQ=HOURLY", **options: Any) -> Any:
         """A series whose first instant is in an hour."""
         start = (await self.clock.now()).replace(microsecond=0) + HOUR
-        token = options.pop("token", None)
+        submit = {one: options.pop(one) for one in ("token", "system") if one in options}
         self.start = options.pop("start", start)
         how = Recurrence(pattern=pattern, start=self.start, **options)
-        self.job = await self.office.jobs.submit("work", {"n": 1}, recurrence=how, token=token)
+        self.job = await self.office.jobs.submit("work", {"n": 1}, recurrence=how, **submit)
         return self.job
 
     async def waiting(self) -> Any:
@@ -172,6 +172,73 @@ async def test_overlap_follows_the_policy(
     if overlap == "queue":  # it waits for the former
         (second,) = await calendar.worker.work(5, settle=[(first, "done")])
         assert second["nominal"] == calendar.hours(1)
+
+
+@pytest.mark.parametrize(("missed", "then"), [("coalesce", 6), ("skip", 6), ("all", 2)])
+async def test_a_run_that_waited_for_the_former_is_late_and_is_itself_the_catch_up(
+    calendar: Calendar, missed: Any, then: int
+) -> None:  # 7.3
+    await calendar.begin(missed=missed)
+    await calendar.clock.advance(HOUR)
+    (first,) = await calendar.tick()
+    await calendar.clock.advance(HOUR)
+    assert await calendar.tick() == []  # it waits for the former
+    timers = calendar.office.jobs.timers
+    assert await timers.mark_late() == 0
+    await calendar.clock.advance(4 * HOUR + timedelta(minutes=1))
+    assert await timers.mark_late() == 1
+    (second,) = await calendar.worker.work(5, settle=[(first, "done")])
+    assert second["nominal"] == calendar.hours(1)
+    assert (await calendar.office.row(second["id"]))["friendly"] == "late by 4 h 1 min"
+    await calendar.worker.work(0, settle=[(second, "done")])
+    assert len(await calendar.tick()) == (1 if missed == "all" else 0)
+    if missed != "all":
+        assert (await calendar.waiting())["postpone_until"] == calendar.hours(then)
+
+
+async def test_how_late_a_ready_row_is_grows_until_it_starts(calendar: Calendar) -> None:  # 7.3
+    await calendar.begin("FREQ=DAILY", misfire_grace=60.0)
+    await calendar.clock.advance(HOUR)
+    timers = calendar.office.jobs.timers
+    await timers.start_series()
+    before = await calendar.waiting()
+    assert await timers.mark_late() == 0
+    for passed, text in ((timedelta(minutes=5), "late by 5 min"), (3 * HOUR, "late by 3 h")):
+        await calendar.clock.advance(passed)
+        assert await timers.mark_late() == 1
+        assert (await calendar.waiting())["friendly"].startswith(text)
+    row = await calendar.waiting()
+    assert (row["status"], row["version"]) == (0, before["version"])  # 2
+    await calendar.run()
+    await timers.mark_late()
+    assert (await calendar.waiting())["friendly"] is None
+
+
+async def test_the_last_instants_are_not_caught_up_with_twice(calendar: Calendar) -> None:  # 7.3
+    await calendar.begin("FREQ=HOURLY;COUNT=4")
+    await calendar.clock.advance(HOUR)
+    (first,) = await calendar.tick()
+    await calendar.clock.advance(HOUR)
+    await calendar.tick()
+    await calendar.clock.advance(4 * HOUR)
+    (second,) = await calendar.worker.work(5, settle=[(first, "done")])
+    await calendar.worker.work(0, settle=[(second, "done")])
+    assert await calendar.tick() == []
+    assert await calendar.waiting() is None
+
+
+async def test_all_that_is_due_at_one_instant_becomes_ready_at_once(
+    calendar: Calendar,
+) -> None:  # S3
+    many = 2 * loops.SERIES_ROWS + 1
+    start = (await calendar.clock.now()).replace(microsecond=0) + HOUR
+    how = Recurrence(pattern="FREQ=HOURLY", start=start)
+    for _ in range(many):
+        await calendar.office.jobs.submit("work", recurrence=how)
+    await calendar.clock.advance(HOUR)
+    assert await calendar.office.jobs.timers.start_series() == many
+    ready = "select count(*) from relevo.job where status = 0"
+    assert await calendar.office.database.fetchval(ready) == many
 
 
 async def test_a_series_with_a_token_enters_its_chain_when_it_is_due(
@@ -335,6 +402,20 @@ async def test_an_empty_pattern_leaves_one_ordinary_job(calendar: Calendar) -> N
     assert await calendar.office.database.fetchval("select count(*) from relevo.job") == 0
 
 
+async def test_a_series_of_the_platform_is_not_ended_by_an_empty_pattern(
+    calendar: Calendar,
+) -> None:  # 3.4, A12
+    await calendar.begin(system=True)
+    before = await calendar.waiting()
+    for pattern in ("", None):
+        with pytest.raises(PlatformJob) as caught:
+            await change(calendar, pattern=pattern)
+        assert codes.shown(caught.value.error_code) == "0x80044F00"
+    assert await calendar.waiting() == before
+    await change(calendar, pattern="FREQ=DAILY")
+    assert (await calendar.waiting())["pattern"] == "FREQ=DAILY"
+
+
 async def test_the_recurrence_of_a_run_cannot_be_changed(calendar: Calendar) -> None:  # A13, A4
     await calendar.begin()
     await calendar.clock.advance(HOUR)
@@ -433,12 +514,58 @@ async def test_a_claim_that_inserts_a_row_is_synced(calendar: Calendar) -> None:
 
 async def test_a_waiting_row_that_is_resumed_runs_now_and_the_series_goes_on(
     calendar: Calendar,
-) -> None:  # A17
+) -> None:  # 3.3, A17
     job = await calendar.begin("FREQ=HOURLY")
     await calendar.office.jobs.command(job.id, "resume")
+    row = await calendar.waiting()
+    assert (row["status"], row["postpone_until"]) == (0, None)
+    with pytest.raises(JobRefused) as caught:
+        await calendar.office.jobs.command(job.id, "resume")
+    assert codes.shown(caught.value.error_code) == "0x80044166"
     claimed = await calendar.run()
     assert claimed["id"] == job.id
     assert (await calendar.waiting())["nominal"] == calendar.hours(1)
+
+
+@pytest.mark.parametrize("overlap", ["queue", "skip", "parallel"])
+async def test_a_resumed_row_stands_in_the_chain_of_its_series(
+    calendar: Calendar, overlap: Any
+) -> None:  # 3.3, 7.3
+    await calendar.begin(overlap=overlap)
+    await calendar.clock.advance(HOUR)
+    (first,) = await calendar.tick()
+    row = await calendar.waiting()
+    await calendar.office.jobs.command(row["id"], "resume")
+    assert await calendar.office.status(calendar.office.jobs.handle(row["id"])) == 0
+    claimed = await calendar.tick()
+    if overlap == "queue":
+        assert claimed == []
+        claimed = await calendar.tick(settle=[(first, "done")])
+    assert [one["id"] for one in claimed] == [row["id"]]
+    assert (await calendar.waiting())["nominal"] == calendar.hours(2)
+
+
+async def test_another_pattern_and_resume_come_together(calendar: Calendar) -> None:  # 3.3
+    job = await calendar.begin("FREQ=DAILY")
+    for pattern, then in (("FREQ=HOURLY", calendar.hours(1)), ("", None)):
+        change = Command(pattern=pattern)
+        await calendar.office.jobs.commands.give(Ask(id=job.id, command="resume", change=change))
+        assert await calendar.office.status(job) == 0
+        await calendar.run()
+        row = await calendar.waiting()
+        assert (row and row["nominal"]) == then
+        if row:
+            job = calendar.office.jobs.handle(row["id"])
+
+
+async def test_a_row_that_cannot_be_computed_is_not_resumed(calendar: Calendar) -> None:  # A17
+    job = await calendar.begin("FREQ=HOURLY")
+    await calendar.office.database.write(
+        "update relevo.job set zone = 'Nowhere/Land' where id = $1 returning 1", job.id
+    )
+    with pytest.raises(JobRefused, match="Nowhere/Land"):
+        await calendar.office.jobs.command(job.id, "resume")
+    assert (await calendar.waiting())["status"] == 10
 
 
 async def test_a_series_whose_handler_nobody_has_waits_for_it(

@@ -119,6 +119,21 @@ def test_count_counts_instants_that_were_missed_too() -> None:
     assert due(counted, first(counted), now=START + 2.5 * DAY).next is None
 
 
+def test_what_was_due_when_the_former_run_began_is_not_missed() -> None:
+    claimed = START + 2.5 * DAY
+    for missed, expected in (
+        ("all", ("run", DAY, 2 * DAY)),
+        ("coalesce", ("later", 3 * DAY, 4 * DAY)),
+    ):
+        one = series("FREQ=DAILY", missed=missed)
+        row = Occurrence(START + DAY)
+        assert told(due(one, row, now=claimed, caught_up=claimed)) == expected
+    late = due(series("FREQ=DAILY"), row, now=START + 3.5 * DAY, caught_up=claimed)
+    assert told(late) == ("run", 3 * DAY, 4 * DAY)
+    counted = series("FREQ=DAILY;COUNT=3")
+    assert due(counted, Occurrence(START + DAY, 2), now=claimed, caught_up=claimed).action == "end"
+
+
 def test_postponing_moves_one_occurrence_only() -> None:
     until = START + 2.5 * DAY
     for missed, expected in (("all", 1), ("coalesce", 3), ("skip", 3)):

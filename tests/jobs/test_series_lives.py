@@ -46,12 +46,15 @@ class Store:
         self.runs: list[Occurrence] = []
         self.unfinished = False
         self.ended = False
+        self.caught_up: datetime | None = None
 
     def fall_due(self, now: datetime, *, crash: bool) -> None:
         """S3, in a transaction of its own; a crash leaves nothing of it."""
         if self.waiting is None or self.ready or self.waiting.nominal > now:
             return
-        found = due(self.series, self.waiting, now=now, unfinished=self.unfinished)
+        found = due(
+            self.series, self.waiting, now=now, caught_up=self.caught_up, unfinished=self.unfinished
+        )
         if crash:
             return
         self.waiting, self.next = found.occurrence, found.next
@@ -59,10 +62,13 @@ class Store:
         if found.action == "end":
             self.waiting, self.ended = None, True
 
-    def claim(self, *, crash: bool) -> None:
+    def claim(self, now: datetime, *, crash: bool) -> None:
         """S5: the run starts and the next row is inserted, both or neither."""
         if not self.ready or self.waiting is None or crash:
             return
+        if self.series.missed != "all" and self.caught_up is not None:  # it was not caught up with
+            assert self.waiting.nominal > self.caught_up
+        self.caught_up = now
         self.runs.append(self.waiting)
         self.waiting, self.ready, self.unfinished = self.next, False, True
         if self.waiting is not None:
@@ -86,7 +92,7 @@ def test_a_live_series_has_one_row_that_waits_and_no_instant_runs_twice(
     for jump, crash_due, crash_claim, finish in steps:
         now += jump * period
         store.fall_due(now, crash=crash_due)
-        store.claim(crash=crash_claim)
+        store.claim(now, crash=crash_claim)
         store.unfinished = store.unfinished and not finish
     nominal = [run.nominal for run in store.runs]
     assert all(before < after for before, after in pairwise(nominal))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -11,7 +12,7 @@ from dateutil.rrule import rrulestr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.core.recurrence import after, instants, parse
+from relevo.core.recurrence import Pattern, after, instants, parse
 from relevo.errors import InvalidRecurrence
 
 ZONES = (
@@ -26,6 +27,7 @@ ZONES = (
     "Africa/Casablanca",
     "Pacific/Chatham",
 )
+recurring = importlib.import_module("relevo.core.recurrence.instants")
 DAY = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 
 
@@ -46,9 +48,8 @@ def patterns(draw: st.DrawFn) -> str:
         "BYMONTH": st.integers(1, 12),
         "BYHOUR": st.integers(0, 23),
         "BYMINUTE": st.integers(0, 59),
+        "BYMONTHDAY": st.integers(1, 31) | st.integers(-31, -1),
     }
-    if frequency != "WEEKLY":
-        numbers["BYMONTHDAY"] = st.integers(1, 31) | st.integers(-31, -1)
     for name, values in numbers.items():
         if draw(st.integers(0, 3)) == 0:
             chosen = draw(st.lists(values, min_size=1, max_size=3))
@@ -143,6 +144,8 @@ def test_a_day_of_a_change_has_23_or_25_hours() -> None:
         ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29", ["2028-02-29", "2032-02-29", "2036-02-29"]),
         ("FREQ=MONTHLY;BYDAY=-1FR", ["2026-01-30", "2026-02-27", "2026-03-27"]),
         ("freq=daily;interval=3;", ["2026-01-15", "2026-01-18", "2026-01-21"]),
+        ("FREQ=WEEKLY;BYMONTHDAY=13", ["2026-02-13", "2026-03-13", "2026-04-13"]),
+        ("FREQ=WEEKLY;BYMONTHDAY=13;BYDAY=FR", ["2026-02-13", "2026-03-13", "2026-11-13"]),
         ("FREQ=DAILY;COUNT=2", ["2026-01-15", "2026-01-16"]),
         ("FREQ=DAILY;UNTIL=20260116", ["2026-01-15", "2026-01-16"]),
         ("FREQ=DAILY;UNTIL=20260116T095959Z", ["2026-01-15"]),
@@ -161,6 +164,68 @@ def test_hours_and_minutes_take_what_fits_the_clock() -> None:
     assert [f"{one:%H:%M}" for one in found] == ["09:10", "09:25", "09:40", "09:55", "09:10"]
     found = first("FREQ=HOURLY;BYMINUTE=0,30", anchor, 3)
     assert [f"{one:%H:%M}" for one in found] == ["00:30", "01:00", "01:30"]
+
+
+def minutes_shown(text: str, anchor: datetime, where: ZoneInfo, days: int) -> list[datetime]:
+    """The same by looking at every minute: elapsed hours, of which the clock takes minutes."""
+    pattern = parse(text)
+    base = anchor - timedelta(minutes=anchor.astimezone(where).minute)
+    found = []
+    for n in range(days * 24 * 60):
+        one = base + timedelta(minutes=n)
+        shown = one.astimezone(where)
+        if (
+            n // 60 % pattern.interval == 0
+            and one >= anchor
+            and shown.minute in pattern.minutes
+            and shown.hour in (pattern.hours or range(24))
+        ):
+            found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("parts", ["", ";INTERVAL=2", ";INTERVAL=5;BYHOUR=0,1,2,3,13"])
+def test_minutes_of_hours_are_those_of_the_local_clock(zone: str, parts: str) -> None:  # 7.2
+    where = ZoneInfo(zone)
+    text = f"FREQ=HOURLY;BYMINUTE=15,45{parts}"
+    for anchor in (
+        datetime(2026, 2, 1, 0, 20, tzinfo=UTC),
+        datetime(2026, 8, 1, 0, 50, tzinfo=UTC),
+    ):
+        expected = minutes_shown(text, anchor, where, 100)
+        assert first(text, anchor, len(expected), zone) == expected
+
+
+def test_every_hour_has_its_minute_where_clocks_change_by_half_an_hour() -> None:  # 7.2
+    anchor = datetime(2026, 1, 1, tzinfo=UTC)
+    found = first("FREQ=HOURLY;BYMINUTE=15", anchor, 24 * 360, "Australia/Lord_Howe")
+    assert {one.astimezone(ZoneInfo("Australia/Lord_Howe")).minute for one in found} == {15}
+    assert max(b - a for a, b in itertools.pairwise(found)) == timedelta(minutes=90)
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("FREQ=DAILY", "2026-10-26T01:30"),
+        ("FREQ=WEEKLY", "2026-11-01T01:30"),
+        ("FREQ=DAILY;BYHOUR=2,3", "2026-10-25T02:30"),
+        ("FREQ=HOURLY", "2026-10-25T02:30"),
+    ],
+)
+def test_a_start_in_the_hour_that_comes_again_is_the_first_instant(
+    text: str, then: str
+) -> None:  # 7.2
+    anchor = datetime(2026, 10, 25, 1, 30, tzinfo=UTC)  # 02:30 in Madrid, for the second time
+    found = first(text, anchor, 2, "Europe/Madrid")
+    assert found == [anchor, datetime.fromisoformat(then).replace(tzinfo=UTC)]
+    madrid = ZoneInfo("Europe/Madrid")
+    assert after(parse(text), anchor, anchor, zone=madrid) == found[1]
+    earlier = anchor - timedelta(days=1)
+    if text == "FREQ=DAILY":  # one that comes by there runs the first time
+        assert first(text, earlier - timedelta(hours=1), 2, "Europe/Madrid")[
+            1
+        ] == anchor - timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
@@ -195,12 +260,68 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         return
 
 
-def test_a_pattern_without_an_instant_is_found_out() -> None:
-    anchor = datetime(2026, 3, 31, tzinfo=UTC)
-    for text in (
+@pytest.mark.parametrize("zone", [None, "Europe/Madrid", "America/Havana"])
+@pytest.mark.parametrize(
+    "text",
+    [
         "FREQ=DAILY;INTERVAL=7;BYDAY=MO",
+        "FREQ=DAILY;INTERVAL=364;BYDAY=MO",
         "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=WEEKLY;BYMONTH=2;BYMONTHDAY=30",
         "FREQ=MINUTELY;BYMONTH=2;BYMONTHDAY=30",
         "FREQ=HOURLY;INTERVAL=24;BYHOUR=3",
-    ):
-        assert after(parse(text), anchor) is None
+        "FREQ=MINUTELY;INTERVAL=2;BYMINUTE=1",
+        "FREQ=MINUTELY;INTERVAL=2;BYMINUTE=1;BYMONTH=12;BYMONTHDAY=31;BYDAY=FR",
+        "FREQ=MINUTELY;INTERVAL=360;BYHOUR=3;BYMINUTE=7",
+        "FREQ=HOURLY;INTERVAL=24;BYHOUR=3;BYMINUTE=1,2",
+    ],
+)
+def test_a_pattern_without_an_instant_is_found_out(text: str, zone: str | None) -> None:  # 7.1
+    anchor = datetime(2026, 3, 31, 10, tzinfo=UTC)
+    assert first(text, anchor, 1, zone) == []
+
+
+def test_that_there_is_no_instant_is_found_out_in_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # 7.1
+    looks = 0
+    fits = recurring._time_fits
+
+    def counted(pattern: Pattern, local: datetime) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(fits(pattern, local))
+
+    monkeypatch.setattr(recurring, "_time_fits", counted)
+    for interval, minute in ((2, "1"), (6, "1,3,5"), (360, "7")):
+        looks = 0
+        text = f"FREQ=MINUTELY;INTERVAL={interval};BYMINUTE={minute}"
+        assert first(text, datetime(2026, 3, 30, tzinfo=UTC), 1, "Europe/Madrid") == []
+        assert looks < 20 * 1_440  # a day of each kind, and those on which clocks change
+
+
+@given(
+    st.sampled_from(["HOURLY", "MINUTELY"]), st.integers(1, 200), st.sampled_from(ZONES), anchors,
+    st.sets(st.integers(0, 23), max_size=2), st.sets(st.integers(0, 59), min_size=1, max_size=2),
+)  # fmt: skip
+def test_elapsed_patterns_are_what_every_step_shows(
+    frequency: str, interval: int, zone: str, anchor: datetime, hours: set[int], minutes: set[int]
+) -> None:  # 7.2, A19
+    where = ZoneInfo(zone)
+    text = f"FREQ={frequency};INTERVAL={interval};BYMINUTE={','.join(map(str, minutes))}"
+    if hours:
+        text += f";BYHOUR={','.join(map(str, hours))}"
+    end = anchor + timedelta(days=20)
+    found = itertools.takewhile(lambda one: one < end, instants(parse(text), anchor, zone=where))
+    if frequency == "HOURLY":
+        expected = [one for one in minutes_shown(text, anchor, where, 21) if one < end]
+    else:
+        every = itertools.takewhile(
+            lambda one: one < end,
+            (anchor + timedelta(minutes=n * interval) for n in itertools.count()),
+        )
+        shown = [(one, one.astimezone(where)) for one in every]
+        expected = [
+            one for one, at in shown if at.minute in minutes and (not hours or at.hour in hours)
+        ]
+    assert list(found) == expected

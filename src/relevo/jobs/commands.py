@@ -12,8 +12,8 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct
 
-from relevo.errors import InvalidRecurrence
-from relevo.jobs import codes, series, states
+from relevo.errors import InvalidRecurrence, RelevoError
+from relevo.jobs import codes, series, series_rows, states
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.operation_types import is_platform
 from relevo.jobs.patches import Command
@@ -136,8 +136,11 @@ class Commands:
         platform = row["system"] or is_platform(row["operation_type"])
         if platform and (refusal := states.platform_refusal(row["status"], ask.command)):
             return PlatformJob(refusal.code, refusal.text)
-        if ask.change is not None and (refused := _recurrence_refusal(row)):
-            return refused
+        if ask.change is not None:
+            if refused := _recurrence_refusal(row):
+                return refused
+            if platform and ask.change.ends_series:  # which is to cancel what would follow
+                return PlatformJob(codes.PLATFORM_CANCEL, codes.TEXTS[codes.PLATFORM_CANCEL])
         if not ask.command:
             return Move(row["status"], "")
         found = states.outcome(row["status"], ask.command, strict=self._strict)
@@ -165,13 +168,22 @@ class Commands:
             and ask.command
             and not (answer.to_status == row["status"] and ask.command in ("cancel", "pause"))
         ):
-            command, until = ask.command, ask.until
-            if command == "resume" and row["series"] is not None and row["attempt"] == 0:
-                command, until = "postpone", now  # its next instant is computed when it is due
-            await tx.execute(SQL.command, [ask.id], [command], [until], ask.user, keys)
+            if ask.command == "resume" and row["series"] is not None and row["attempt"] == 0:
+                try:
+                    await self._tell_next(tx, ask.id, now)
+                except RelevoError as error:  # a zone or a pattern that this host does not know
+                    return JobRefused(codes.BAD_PATTERN, error.message)
+            await tx.execute(SQL.command, [ask.id], [ask.command], [ask.until], ask.user, keys)
             if row["host"] is not None:
                 woken.add(HOST_TOPIC.format(row["host"]))
         return answer.to_status
+
+    async def _tell_next(self, tx: Transaction, id_: UUID, now: datetime) -> None:
+        """Tell a waiting row of a series what its claim needs; it is about to be resumed."""
+        stored = await tx.fetchrow(SQL.recurrence_of, id_)
+        if stored is not None and stored["series"] is not None:  # else it has just been ended
+            found = series_rows.resumed(stored, now)
+            await series_rows.make_ready(tx, [(stored, found)], status=states.WAITING)
 
     async def _change_recurrence(self, tx: Transaction, ask: Ask, row: Any, now: datetime) -> None:
         """Give a waiting row another pattern or start; an empty pattern ends the series."""

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import msgspec
 import structlog
 
-from relevo.core.recurrence import parse
-from relevo.core.zones import zone_of
 from relevo.errors import RelevoError
-from relevo.jobs import codes, series
+from relevo.jobs import codes, series_rows
 from relevo.jobs.model import new_id
 from relevo.jobs.operation_types import DELETION_SERVICE
 from relevo.leases.loops import Duty
 from relevo.postgres import catalog, clock
 
 if TYPE_CHECKING:
-    import asyncpg
-
-    from relevo.jobs.series import Due
     from relevo.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
 SERIES_ROWS: Final = 200
+SERIES_BATCHES: Final = 100
+"""So many are made ready before the leader sees to its other duties."""
 RECOVER_ROWS: Final = 1_000
 FORGET_ROWS: Final = 1_000
 UNSERVED: Final = timedelta(minutes=10)
@@ -48,6 +46,7 @@ class Timers:
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
         return [
+            Duty("jobs.late_series", 10.0, self.mark_late),
             Duty("jobs.unserved", 60.0, self.fail_unserved),
             Duty("jobs.retention", 3_600.0, self.forget_daily),
         ]
@@ -68,17 +67,22 @@ class Timers:
 
     async def start_series(self) -> int:
         """Make rows of series ready whose time has come, or move them on (7.3); how many."""
-        found: int = await self._database.run(self._start_series)
-        if found:
-            self._wakeups.send("jobs")
-        return found
+        total = 0
+        for _ in range(SERIES_BATCHES):  # S3: those that are due together wait for no further tick
+            found: int = await self._database.run(self._start_series)
+            total += found
+            if found:
+                self._wakeups.send("jobs")
+            if found < SERIES_ROWS:
+                break
+        return total
 
     async def _start_series(self, tx: Transaction) -> int:
         rows = await tx.fetch(SQL.due_series, SERIES_ROWS)
         decided = []
         for row in rows:
             try:
-                decided.append((row, _due(row)))
+                decided.append((row, series_rows.due(row)))
             except RelevoError as error:  # a zone or a pattern that this host does not know
                 log.warning("jobs.series_set_aside", job=str(row["id"]), error=error.message)
                 await tx.execute(SQL.set_aside, row["id"], f"set aside: {error.message}")
@@ -86,14 +90,7 @@ class Timers:
         later = [(row["id"], one) for row, one in decided if one.action == "later"]
         ended = [row["id"] for row, one in decided if one.action == "end"]
         if run:
-            await tx.execute(
-                SQL.start_series_rows, [row["id"] for row, _ in run],
-                [one.occurrence.nominal for _, one in run],
-                [one.next.nominal if one.next else None for _, one in run],
-                [_chain(row) for row, _ in run], [one.friendly for _, one in run],
-                [one.occurrence.ordinal for _, one in run],
-                [one.next.ordinal if one.next else None for _, one in run],
-            )  # fmt: skip
+            await series_rows.make_ready(tx, run)
         if later:
             await tx.execute(
                 SQL.skip_series_rows, [id_ for id_, _ in later],
@@ -104,6 +101,21 @@ class Timers:
             gone = await tx.fetchval(SQL.end_series, ended)
             await tx.execute(SQL.announce_series_ends, gone or [])
         return len(rows)
+
+    async def mark_late(self) -> int:
+        """Let ready rows of series say how late they are by now (7.3); returns how many do."""
+        total, after = 0, UUID(int=0)
+        while True:
+            rows = await self._database.fetch(SQL.ready_series, after, SERIES_ROWS)
+            found = [(row["id"], text) for row in rows if (text := series_rows.late(row))]
+            if found:
+                await self._database.write(
+                    SQL.mark_late, [id_ for id_, _ in found], [text for _, text in found]
+                )
+            total += len(found)
+            if len(rows) < SERIES_ROWS:
+                return total
+            after = rows[-1]["series"]
 
     async def fail_unserved(self) -> int:
         """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
@@ -140,28 +152,3 @@ class Timers:
             total += rows[0]["removed"]
             after = (rows[0]["created_at"], rows[0]["sequence"])
         return total
-
-
-def _due(row: asyncpg.Record) -> Due:
-    told: dict[str, Any] = msgspec.json.decode(row["details"] or "{}")
-    overlap = told.get("overlap", "queue")
-    plan = series.Series(
-        pattern=parse(row["pattern"]), anchor=row["anchor"],
-        zone=None if row["zone"] is None else zone_of(row["zone"]),
-        missed=told.get("missed", "coalesce"),
-        # The chain of the series sees to it that runs follow each other.
-        overlap="parallel" if overlap == "queue" else overlap,
-        misfire_grace=timedelta(seconds=told.get("misfire_grace", 3600.0)),
-    )  # fmt: skip
-    occurrence = series.Occurrence(row["nominal"], told.get("ordinal") or 0)
-    postponed = row["postpone_until"] if row["postpone_until"] != row["nominal"] else None
-    return series.due(
-        plan, occurrence, now=row["now"], postponed_until=postponed, unfinished=row["running"]
-    )
-
-
-def _chain(row: asyncpg.Record) -> str | None:
-    if row["token"]:
-        return f"t{row['token']}"
-    overlap = msgspec.json.decode(row["details"] or "{}").get("overlap", "queue")
-    return f"s{row['series']}" if overlap == "queue" else None

@@ -66,6 +66,11 @@ class Command(Struct, frozen=True, kw_only=True):
         """Whether it changes the recurrence."""
         return self.pattern is not UNSET or self.anchor is not UNSET
 
+    @property
+    def ends_series(self) -> bool:
+        """Whether it ends the recurrence."""
+        return self.pattern is not UNSET and not self.pattern
+
     def at(self, now: datetime) -> Command:
         """Return what it means at that time."""
         if self.if_past is None or self.until is None or self.until > now:

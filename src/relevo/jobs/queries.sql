@@ -118,16 +118,17 @@ select relevo.recover_jobs($1, $2);
 
 -- name: due_series
 -- Rows of series whose time has come, to be told their next instant first.
+-- `caught_up` is when the claim of the former run made the row: what was due by then is not missed.
 select j.id, j.series, j.pattern, j.anchor, j.zone, j.nominal, j.postpone_until, j.details, j.token, relevo.now() as now,
-  exists (select from relevo.job r where r.series = j.series and r.attempt > 0) as running
+  case when j.id <> j.series then j.created_at end as caught_up, exists (select from relevo.job r where r.series = j.series and r.attempt > 0) as running
 from relevo.job j
 where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event and j.series is not null and j.attempt = 0
 order by j.postpone_until limit $1 for update skip locked;
 
 -- name: start_series_rows
--- Makes rows of series ready: they enter their chain behind those already there.
+-- Makes rows of series ready, or what they need for that: they enter their chain behind those already there.
 with turned as (
-  update relevo.job j set status = 0, sequence = nextval('relevo.job_sequence'), rank = (extract(epoch from relevo.now()) * 1000000)::bigint
+  update relevo.job j set status = $8, sequence = nextval('relevo.job_sequence'), rank = (extract(epoch from relevo.now()) * 1000000)::bigint
       - case when l.priority then j.priority * 60000000::bigint else 0 end,
     next_at = s.next_at, nominal = s.nominal, chain = s.chain, chained = s.chain is not null, friendly = coalesce(s.late, j.friendly),
     capped = l.owner_cap is not null and j.owner is not null,
@@ -149,6 +150,23 @@ select relevo.job_owner_key(lane, owner) from turned where capped;
 update relevo.job j set postpone_until = s.at, nominal = s.at, version = j.version + 1, modified_at = relevo.now(),
   details = j.details || jsonb_build_object('ordinal', s.ordinal)
 from unnest($1::uuid[], $2::timestamptz[], $3::integer[]) as s (id, at, ordinal) where j.id = s.id and j.status = 10;
+
+-- name: ready_series
+-- Rows of series that are ready for a while and do not run, as pages. Those that somebody resumed are late for nobody.
+select j.id, j.series, j.details, relevo.now() as now, greatest(j.nominal, j.postpone_until) as since
+from relevo.job j
+where j.series > $1 and j.status = 0 and j.attempt = 0 and j.postpone_until is not null
+  and greatest(j.nominal, j.postpone_until) < relevo.now() - interval '2 s'
+order by j.series limit $2;
+
+-- name: mark_late
+-- Writes how late rows of series are that did not start meanwhile; who claims one finds it a moment later.
+with free as (
+  select id from relevo.job where id = any ($1::uuid[]) and status = 0 and attempt = 0 order by id for update skip locked
+)
+update relevo.job j set friendly = s.friendly
+from free f join unnest($1::uuid[], $2::text[]) as s (id, friendly) on s.id = f.id
+where j.id = f.id and j.friendly is distinct from s.friendly;
 
 -- name: end_series
 -- Removes waiting rows of series that have no further instant, and says so in the log.
@@ -217,7 +235,7 @@ values ($1, (extract(epoch from $3::timestamptz) * 1000000)::bigint, $3, relevo.
 
 -- name: recurrence_of
 -- How a job recurs.
-select pattern, anchor, zone from relevo.job where id = $1;
+select id, series, pattern, anchor, zone, nominal, details, token from relevo.job where id = $1;
 
 -- name: stop_recurring
 -- Makes a waiting row of a series an ordinary job, which stands in the chain of its token.

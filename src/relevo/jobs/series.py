@@ -169,13 +169,24 @@ def due(
     *,
     now: datetime,
     postponed_until: datetime | None = None,
+    caught_up: datetime | None = None,
     unfinished: bool = False,
 ) -> Due:
     """Return what happens to a waiting row at `now`; `unfinished` is whether the former run is.
 
-    A row that somebody postponed is late only from `postponed_until` on.
+    A row that somebody postponed is late only from `postponed_until` on. `caught_up` is when the
+    former run was claimed: with what was due by then that run has caught up, except under `all`.
     """
     aligned = realigned(series, occurrence)
+    if caught_up is not None and postponed_until is None and series.missed != "all":
+        found = (
+            aligned
+            if aligned.nominal > caught_up
+            else next(_walk(series, aligned, caught_up), None)
+        )
+        if found is None:
+            return Due(action="end", occurrence=aligned)
+        aligned = found
     at = aligned.nominal if postponed_until is None else postponed_until
     if at > now:
         return Due(action="later", occurrence=aligned, next=following(series, aligned, at))
@@ -186,12 +197,11 @@ def due(
     chosen = _chosen(series, aligned, at, now)
     if chosen is None:
         return _after_now(series, aligned, now)
-    late = now - (at if chosen == aligned else chosen.nominal)
     return Due(
         action="run",
         occurrence=chosen,
         next=following(series, chosen, now),
-        friendly=late_text(late) if late > _grace(series) else None,
+        friendly=late(now - (at if chosen == aligned else chosen.nominal), series.misfire_grace),
     )
 
 
@@ -209,9 +219,14 @@ def realigned(series: Series, occurrence: Occurrence) -> Occurrence:
     return Occurrence(moved, occurrence.ordinal)
 
 
-def late_text(late: timedelta) -> str:
+def late(by: timedelta, grace: timedelta) -> str | None:
+    """Return what a run says that is so late; None if that is not worth a word."""
+    return late_text(by) if by > max(grace, ON_TIME) else None
+
+
+def late_text(by: timedelta) -> str:
     """Return how late a run is, by the two largest units: `late by 2 h 5 min`."""
-    seconds = int(late.total_seconds())
+    seconds = int(by.total_seconds())
     parts: list[str] = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         if seconds >= size or (unit == "s" and not parts):

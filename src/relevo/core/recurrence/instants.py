@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import math
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 DAYS_TRIED_MAX: Final = 1_500
 """Days on which an elapsed-time pattern may have no instant in a row before it is given up."""
+YEAR_MAX: Final = 9_998
+"""The last year but one of the calendar: every day has one after it, in every zone."""
+_CYCLE: Final = {"DAILY": 146_097, "WEEKLY": 20_871, "MONTHLY": 4_800, "YEARLY": 400}
+"""Periods in 400 years, after which the calendar is the same again."""
 _SPAN: Final = {"MINUTELY": timedelta(minutes=1), "HOURLY": timedelta(hours=1)}
 
 
@@ -76,17 +81,24 @@ def _days(pattern: Pattern, start: datetime, floor: datetime, where: tzinfo) -> 
             datetime(day.year, day.month, day.day, hour, minute, tzinfo=where, **rest)
             for hour, minute in times
         ]
-        yield from sorted(one.astimezone(UTC) for one in moments)
+        # The start is an instant, also where the clock shows its time for the second time.
+        yield from sorted(start if one == local else one.astimezone(UTC) for one in moments)
 
 
 def _fitting_days(pattern: Pattern, anchor: date, begin: date) -> Iterator[date]:
-    """Days from `begin` on that a pattern has, month by month to the end of the calendar."""
+    """Days from `begin` on that a pattern has, month by month to the end of the calendar.
+
+    If there is none until calendar and interval meet as they do at `begin`, there is none at all.
+    """
     year, month = begin.year, begin.month
-    while year <= 9_999:
+    meet = pattern.interval // math.gcd(pattern.interval, _CYCLE[pattern.frequency])
+    last = begin.year + 400 * meet
+    while year <= min(last, YEAR_MAX):
         if _month_fits(pattern, anchor, year, month):
             for number in _days_of_month(pattern, anchor, year, month):
                 day = date(year, month, number)
                 if day >= begin:
+                    last = YEAR_MAX
                     yield day
         year, month = _next_month(pattern, anchor, year, month)
 
@@ -114,7 +126,7 @@ def _month_fits(pattern: Pattern, anchor: date, year: int, month: int) -> bool:
 
 
 def _days_of_month(pattern: Pattern, anchor: date, year: int, month: int) -> Iterable[int]:
-    length = calendar.monthrange(year, month)[1]
+    first, length = calendar.monthrange(year, month)
     wanted: Iterable[int] = range(1, length + 1)
     if pattern.frequency == "DAILY":
         passed = date(year, month, 1).toordinal() - anchor.toordinal()
@@ -123,7 +135,14 @@ def _days_of_month(pattern: Pattern, anchor: date, year: int, month: int) -> Ite
         named = {one if one > 0 else length + 1 + one for one in pattern.month_days}
         wanted = [one for one in wanted if one in named]
     if pattern.frequency in ("DAILY", "WEEKLY"):
-        return [one for one in wanted if _in_week(pattern, anchor, date(year, month, one))]
+        days = {one.day for one in pattern.week_days}
+        if pattern.frequency == "WEEKLY" and not pattern.month_days:
+            days = days or {anchor.weekday()}
+        if days:
+            wanted = [one for one in wanted if (first + one - 1) % 7 in days]
+        if pattern.frequency == "WEEKLY" and pattern.interval > 1:
+            wanted = [one for one in wanted if _in_week(pattern, anchor, date(year, month, one))]
+        return wanted
     if pattern.week_days:
         fitting = _by_week_day(pattern, year, month, length)
         return [one for one in wanted if one in fitting]
@@ -133,12 +152,7 @@ def _days_of_month(pattern: Pattern, anchor: date, year: int, month: int) -> Ite
 
 
 def _in_week(pattern: Pattern, anchor: date, day: date) -> bool:
-    """Whether a day is a day of the week that counts, in a week that does."""
-    days = {one.day for one in pattern.week_days}
-    if pattern.frequency == "DAILY":
-        return not days or day.weekday() in days
-    if day.weekday() not in (days or {anchor.weekday()}):
-        return False
+    """Whether a day is in a week that counts."""
     weeks = _week(day, pattern.week_start) - _week(anchor, pattern.week_start)
     return weeks % pattern.interval == 0
 
@@ -191,36 +205,52 @@ def _elapsed(
         while True:
             yield one
             one += step
+    local = start.astimezone(where)
+    # With BYMINUTE it is hours that are a fixed time apart: the first is that of the start.
+    expands = pattern.frequency == "HOURLY" and bool(pattern.minutes)
+    base = start - timedelta(minutes=local.minute) if expands else start
     begin = max(start, floor).astimezone(where).date()
     daily = Pattern(
         text="", frequency="DAILY", months=pattern.months, month_days=pattern.month_days,
         week_days=pattern.week_days,
     )  # fmt: skip
     empty = 0
+    barren: set[timedelta] = set()
     for day in _fitting_days(daily, begin, begin):
-        found = list(_elapsed_on(pattern, start, day, where, step))
+        midnight = datetime(day.year, day.month, day.day, tzinfo=where)
+        low = midnight.astimezone(UTC)
+        high = low + timedelta(hours=30)  # no local day is longer, and what is beyond is not of it
+        # Days without a change of the clock that begin as far from an instant are alike.
+        whole = low > max(base, floor)
+        alike = whole and midnight.utcoffset() == high.astimezone(where).utcoffset()
+        phase = (low - base) % step
+        found = False
+        if not (alike and phase in barren):
+            one = base + max(0, (max(low, floor) - base) // step) * step
+            while one < high:
+                for moment in _minutes(pattern, one, where) if expands else (one,):
+                    shown = moment.astimezone(where)
+                    if shown.date() == day and _time_fits(pattern, shown):
+                        found = True
+                        yield moment
+                one += step
+        if alike and not found:
+            barren.add(phase)
         empty = 0 if found else empty + 1
         if empty > DAYS_TRIED_MAX:
             return
-        yield from found
 
 
-def _elapsed_on(
-    pattern: Pattern, start: datetime, day: date, where: tzinfo, step: timedelta
-) -> Iterator[datetime]:
-    low = datetime(day.year, day.month, day.day, tzinfo=where).astimezone(UTC)
-    high = low + timedelta(hours=30)  # no local day is longer, and what is beyond is not of it
-    minutes = pattern.minutes if pattern.frequency == "HOURLY" else ()
-    local_start = start.astimezone(where)
-    base = start - timedelta(minutes=local_start.minute) if minutes else start
-    one = base + max(0, (low - base) // step) * step
-    while one < high:
-        for offset in minutes or (0,):
-            moment = one + timedelta(minutes=offset)
-            local = moment.astimezone(where)
-            if local.date() == day and _time_fits(pattern, local):
-                yield moment
-        one += step
+def _minutes(pattern: Pattern, hour: datetime, where: tzinfo) -> Iterable[datetime]:
+    """Minutes of an hour in which the local clock may show those of a pattern, in order.
+
+    The clock may differ from that of the start by half an hour, or be changed within this one.
+    """
+    local = hour.astimezone(where)
+    numbers: Iterable[int] = range(60)
+    if local.utcoffset() == (hour + timedelta(hours=1)).astimezone(where).utcoffset():
+        numbers = sorted((one - local.minute) % 60 for one in pattern.minutes)
+    return [hour + timedelta(minutes=one) for one in numbers]
 
 
 def _time_fits(pattern: Pattern, local: datetime) -> bool:

@@ -94,7 +94,6 @@ class JobHost:
             threads=self._threads, service_for=service_for,
         )  # fmt: skip
         self._told = asyncio.Event()
-        self._stopping = False
         self._slots: set[asyncio.Task[None]] = set()
         self._surroundings = contextvars.copy_context()
         """Context variables as every run finds them."""
@@ -106,7 +105,7 @@ class JobHost:
     @property
     def stopping(self) -> bool:
         """Whether it was told to stop."""
-        return self._stopping
+        return self._rounds.stopping
 
     @property
     def ended(self) -> bool:
@@ -136,13 +135,13 @@ class JobHost:
         listening = asyncio.ensure_future(self._listen(woken))
         backoff, failures = Backoff(), 0
         try:
-            while not self._stopping or self._unfinished:
+            while not self._rounds.stopping or self._unfinished:
                 self._told.clear()
                 if self.ended:
                     self._abandon()
                     return
                 try:
-                    busy = await self._rounds.next(stopping=self._stopping)
+                    busy = await self._rounds.next()
                     failures = 0
                 except RelevoError as error:
                     log.warning("jobs.round_failed", error=str(error)[:500])
@@ -208,7 +207,7 @@ class JobHost:
         task = asyncio.current_task()
         assert task is not None
         while contextvars.copy_context() == self._surroundings and not task.cancelling():
-            while not lane.waiting or self._stopping:
+            while not lane.waiting or self._rounds.stopping:
                 lane.came.clear()
                 await lane.came.wait()
                 await asyncio.sleep(0)  # the next statements first: they work while this runs
@@ -276,7 +275,7 @@ class JobHost:
 
     async def stop(self, timeout: float) -> None:
         """Claim nothing more, let handlers end, and give back what is not finished then (S17)."""
-        self._stopping = True
+        self._rounds.stopping = True
         if await self._ends_within(timeout):
             return
         for run in self._runs.values():

@@ -62,10 +62,12 @@ class Rounds:
         self._rows_max = SETTLE_ROWS_MAX
         self._unheard: list[int] = []
         """Numbers of claims whose answer was lost; what they took is looked up."""
+        self.stopping = False
+        """Whether nothing more is to be claimed."""
         self.finished: list[Settlement] = []
         """What is to be settled."""
 
-    async def next(self, *, stopping: bool) -> bool:
+    async def next(self) -> bool:
         """Settle and claim; whether there is reason to do so again at once."""
         if not self._begun:
             await self._return_left_over()
@@ -75,9 +77,9 @@ class Rounds:
             await self._sweep()
         now = time.monotonic()
         for lane in self._lanes.values():
-            self.finished += map(returned, lane.late(now, stopping=stopping))
+            self.finished += map(returned, lane.late(now, stopping=self.stopping))
         batch, self.finished = self.finished[: self._rows_max], self.finished[self._rows_max :]
-        rooms = {} if stopping else self._rooms()
+        rooms = {} if self.stopping else self._rooms()
         try:
             await self._settle_and_claim(batch, rooms)
         finally:
