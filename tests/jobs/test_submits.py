@@ -175,9 +175,7 @@ async def test_start_and_zone_complete_a_recurrence(office: Office) -> None:  # 
         ("FREQ=DAILY", told), (daily, told), (Recurrence(pattern="FREQ=DAILY", **told), {}),
         (Recurrence(pattern="FREQ=DAILY", **told), told),
     ):  # fmt: skip
-        row = await office.row(
-            await office.jobs.submit("work", recurrence=recurrence, **options)  # type: ignore[arg-type]
-        )
+        row = await office.row(await office.jobs.submit("work", recurrence=recurrence, **options))
         assert (row["anchor"], row["zone"]) == (START, "Europe/Madrid")
 
 
@@ -190,7 +188,7 @@ async def test_contradictions_are_refused(office: Office) -> None:  # 7
         {"recurrence": ""}, {"recurrence": 5},
     ):  # fmt: skip
         with pytest.raises(InvalidValue):
-            await office.jobs.submit("work", **options)  # type: ignore[arg-type]
+            await office.jobs.submit("work", **options)
     assert await office.database.fetchval("select count(*) from relevo.job") == 0
 
 
@@ -266,7 +264,8 @@ async def test_a_lane_in_which_nobody_serves_the_handler_is_refused(office: Offi
         {"handler": None}, {"handler": 5}, {"handler": "\ud800"}, {"name": 5}, {"name": "\ud800"},
         {"token": 5}, {"token": "a\0"}, {"lane": 5}, {"lane": "\0"}, {"priority": 3.5},
         {"priority": "3"}, {"priority": True}, {"owner": "nope"}, {"owner": 5},
-        {"start": "2030-01-01T00:00:00Z"}, {"start": 5}, {"timezone": 5, "recurrence": "FREQ=DAILY"}, {"options": 5},
+        {"start": "2030-01-01T00:00:00Z"}, {"start": 5}, {"options": 5},
+        {"timezone": 5, "recurrence": "FREQ=DAILY"},
         {"options": {"a": object()}}, {"options": {"message_name": "\0"}},
     ],
     ids=str,
