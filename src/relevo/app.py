@@ -181,8 +181,9 @@ class App:
         """Make a function the handler of jobs of a name; its first parameter is the context.
 
         Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
-        process of their own. `token` says from the arguments which jobs follow each other.
-        `auto_delete` removes the record of a success.
+        process of their own. `token` says from the arguments which jobs follow each other; it gets
+        those that it names, and counts for submits of this app that give none (the command line,
+        HTTP and SQL give theirs). `auto_delete` removes the record of a success.
         """
 
         def register(function: Any) -> Any:

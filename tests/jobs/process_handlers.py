@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,40 @@ def end(ctx: Any, how: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "unspeakable":
             raise type("Local", (Exception,), {})("no class to import")
+
+
+class Unspeakable(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    @property
+    def status(self) -> int:
+        raise RuntimeError("no status")
+
+
+def mute(ctx: Any, how: str) -> None:
+    del ctx
+    match how:
+        case "text":
+            raise Unspeakable
+        case "group":
+            raise ExceptionGroup("\ud800", [Unspeakable(), ValueError("\ud800")])
+        case "fields":
+            error = Fail(None, "\ud800")
+            error.status = "\ud800"  # type: ignore[attr-defined]
+            error.number = 2**70  # type: ignore[attr-defined]
+            raise error
+        case "stdout":
+            sys.stdout.close()
+
+
+def leave_thread(ctx: Any) -> int:
+    """Leave a thread behind that Python would wait for."""
+    del ctx
+    threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
+    return os.getpid()
 
 
 def unanswerable(ctx: Any) -> object:

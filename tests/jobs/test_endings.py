@@ -445,8 +445,8 @@ async def test_a_job_in_a_lane_where_nobody_serves_it_fails_too(
 ) -> None:  # 4.3
     async def work(ctx: Any) -> None: ...
 
+    job = await office.jobs.submit("work", lane="bulk")  # later it would be refused
     app = await office.host({"work": work})
-    job = await office.jobs.submit("work", lane="bulk")
     await clock.advance(11 * 60)
     await app.jobs._declare()
     await app.jobs.timers.fail_unserved()

@@ -49,7 +49,7 @@ async def test_jobs_that_are_submitted_together_share_their_options(office: Offi
 
 async def test_jobs_that_are_submitted_together_are_refused_together(office: Office) -> None:
     with pytest.raises(InvalidValue, match="one id"):
-        await office.jobs.submit_many("work", [{}, {}], id=uuid4())
+        await office.jobs.submit_many("work", [{}, {}], id=uuid4())  # type: ignore[call-arg]
     with pytest.raises(InvalidValue, match="JSON"):
         await office.jobs.submit_many("work", [{}, {"n": object()}])
     with pytest.raises(InvalidValue, match="lane"):

@@ -184,6 +184,7 @@ def test_people_get_the_text_of_the_handler_and_nothing_else() -> None:
     assert outcome(Suspend("mailbox full")).friendly == "mailbox full"
     assert outcome(RetryLater(text="try at night")).friendly == "try at night"
     assert outcome(RetryLater()).friendly is None
+    assert outcome(Fail(None, 5)).friendly == "5"  # type: ignore[arg-type]
     assert outcome(known.NotFound("no row 5")).friendly is None
 
 

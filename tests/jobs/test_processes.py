@@ -6,13 +6,15 @@ import asyncio
 import os
 import sys
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
-from relevo.errors import InvalidValue
+from relevo.errors import HandlerError, InvalidValue
 from relevo.jobs import codes, states
 from relevo.jobs.errors import JobFailed
 from relevo.jobs.running import rounds
+from relevo.jobs.running.processes import Worker
 from relevo.testing.cluster import Cluster
 from tests.jobs import process_handlers
 
@@ -31,7 +33,7 @@ def register(app: App, *, time_limit: float | None = None) -> None:
     for function in (
         process_handlers.add, process_handlers.count, process_handlers.linger,
         process_handlers.hang, process_handlers.deaf, process_handlers.end,
-        process_handlers.unanswerable,
+        process_handlers.unanswerable, process_handlers.mute,
     ):  # fmt: skip
         app.job(function.__name__, process=True, time_limit=time_limit)(function)
 
@@ -123,6 +125,40 @@ async def test_what_a_handler_raises_decides_as_if_it_ran_here(
     assert (found.error_code, found.friendly) == (code, text)
     if how == "error":
         assert "process_handlers.py" in (found.message or "")  # the trace of the other process
+
+
+@pytest.mark.parametrize("how", ["text", "group", "fields", "stdout"])
+async def test_an_error_that_cannot_be_told_fails_the_job_and_not_the_process(
+    app: App, how: str
+) -> None:
+    register(app)
+    async with app.host():
+        pid = (await (await app.jobs.submit("add", {"a": 1})).wait(30))["pid"]
+        job = await app.jobs.submit("mute", {"how": how})
+        wanted = states.SUCCEEDED if how == "stdout" else states.FAILED
+        found = await until(app, job.id, states.SUCCEEDED, states.FAILED)
+        assert (await (await app.jobs.submit("add", {"a": 1})).wait(30))["pid"] == pid
+    assert found.status == wanted
+    if how in ("text", "group"):
+        assert "Unspeakable" in (found.message or "")
+
+
+async def test_a_process_that_cannot_go_on_ends_whatever_threads_are_left() -> None:
+    worker = await Worker.start()
+    order = {
+        "run": 1, "handler": "tests.jobs.process_handlers:leave_thread", "main": None,
+        "id": str(uuid4()), "name": "n", "attempt": 1, "data": {}, "details": {}, "owner": None,
+        "state": None,
+    }  # fmt: skip
+    try:
+        await worker.send(order)
+        assert (await worker.receive())["kind"] == "done"
+        await worker.send({"handler": "an order without its number"})
+        async with asyncio.timeout(30):
+            with pytest.raises(HandlerError, match="code 1"):
+                await worker.receive()
+    finally:
+        await worker.kill()
 
 
 async def test_a_result_that_is_no_json_fails_the_job_and_not_the_process(app: App) -> None:

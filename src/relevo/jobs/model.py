@@ -172,6 +172,8 @@ def new_ids(count: int) -> list[UUID]:
 
 def aware(value: datetime, what: str) -> datetime:
     """Return an instant that says its offset, or refuse it by name."""
+    if not isinstance(value, datetime):
+        raise InvalidValue(f"{what} is a datetime, not {value!r}", pointer=what)
     if value.tzinfo is None:
         raise InvalidValue(
             f"{what} is {value.isoformat()}, which has no offset; say which zone it is in",

@@ -245,7 +245,7 @@ def _classify_one(
     code = _code_of(error, rule)
     if event == "fail" and code is None:
         code = codes.HANDLER_FAILED
-    text = error.text if isinstance(error, Verdict) else ""
+    text = str(error.text or "") if isinstance(error, Verdict) else ""
     return Outcome(
         event=event,
         error_code=code,

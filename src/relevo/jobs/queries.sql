@@ -3,6 +3,11 @@
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[],
   $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
 
+-- name: submit_in
+-- The same in a transaction of somebody else; answers its number, by which others see whether it has committed.
+select pg_current_xact_id()::text, relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[],
+  $6::timestamptz[], $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
+
 -- name: work
 -- Settles what a host has finished and claims what is next: one round trip, one commit.
 select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
@@ -183,12 +188,26 @@ select relevo.announce_series_ends($1::uuid[]);
 -- Jobs by id, whatever their state.
 select * from relevo.jobs where id = any ($1::uuid[]);
 
+-- name: awaited
+-- Of jobs that are looked at for the first time, those that are not over: whether success leaves no record of them.
+select id, auto_delete and not retain as brief from relevo.live_job where id = any ($1::uuid[]);
+
 -- name: ends
--- Which of some jobs are over, or are no more.
-select w.id, h.status, h.result, h.error_code, h.friendly, h.message
-from unnest($1::uuid[]) as w (id)
+-- Which of some jobs are over, or are no more, and then why; not those whose transaction is under way. Without `gone` a job
+-- without a record has succeeded: it is known that it was there (`brief`, `handler`), and that success leaves no record.
+select w.id, h.status, h.result, h.error_code, h.friendly, h.message,
+  case
+    when h.id is not null then null
+    when exists (select from relevo.job j where j.id = w.id) then 'deleted'  -- its handler is still to stop
+    when pg_xact_status(w.tx::xid8) = 'aborted' then 'undone'
+    when coalesce(w.brief, d.auto_delete) then null
+    when coalesce(w.brief::text, w.handler) is not null then 'deleted'
+    else 'missing'
+  end as gone
+from unnest($1::uuid[], $2::boolean[], $3::text[], $4::text[]) as w (id, brief, handler, tx)
 left join relevo.job_history h on h.id = w.id
-where not relevo.is_live(w.id);
+left join relevo.job_handler d on d.name = w.handler
+where not relevo.is_live(w.id) and (w.tx is null or pg_visible_in_snapshot(w.tx::xid8, pg_current_snapshot()));
 
 -- name: declare_lanes
 -- Writes what lanes were configured with; a changed cap is applied by whoever claims.
@@ -427,6 +446,10 @@ with waits as (
   returning 1
 )
 select (select count(*) from waits) + (select count(*) from events);
+
+-- name: served_lane
+-- Where hosts have run jobs of a handler of late.
+select lane from relevo.job_handler where name = $1 and served_at > relevo.now() - $2::interval;
 
 -- name: lanes
 -- What lanes there are.

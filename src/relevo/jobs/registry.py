@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -79,6 +80,49 @@ class Handler(Struct, frozen=True, kw_only=True):
                 f"data of {self.name!r} does not fit its function: {error}"
             ) from error
 
+    def token_of(self, arguments: dict[str, Any]) -> str | None:
+        """Return the token of a job by the handler's own function, which gets what it names."""
+        if self.token is None:
+            return None
+        try:
+            bound = _signature(self.function).bind(None, **arguments)
+        except TypeError as error:
+            raise InvalidValue(
+                f"data of {self.name!r} does not fit its function: {error}"
+            ) from error
+        bound.apply_defaults()
+        given, taken = _named(bound), _signature(self.token).parameters
+        if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+            given = {name: value for name, value in given.items() if name in taken}
+        return self.token(**given)
+
+
+_signature = functools.lru_cache(maxsize=1_024)(inspect.signature)
+
+
+def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Arguments by their names, without the context; those of `**kwargs` beside the others."""
+    parameters = bound.signature.parameters
+    (first, context), *rest = bound.arguments.items()
+    if parameters[first].kind is inspect.Parameter.VAR_POSITIONAL and len(context) > 1:
+        raise InvalidValue(
+            "this handler does not name what it takes; give arguments by their names"
+        )
+    found: dict[str, Any] = {}
+    for name, value in rest:
+        if parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            found |= value
+        else:
+            found[name] = value
+    return found
+
+
+def arguments_of(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what a handler is called with, but the context, as data of a job."""
+    return _named(_signature(function).bind(None, *args, **kwargs))
+
 
 def check_open(name: str) -> None:
     """Refuse what only Relevo itself submits: a caller from outside gets it by its operation.
@@ -135,6 +179,12 @@ def described(
     if not parameters:
         raise InvalidValue(f"handler {name!r} takes the context as its first parameter")
     taken = parameters[1:]
+    for one in taken:
+        if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
+            raise InvalidValue(
+                f"handler {name!r} has the parameter {str(one)!r}, which cannot be given by name as"
+                " data of a job gives it; name it, without `/` and `*`"
+            )
     hints = _hints(name, function, {one.name for one in taken})
     is_async = inspect.iscoroutinefunction(function)
     kind = "process" if process else "async" if is_async else "thread"
@@ -215,9 +265,8 @@ class JobDefinition(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit a job; it is stored when this returns, or when `tx` commits."""
-        bound = inspect.signature(self.function).bind(None, *args, **kwargs).arguments
-        arguments = dict(list(bound.items())[1:])
+        arguments = arguments_of(self.function, args, kwargs)
         options = dict(self._options)
-        if self._handler.token is not None:
-            options.setdefault("token", self._handler.token(**arguments))
+        if options.get("token") is None:  # by what was given, not by what it is as data
+            options["token"] = self._handler.token_of(arguments) or ""
         return await self._jobs.submit(self.name, arguments, **options)

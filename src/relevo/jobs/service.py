@@ -6,25 +6,25 @@ import asyncio
 import contextlib
 import itertools
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs import states, submission
+from relevo.jobs import checking, foreign, states, submission
 from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, Commands, Scope
-from relevo.jobs.errors import JobFailed, JobMissing, JobRefused
+from relevo.jobs.errors import JobMissing, JobRefused
+from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.loops import Timers
-from relevo.jobs.model import Job, Recurrence, aware, new_ids
+from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
 from relevo.jobs.querying import EVERYBODY, JobQuery
 from relevo.jobs.registry import EXECUTE, Registry
 from relevo.jobs.running.host import JobHost
 from relevo.jobs.running.processes import Processes
 from relevo.jobs.submission import Submitting
 from relevo.jobs.views import Views
-from relevo.jobs.waiting import Waiting
+from relevo.jobs.waiting import Known, Waiting
 from relevo.jobs.waits import Waits
 from relevo.leases.loops import Duty
 from relevo.postgres import catalog, clock
@@ -32,8 +32,9 @@ from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
 
-    from relevo.jobs.model import Lane, Submission
+    from relevo.jobs.model import Lane, Recurrence, Submission
     from relevo.jobs.running.context import JobContext
     from relevo.leases import Leases
     from relevo.postgres import Database, Wakeups
@@ -41,64 +42,10 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
     from relevo.supervision import Supervisor
 
-R = TypeVar("R")
 SQL = catalog.load(__package__)
 SERVED_SECONDS = 60.0
 TEND_SECONDS = 0.75
 """How often the leader looks at what happens to jobs by itself: timers are to be in time by 1 s."""
-
-
-class JobHandle(Generic[R]):
-    """One job, by its key; nothing is read until it is asked for."""
-
-    def __init__(self, jobs: Jobs, id: UUID) -> None:  # noqa: A002 - the word of the API
-        self._jobs = jobs
-        self.id = id
-
-    def __repr__(self) -> str:
-        """Return its key."""
-        return f"JobHandle({self.id})"
-
-    async def get(self) -> Job:
-        """Return the record as it is now."""
-        return await self._jobs.get(self.id)
-
-    async def cancel(self, *, series: bool = False) -> None:
-        """Cancel; a running handler is asked to stop. `series=True` also ends the series."""
-        await self._jobs.command(self.id, "cancel", series=series)
-
-    async def pause(self) -> None:
-        """Ask a running handler to yield at its next checkpoint."""
-        await self._jobs.command(self.id, "pause")
-
-    async def resume(self) -> None:
-        """Let a suspended job go on."""
-        await self._jobs.command(self.id, "resume")
-
-    async def postpone(self, until: datetime) -> None:
-        """Let the job wait until an instant."""
-        await self._jobs.command(self.id, "postpone", until=aware(until, "until"))
-
-    async def delete(self) -> None:
-        """Remove the record; a running handler is asked to stop."""
-        await self._jobs.command(self.id, "delete")
-
-    async def wait(self, timeout: float | None = None) -> R:
-        """Return what the handler returned, once the job has succeeded.
-
-        Raises `JobFailed` if it ends otherwise, `TimeoutError` if it does not end in time. A job
-        whose record was removed by then counts as succeeded without a result; submit with
-        `retain=True` to keep it.
-        """
-        end = await self._jobs.end_of(self.id, timeout)
-        if end.status in (None, states.SUCCEEDED):
-            result: Any = None if end.result is None else msgspec.json.decode(end.result)
-            return cast("R", result)
-        told = end.friendly or (end.message or "").strip()[-500:]
-        raise JobFailed(
-            f"job {self.id} ended as {states.LABELS[end.status]!r}" + (f": {told}" if told else ""),
-            error_code=end.error_code,
-        )
 
 
 class Jobs(Attachable):
@@ -174,52 +121,102 @@ class Jobs(Attachable):
 
         `tx` is a connection of the caller, in a transaction: then the job exists if and when that
         commits. Jobs of one `token` run one after the other, in the order of their submits;
-        `on_failure="hold"` suspends the rest of them if this one fails.
+        `on_failure="hold"` suspends the rest of them if this one fails. Without a token it is that
+        of the handler's own `token` function, if the handler is registered in this app.
         """
-        if on_failure not in ("continue", "hold"):
-            raise InvalidValue(f"on_failure is continue or hold, not {on_failure!r}")
-        extra = dict(options or {})
-        flags = {"retain": retain, "hold": on_failure == "hold", "system": system}
-        extra |= {key: True for key, value in flags.items() if value}
         job = submission.checked(
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
-            owner=owner, options=extra,
+            owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
-        if recurrence:
-            job = await self._recurring(job, recurrence, timezone)
+        if token is None:
+            job = self._chained(job, data)
+        await self._check_lane(job)
+        recur = await self._recurring(job, recurrence, timezone)
+        if recur is not None:
+            job = recur(job)
+        number = None
         if tx is not None:
-            await submission.submit_in(tx, job)
+            number = await submission.submit_in(tx, job)
         else:
             await self._writer.one(job)
-        return JobHandle(self, job.id)
-
-    async def _recurring(
-        self, job: Submission, recurrence: str | Recurrence, timezone: str | None
-    ) -> Submission:
-        if isinstance(recurrence, str):
-            recurrence = Recurrence(pattern=recurrence, timezone=timezone, start=job.start)
-        now = await clock.now(self.database)
-        kind = (job.options or {}).get("operation_type")
-        known = self.registry.handlers.get(job.handler)
-        kind = kind or (known.operation_type if known else EXECUTE)
-        return submission.recurring(msgspec.structs.replace(job, start=None), recurrence, now, kind)
+        return JobHandle(self, job.id, Known.of(job, number))
 
     async def submit_many(
-        self, handler: str, data: Sequence[Any], **options: Any
+        self,
+        handler: str,
+        data: Sequence[Any],
+        *,
+        tx: Any = None,
+        recurrence: str | Recurrence | None = None,
+        timezone: str | None = None,
+        **options: Unpack[submission.Options],
     ) -> list[JobHandle[Any]]:
-        """Submit a job for each element of `data`, in order, in one transaction."""
-        if "id" in options:
-            raise InvalidValue("many jobs cannot have one id; leave it out", pointer="id")
+        """Submit a job for each element of `data`, in order, in one transaction.
+
+        The options are those of `submit`, for each of them.
+        """
+        if strange := options.keys() - submission.Options.__annotations__.keys():
+            raise InvalidValue(f"many jobs cannot have one {min(strange)}; leave it out")
         common, ids = submission.checked(handler, **options), new_ids(len(data))
-        await self._writer.many(common, ids, [submission.encoded(one) for one in data])
-        return [JobHandle(self, one) for one in ids]
+        datas = [submission.encoded(one) for one in data]
+        await self._check_lane(common)
+        recur = await self._recurring(common, recurrence, timezone)
+        known = self.registry.handlers.get(handler)
+        if recur or (known and known.token and options.get("token") is None):
+            jobs = [
+                msgspec.structs.replace(common, id=id_, data=text)
+                for id_, text in zip(ids, datas, strict=True)
+            ]
+            if options.get("token") is None:
+                jobs = [self._chained(job, one) for job, one in zip(jobs, data, strict=True)]
+            batches = submission.batches([recur(job) for job in jobs] if recur else jobs)
+        else:
+            batches = submission.batches_alike(common, ids, datas)
+        number = None
+        if tx is not None:
+            for arrays in batches:
+                number = await foreign.store(tx, arrays)
+        elif batches:
+            await self._writer.many(batches)
+        told = Known.of(common, number)
+        return [JobHandle(self, one, told) for one in ids]
+
+    def _chained(self, job: Submission, data: Any) -> Submission:
+        """The job with the token that its handler gives it, if that is registered here."""
+        known = self.registry.handlers.get(job.handler)
+        if known is None or known.token is None:
+            return job
+        token = known.token_of(known.arguments(msgspec.to_builtins({} if data is None else data)))
+        checking.text("token", token, TOKEN_LENGTH_MAX)
+        return msgspec.structs.replace(job, token=token or None)
+
+    async def _check_lane(self, job: Submission) -> None:
+        if job.lane is None:
+            return
+        known = self.registry.handlers.get(job.handler)
+        if known is not None:
+            submission.check_served(job.handler, job.lane, known.lane)
+        if self._writing is not None:  # in a transaction of the caller nobody need be connected
+            await self._writing.check_lane(job.lane, None if known else job.handler)
+
+    async def _recurring(
+        self, job: Submission, recurrence: str | Recurrence | None, timezone: str | None
+    ) -> Callable[[Submission], Submission] | None:
+        """What makes a job the first of a series, if it is to be one."""
+        whole = submission.whole(recurrence, job.start, timezone)
+        if whole is None:
+            return None
+        known = self.registry.handlers.get(job.handler)
+        usual = known.operation_type if known else EXECUTE
+        kind = (job.options or {}).get("operation_type") or usual
+        now = await clock.now(self.database)
+        return lambda one: submission.recurring(
+            msgspec.structs.replace(one, start=None), whole, now, kind
+        )
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""
-        try:
-            return JobHandle(self, id if isinstance(id, UUID) else UUID(id))
-        except ValueError:
-            raise InvalidValue(f"a job's id is a UUID, not {id!r}", pointer="id") from None
+        return JobHandle(self, checking.uuid("id", id))
 
     async def get(self, id: UUID) -> Job:  # noqa: A002 - the word of the API
         """Return a job as it is now; raises `JobMissing` if there is none."""
@@ -269,12 +266,16 @@ class Jobs(Attachable):
             with contextlib.suppress(JobRefused):
                 await self.commands.give(Ask(id=rows[0]["id"], command="cancel", user=user))
 
-    async def end_of(self, id: UUID, timeout: float | None) -> Any:  # noqa: A002
-        """Return how a job ended, once it has."""
+    async def end_of(
+        self,
+        id: UUID,  # noqa: A002 - the word of the API
+        timeout: float | None,
+        known: Known | None = None,
+    ) -> Any:
+        """Return how a job ended, once it has; `known` is what its submit has told."""
         self._connected  # noqa: B018 - raises if not connected
         assert self._waiting is not None
-        async with asyncio.timeout(timeout):
-            return await self._waiting.wait(id)
+        return await self._waiting.wait(id, known, timeout)
 
     @property
     def commands(self) -> Commands:

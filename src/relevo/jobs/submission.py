@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import msgspec
 
-from relevo.errors import InvalidValue, TooLarge
-from relevo.jobs import series
+from relevo.errors import InvalidValue
+from relevo.jobs import checking, foreign, series
+from relevo.jobs.loops import UNSERVED
 from relevo.jobs.model import (
-    DATA_BYTES_MAX,
     MISFIRE_GRACE_MAX,
     NAME_LENGTH_MAX,
     TOKEN_LENGTH_MAX,
@@ -25,7 +25,6 @@ from relevo.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from relevo.postgres import Database, Wakeups
@@ -35,12 +34,22 @@ TOPIC: Final = "jobs"
 """Wakes hosts: there may be something to claim."""
 BULK_ROWS: Final = 1_000
 _ENCODER = msgspec.json.Encoder()
-FOREIGN: Final = (
-    "select relevo.submit_jobs(array[{0}]::uuid[], array[{1}]::text[], array[{2}]::text[],"
-    " array[{3}]::text[], array[{4}]::text[], array[{5}]::timestamptz[],"
-    " array[{6}]::text[], array[{7}]::smallint[],"
-    " array[{8}]::uuid[], array[{9}]::text[]::jsonb[])"
-)
+LANE_LENGTH_MAX: Final = 64
+
+
+class Options(TypedDict, total=False):
+    """What many jobs have in common, by the names that one has it."""
+
+    name: str | None
+    token: str | None
+    start: datetime | None
+    lane: str | None
+    priority: int | None
+    owner: UUID | None
+    retain: bool
+    on_failure: str
+    system: bool
+    options: Mapping[str, Any] | None
 
 
 def checked(
@@ -52,44 +61,73 @@ def checked(
     start: datetime | None = None,
     lane: str | None = None,
     priority: int | None = None,
-    owner: UUID | None = None,
+    owner: UUID | str | None = None,
+    retain: bool = False,
+    on_failure: str = "continue",
+    system: bool = False,
     id: UUID | None = None,  # noqa: A002 - the word of the API
-    options: dict[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Submission:
     """Return a job to be made, or refuse it by name before anything is written."""
+    if not handler:
+        raise InvalidValue(f"a job names its handler, not {handler!r}", pointer="handler")
     for what, value, most in (
         ("handler", handler, NAME_LENGTH_MAX), ("name", name, NAME_LENGTH_MAX),
-        ("token", token, TOKEN_LENGTH_MAX),
+        ("token", token, TOKEN_LENGTH_MAX), ("lane", lane, LANE_LENGTH_MAX),
     ):  # fmt: skip
-        if value is not None and (
-            len(value) > most or "\0" in value or (what == "handler" and not value)
-        ):
-            raise InvalidValue(
-                f"the {what} of a job is text of at most {most} characters, not {value[:100]!r}",
-                pointer=what,
-            )
-    if priority is not None and not 0 <= priority <= 9:
-        raise InvalidValue(f"a job's priority is 0 to 9, not {priority}", pointer="priority")
+        checking.text(what, value, most)
+    if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
+        raise InvalidValue(f"a job's priority is 0 to 9, not {priority!r}", pointer="priority")
+    if on_failure not in ("continue", "hold"):
+        raise InvalidValue(
+            f"on_failure is continue or hold, not {on_failure!r}", pointer="on_failure"
+        )
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidValue(f"options of a job have names, not {options!r}", pointer="options")
+    flags = {"retain": retain, "hold": on_failure == "hold", "system": system}
+    extra = {**(options or {}), **{key: True for key, value in flags.items() if value}}
+    if extra:
+        checking.json("options", extra)
     return Submission(
         id=id or new_id(), handler=handler, data=encoded(data), name=name, token=token or None,
         start=None if start is None else aware(start, "start"), lane=lane, priority=priority,
-        owner=owner, options=options or None,
+        owner=None if owner is None else checking.uuid("owner", owner), options=extra or None,
     )  # fmt: skip
 
 
 def encoded(data: Any) -> str:
     """Return data of a job as it is stored, or refuse it."""
-    try:
-        found = _ENCODER.encode({} if data is None else data)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidValue(f"data of a job must be JSON: {error}", pointer="data") from error
-    if len(found) > DATA_BYTES_MAX:
-        raise TooLarge(f"data of a job has {len(found)} bytes; at most {DATA_BYTES_MAX} are taken")
-    if b"\\u0000" in found:
+    return checking.json("data", {} if data is None else data)
+
+
+def whole(
+    recurrence: str | Recurrence | None, start: datetime | None, timezone: str | None
+) -> Recurrence | None:
+    """Return a recurrence with the start and the zone that stand beside it."""
+    if timezone is not None and not isinstance(timezone, str):
+        raise InvalidValue(f"timezone names a zone, not {timezone!r}", pointer="timezone")
+    if recurrence is None:
+        if timezone is not None:
+            raise InvalidValue(
+                "timezone is that of a recurrence, of which there is none; a start has its own",
+                pointer="timezone",
+            )
+        return None
+    if isinstance(recurrence, str):
+        recurrence = Recurrence(pattern=recurrence)
+    elif not isinstance(recurrence, Recurrence):
         raise InvalidValue(
-            "data of a job has a null character, which cannot be stored", pointer="data"
+            f"recurrence is a pattern or a Recurrence, not {recurrence!r}", pointer="recurrence"
         )
-    return found.decode()
+    for what, value in (("start", start), ("timezone", timezone)):
+        there = getattr(recurrence, what)
+        if None not in (value, there) and value != there:
+            raise InvalidValue(
+                f"{what} is {value}, and that of the recurrence {there}; say it once", pointer=what
+            )
+    return msgspec.structs.replace(
+        recurrence, start=recurrence.start or start, timezone=recurrence.timezone or timezone
+    )
 
 
 def recurring(
@@ -134,23 +172,17 @@ class Submitting:
 
     async def one(self, job: Submission) -> UUID:
         """Store a job; it is committed when this returns."""
-        await self._check_lanes([job])
         return await self._group.call(job, order=job.token)
 
-    async def many(self, common: Submission, ids: Sequence[UUID], datas: Sequence[str]) -> None:
-        """Store jobs that differ in their data alone, in order, in one transaction."""
-        await self._check_lanes([common])
-        statements = [
-            alike(common, ids[first : first + BULK_ROWS], datas[first : first + BULK_ROWS])
-            for first in range(0, len(ids), BULK_ROWS)
-        ]
+    async def many(self, batches: Sequence[Sequence[Sequence[Any]]]) -> None:
+        """Store jobs, given as arrays of the statement, in order, in one transaction."""
 
         async def work(tx: Any) -> None:
-            for arrays in statements:
+            for arrays in batches:
                 await tx.execute(SQL.submit, *arrays)
 
-        if len(statements) == 1:
-            await self._database.write(SQL.submit, *statements[0])
+        if len(batches) == 1:
+            await self._database.write(SQL.submit, *batches[0])
         else:
             await self._database.run(work)
         self._wakeups.send(TOPIC)
@@ -159,23 +191,53 @@ class Submitting:
         """Wait for what is under way."""
         await self._group.close()
 
-    async def _check_lanes(self, jobs: Sequence[Submission]) -> None:
-        """Refuse a lane that no host has configured, before it can spoil a group; lanes stay."""
-        named = {one.lane for one in jobs if one.lane is not None}
-        if named - self._lanes:
+    async def check_lane(self, lane: str, handler: str | None) -> None:
+        """Refuse a lane that no host has configured, before it can spoil a group; lanes stay.
+
+        The same for one in which nobody would run jobs of the handler, if that is given.
+        """
+        if lane not in self._lanes:
             rows = await self._database.fetch(SQL.lanes)
             self._lanes = frozenset(row["name"] for row in rows)
-        if strange := named - self._lanes:
+        if lane not in self._lanes:
             raise InvalidValue(
-                f"there is no lane {min(strange)!r}; configure it on a host, or use one of"
+                f"there is no lane {lane!r}; configure it on a host, or use one of"
                 f" {', '.join(sorted(self._lanes))}",
                 pointer="lane",
             )
+        if handler is not None:
+            served = await self._database.fetchval(SQL.served_lane, handler, UNSERVED)
+            check_served(handler, lane, served)
 
     async def _store(self, jobs: Sequence[Submission]) -> list[UUID | Exception]:
         await self._database.write(SQL.submit, *columns(jobs))
         self._wakeups.send(TOPIC)
         return [one.id for one in jobs]
+
+
+def check_served(handler: str, lane: str, served: str | None) -> None:
+    """Refuse another lane than that in which a handler is served: no host would claim the job."""
+    if served is not None and served != lane:
+        raise InvalidValue(
+            f"jobs of {handler!r} run in the lane {served!r}, where its handler is registered, and"
+            f" none would run in {lane!r}; leave lane out",
+            pointer="lane",
+        )
+
+
+def batches(jobs: Sequence[Submission]) -> list[tuple[Sequence[Any], ...]]:
+    """Return the arrays of as many statements as jobs need."""
+    return [columns(jobs[n : n + BULK_ROWS]) for n in range(0, len(jobs), BULK_ROWS)]
+
+
+def batches_alike(
+    common: Submission, ids: Sequence[UUID], datas: Sequence[str]
+) -> list[tuple[Sequence[Any], ...]]:
+    """Return the same of jobs that differ in their data alone."""
+    return [
+        alike(common, ids[n : n + BULK_ROWS], datas[n : n + BULK_ROWS])
+        for n in range(0, len(ids), BULK_ROWS)
+    ]
 
 
 def columns(jobs: Sequence[Submission]) -> tuple[Sequence[Any], ...]:
@@ -207,45 +269,6 @@ def _kind(job: Submission) -> tuple[Any, ...]:
     return (job.handler, job.name, job.token, job.start, job.lane, job.priority, job.owner, options)
 
 
-async def submit_in(tx: Any, job: Submission) -> None:
-    """Store a job in a transaction of the caller: asyncpg, psycopg or SQLAlchemy, async or not.
-
-    It exists when that transaction commits, and never did if it is rolled back. Nothing is locked.
-    """
-    options = None if job.options is None else _ENCODER.encode(job.options).decode()
-    values = [
-        job.id, job.handler, job.data, job.name, job.token, job.start, job.lane, job.priority,
-        job.owner, options,
-    ]  # fmt: skip
-    module = type(tx).__module__.partition(".")[0]
-    if module in ("asyncpg", "relevo"):
-        await tx.execute(SQL.submit, *([] if value is None else [value] for value in values))
-        return
-    if module == "sqlalchemy":
-        answer = tx.execute(*_for_sqlalchemy(values))
-    elif module in ("psycopg", "psycopg2"):
-        execute = tx.execute if hasattr(tx, "execute") else tx.cursor().execute
-        answer = execute(FOREIGN.format(*["%s"] * len(values)), [_text(one) for one in values])
-    else:
-        raise InvalidValue(
-            f"tx is a {type(tx).__qualname__} of {module!r}; give a connection of asyncpg, psycopg"
-            " or SQLAlchemy, or call the SQL function relevo.submit_job yourself",
-            pointer="tx",
-        )
-    if inspect.isawaitable(answer):
-        await answer
-
-
-def _for_sqlalchemy(values: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    import sqlalchemy  # only those who use it have it
-
-    names = [f"v{n}" for n in range(len(values))]
-    clause = sqlalchemy.text(FOREIGN.format(*(f"cast(:{name} as text)" for name in names)))
-    return clause, {name: _text(value) for name, value in zip(names, values, strict=True)}
-
-
-def _text(value: Any) -> str | None:
-    """A value as text that the statement casts: no driver then has an opinion of its type."""
-    if value is None:
-        return None
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+async def submit_in(tx: Any, *jobs: Submission) -> str:
+    """Store jobs in a transaction of the caller; returns its number. See `relevo.jobs.foreign`."""
+    return await foreign.store(tx, columns(jobs))

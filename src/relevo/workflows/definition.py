@@ -9,7 +9,7 @@ import msgspec
 
 from relevo.errors import InvalidValue
 from relevo.jobs.operation_types import WORKFLOW
-from relevo.jobs.registry import described
+from relevo.jobs.registry import arguments_of, described
 from relevo.workflows.running import Instance
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ class WorkflowDefinition(Generic[P]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Start an instance; it is stored when this returns."""
-        bound = inspect.signature(self.function).bind(None, *args, **kwargs).arguments
+        arguments = arguments_of(self.function, args, kwargs)
         given = dict(self._options)
         given["options"] = {"operation_type": WORKFLOW, **(given.get("options") or {})}
-        return await self._jobs.submit(
-            self.name, dict(list(bound.items())[1:]), **{"lane": LANE, **given}
-        )
+        return await self._jobs.submit(self.name, arguments, **{"lane": LANE, **given})

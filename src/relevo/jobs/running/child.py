@@ -17,6 +17,7 @@ import runpy
 import signal
 import sys
 import threading
+import traceback
 import types
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from uuid import UUID
@@ -286,9 +287,21 @@ def main() -> None:
             message = run.signed("done", value=_called(run, job))
         except BaseException as error:
             message = run.signed("failed", error=wire.told(error))
-        sys.stdout.flush()
+        _flush()
         run.end(message)
 
 
+def _flush() -> None:
+    """Let the log have what the handler printed; the next one can print also if it closed that."""
+    try:
+        sys.stdout.flush()
+    except Exception:
+        sys.stdout = os.fdopen(os.dup(2), "w")
+
+
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)  # at once: Python would wait for threads that handlers have left

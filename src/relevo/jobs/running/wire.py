@@ -43,34 +43,55 @@ def packed(message: Any) -> bytes:
 
 
 def told(error: BaseException) -> dict[str, Any]:
-    """Return an error as data."""
+    """Return an error as data, also one that cannot say what it is."""
     if isinstance(error, BaseExceptionGroup):
-        return {"text": error.message, "group": [told(one) for one in error.exceptions]}
+        return {"text": shortened(error.message), "group": [told(one) for one in error.exceptions]}
     kind = type(error)
     message: dict[str, Any] = {
-        "text": shortened(str(error)),
+        "text": _text(error),
         "names": [one.__name__ for one in kind.__mro__ if one.__name__ not in _COMMON],
         "spoken": _spoken(error),
         "trace": shortened("".join(traceback.format_exception(error))),
     }
     if kind.__module__.startswith("relevo.") and "<" not in kind.__qualname__:
         message["own"] = [kind.__module__, kind.__qualname__]
-        message["fields"] = {name: value for name, value in vars(error).items() if _plain(value)}
+        message["fields"] = _plain(vars(error))
     return message
 
 
+def _text(error: BaseException) -> str:
+    try:
+        return shortened(str(error))
+    except Exception:
+        return f"{type(error).__name__} (its text cannot be shown)"
+
+
 def _spoken(error: BaseException) -> dict[str, Any]:
-    found = {}
-    for holder in (getattr(error, "response", None), error):
-        for name in _SPOKEN:
-            value = getattr(holder, name, None)
-            if isinstance(value, int | str):
-                found[name] = value
-    return found
+    found = {
+        name: _asked(holder, name)
+        for holder in (_asked(error, "response"), error)
+        for name in _SPOKEN if _asked(holder, name) is not None
+    }  # fmt: skip
+    return _plain(found)
 
 
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+def _asked(holder: Any, name: str) -> Any:
+    """An attribute of somebody else's class, which may be code that fails."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:
+        return None
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Those fields that JSON has words for."""
+    return {
+        name: shortened(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+        if value is None
+        or isinstance(value, bool | float | str)
+        or (isinstance(value, int) and abs(value) < 1 << 63)
+    }
 
 
 def heard(message: dict[str, Any]) -> Exception:

@@ -1,0 +1,78 @@
+"""Storing jobs in a transaction of the caller: asyncpg, psycopg or SQLAlchemy, async or not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from relevo.errors import InvalidValue
+from relevo.postgres import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SQL = catalog.load("relevo.jobs")
+DRIVERS: Final = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy")
+STATEMENT: Final = (
+    "select pg_current_xact_id()::text, relevo.submit_jobs(array[{}]::uuid[], array[{}]::text[],"
+    " array[{}]::text[], array[{}]::text[], array[{}]::text[], array[{}]::timestamptz[],"
+    " array[{}]::text[], array[{}]::smallint[], array[{}]::uuid[], array[{}]::text[]::jsonb[])"
+)
+
+
+async def store(tx: Any, arrays: Sequence[Sequence[Any]]) -> str:
+    """Store jobs, given as the arrays of the statement; returns the number of the transaction.
+
+    They exist when it commits, and never did if it is rolled back. Nothing is locked.
+    """
+    driver = _driver_of(tx)
+    if driver == "asyncpg":
+        number: str = await tx.fetchval(SQL.submit_in, *arrays)
+        return number
+    values = [_text(one) for array in arrays for one in array]
+    if driver == "sqlalchemy":
+        import sqlalchemy  # only those who use it have it
+
+        names = iter(f"v{n}" for n in range(len(values)))
+        marks = [[f"cast(:{next(names)} as text)" for _ in array] for array in arrays]
+        clause = sqlalchemy.text(_statement(marks))
+        found = await _done(tx.execute(clause, {f"v{n}": one for n, one in enumerate(values)}))
+        return str(found.scalar())
+    # A cursor of the caller may be a named one, which would declare the statement and not run it.
+    cursor = getattr(tx, "connection", tx).cursor()
+    if driver == "psycopg":
+        cursor.row_factory = lambda _: tuple
+    await _done(cursor.execute(_statement([["%s"] * len(array) for array in arrays]), values))
+    row = await _done(cursor.fetchone())
+    await _done(cursor.close())
+    return str(next(iter(row.values())) if isinstance(row, Mapping) else row[0])
+
+
+def _driver_of(tx: Any) -> str:
+    """Whose connection it is; also one of a class of the caller's own."""
+    for kind in type(tx).__mro__:
+        module = kind.__module__.partition(".")[0]
+        if module in DRIVERS:
+            return module
+    raise InvalidValue(
+        f"tx is a {type(tx).__qualname__} of {type(tx).__module__!r}; give a connection of asyncpg,"
+        " psycopg or SQLAlchemy, or call the SQL function relevo.submit_job yourself",
+        pointer="tx",
+    )
+
+
+def _statement(marks: Sequence[Sequence[str]]) -> str:
+    return STATEMENT.format(*(", ".join(one) for one in marks))
+
+
+async def _done(answer: Any) -> Any:
+    """What a call of a driver came to, of which there are async ones and others."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _text(value: Any) -> str | None:
+    """A value as text that the statement casts: no driver then has an opinion of its type."""
+    if value is None:
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
