@@ -100,7 +100,8 @@ class Run:
         if ctx.settled or self.dropped:
             return None
         return Settlement(
-            claim=ctx.claim, event="done", result=result, friendly=ctx.friendly,
+            claim=ctx.claim, event="done", result=result,
+            friendly=None if ctx.friendly is None else outcomes.shortened(str(ctx.friendly)),
             seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
