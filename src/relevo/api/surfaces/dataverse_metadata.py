@@ -79,18 +79,18 @@ class CastAttributes(AskedMany, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(description=f"`{NAMESPACE}.PicklistAttributeMetadata`, say.")]
 
 
-async def service(services: Services, _: Principal, command: Asked) -> Reply:
+async def service(services: Services, principal: Principal, command: Asked) -> Reply:
     """List the entity sets."""
-    found = catalogue(services)
+    found = catalogue(services, principal)
     sets = [
         {"name": one.set_name, "kind": "EntitySet", "url": one.set_name} for one in found.tables
     ]
     return Reply(body={"@odata.context": f"{command.base}/$metadata", "value": sets})
 
 
-async def metadata(services: Services, _: Principal, __: Asked) -> Text:
+async def metadata(services: Services, principal: Principal, _: Asked) -> Text:
     """Describe the tables in the schema language of OData."""
-    return Text("application/xml", dataverse_csdl.document(catalogue(services)))
+    return Text("application/xml", dataverse_csdl.document(catalogue(services, principal)))
 
 
 async def list_entities(services: Services, principal: Principal, command: ListEntities) -> Reply:
@@ -102,7 +102,7 @@ async def list_entities(services: Services, principal: Principal, command: ListE
 
 async def get_entity(services: Services, principal: Principal, command: GetEntity) -> Reply:
     """Describe one table."""
-    table = _table(catalogue(services), command.entity)
+    table = _table(catalogue(services, principal), command.entity)
     return _single(command, _entity(table), "EntityDefinitions")
 
 
@@ -130,7 +130,7 @@ async def cast_attributes(
 
 async def get_attribute(services: Services, principal: Principal, command: GetAttribute) -> Reply:
     """Describe one column."""
-    table = _table(catalogue(services), command.entity)
+    table = _table(catalogue(services, principal), command.entity)
     wanted = key_in(command.attribute, "LogicalName")
     for one in table.columns:
         described = _attribute(table, one)
