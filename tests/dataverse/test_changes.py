@@ -124,6 +124,28 @@ async def test_the_row_comes_back_if_that_is_preferred(dataverse: Dataverse) -> 
     assert reply.json["statuscode"] == 32
 
 
+async def test_a_change_whose_answer_is_asked_for_wrongly_is_not_made(dataverse: Dataverse) -> None:
+    # A13
+    job = await dataverse.submit()
+    headers = {"Prefer": "return=representation"}
+    for query in ("$select=nonsense", "$expand=nonsense", "$select=("):
+        path = f"asyncoperations({job})?{query}"
+        reply = await dataverse.ask("PATCH", path, json={"statecode": 3}, headers=headers)
+        assert reply.status == 400, query
+        assert await pair(dataverse, job) == (0, 0)
+
+
+async def test_a_change_of_what_the_caller_does_not_see_is_made_and_not_shown(
+    dataverse: Dataverse,
+) -> None:
+    # A13, A27
+    job = await dataverse.submit()
+    caller = await dataverse.key_with("job.write:all", "job.read:own")
+    reply = await change(caller, job, {"statecode": 3}, Prefer="return=representation")
+    assert (reply.status, reply.body) == (204, b"")
+    assert await pair(dataverse, job) == (3, 32)
+
+
 async def test_a_deleted_job_is_gone(dataverse: Dataverse) -> None:
     for status in (0, 20, 31):
         job = await dataverse.submit()
