@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relevo.jobs.errors import Fail, RetryLater, Suspend
 from tests.dataverse.conftest import code
 
 if TYPE_CHECKING:
@@ -241,6 +242,39 @@ async def test_a_custom_message_is_carried_out(dataverse: Dataverse) -> None:
     reply = await dataverse.ask("POST", "Double", json={"Value": 21})
     assert reply.status == 200, reply.body
     assert reply.json["Value"] == 42
+
+
+@pytest.mark.parametrize("mode", ["body", "step"])
+async def test_what_a_step_decides_is_told_as_it_says_it(dataverse: Dataverse, mode: str) -> None:
+    # 5.1, 6.3, 10.4
+    app = dataverse.site.services.app
+    raised: list[Exception] = []
+
+    async def decide(ctx: Any) -> None:
+        raise raised[0]
+
+    async def nothing(ctx: Any) -> None: ...
+
+    app.message("Decide")(decide if mode == "body" else nothing)
+    if mode == "step":
+        app.step("Decide", stage=20)(decide)
+    for error, status, number, text in (
+        (Fail(0x80048888, "no such customer"), 400, "0x80048888", "no such customer"),
+        (Fail(None, "no such customer"), 400, "0x80040265", "no such customer"),
+        (Suspend("the mailbox is full"), 400, "0x80040265", "the mailbox is full"),
+        (RetryLater(7.5, text="come back"), 503, "0x8004A001", "come back"),
+        (RetryLater(), 503, "0x8004A001", "try again later"),
+    ):
+        raised[:] = [error]
+        reply = await dataverse.ask("POST", "Decide", json={})
+        assert (reply.status, code(reply)) == (status, number)
+        assert text in reply.json["error"]["message"]
+        wait = {7.5: "8", None: "1"}[error.delay] if isinstance(error, RetryLater) else None
+        assert reply.headers.get("Retry-After") == wait
+    raised[:] = [ValueError("in /secret/file.py")]
+    reply = await dataverse.ask("POST", "Decide", json={})
+    assert (reply.status, code(reply)) == (500, "0x80040216")
+    assert b"secret" not in reply.body
 
 
 async def test_batches_are_said_not_to_be_served(dataverse: Dataverse) -> None:

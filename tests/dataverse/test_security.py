@@ -9,6 +9,8 @@ import pytest
 from msgspec import Struct
 
 from relevo.api.http import Bounds
+from relevo.api.surfaces.dataverse import render
+from relevo.errors import DatabaseUnavailable, NotFound, OutcomeUnknown
 from relevo.users.model import ORGANIZATION
 from tests.dataverse.conftest import Dataverse, code
 
@@ -165,6 +167,14 @@ async def test_faults_tell_neither_traces_nor_files(
     assert (reply.status, code(reply)) == (500, "0x80040216")
     assert b"passwd" not in reply.body
     assert b"Traceback" not in reply.body
+
+
+def test_503_always_says_when_to_come_again() -> None:
+    # 10.4
+    for error in (OutcomeUnknown("cut off"), DatabaseUnavailable("away")):
+        answer = render(error, "1")
+        assert (answer.status, dict(answer.headers)[b"retry-after"]) == (503, b"1")
+    assert b"retry-after" not in dict(render(NotFound("x"), "1").headers)
 
 
 class Account(Struct):

@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo.api.contract import Operation, Outcome, Reply
-from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, NotServed
+from relevo.api.problem import sentence
+from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, NotServed, Refused
 from relevo.api.surfaces.dataverse_asking import READ, SQL, asker, scope_of
 from relevo.api.surfaces.dataverse_changes import WRITE
-from relevo.errors import Forbidden, MethodNotAllowed, NotFound
-from relevo.jobs import states
-from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
+from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
+from relevo.jobs import codes, states
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, RetryLater, Verdict
 from relevo.jobs.registry import check_open
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ async def execute(services: Services, principal: Principal, command: Execute) ->
     if command.name not in services.app.pipeline.registry.bodies:
         raise NotFound(f"there is no message {command.name[:64]!r}; register it with app.message")
     service = services.app.service.of(who.user.id, rights=_rights(principal))
-    output = await service.execute(command.name, input=command.input)
+    try:
+        output = await service.execute(command.name, input=command.input)
+    except Verdict as error:
+        raise _told(error) from error
     context = f"{command.base}/$metadata#Microsoft.Dynamics.CRM.{command.name}Response"
     return Reply(body={"@odata.context": context, **output})
 
@@ -89,6 +93,25 @@ async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
     origin = command.base.removesuffix(f"/api/data/{command.version}")
     there = origin + MONITOR.format(id=job.id)
     return Reply(status=202, headers={"Location": there, "Preference-Applied": "respond-async"})
+
+
+class AskedToWait(Unavailable):
+    """A step of the message asks to try again later."""
+
+    code = "asked_to_wait"
+    fault = "caller"  # its words are meant for who asked
+
+    def __init__(self, error: RetryLater) -> None:
+        super().__init__(error.text or f"{sentence(type(self))} Nothing was done.")
+        self.error_code = codes.BUSY if error.code is None else error.code
+        self.retry_after = self.retry_after if error.delay is None else error.delay
+
+
+def _told(error: Verdict) -> Refused | AskedToWait:
+    """What a step or body decided, as an answer: there is no job that it could be said of (6.3)."""
+    if isinstance(error, RetryLater):
+        return AskedToWait(error)
+    return Refused(codes.HANDLER_REFUSED if error.code is None else error.code, str(error))
 
 
 def _rights(principal: Principal) -> frozenset[str]:
@@ -154,7 +177,7 @@ OPERATIONS: Final = (
         response=dict[str, Any],
         permission=SUBMIT,
         handler=execute,
-        errors=(NotFound, MethodNotAllowed, Forbidden, NotServed),
+        errors=(NotFound, MethodNotAllowed, Forbidden, NotServed, Refused, AskedToWait),
         outcomes=(Outcome(202, lambda reply: reply.status == 202, "It is done later."),),
         body="input",
         **_COMMON,
