@@ -244,6 +244,33 @@ async def test_a_custom_message_is_carried_out(dataverse: Dataverse) -> None:
     assert reply.json["Value"] == 42
 
 
+async def test_a_custom_message_is_carried_out_in_the_background(dataverse: Dataverse) -> None:
+    # 8.3, type 54
+    app = dataverse.site.services.app
+    seen: list[Any] = []
+
+    @app.message("Double")
+    async def double(ctx: Any) -> dict[str, Any]:
+        seen.append(ctx.user)
+        return {"Value": ctx.input["Value"] * 2}
+
+    caller = await dataverse.key_with("job.submit:own", "job.read:own", "job.payload.read:own")
+    headers = {"Prefer": "respond-async"}
+    reply = await caller.ask("POST", "Double", json={"Value": 21}, headers=headers)
+    assert (reply.status, reply.body) == (202, b"")
+    target = reply.headers["Location"].removeprefix(dataverse.site.address.url)
+    async with app.host():
+        await app.jobs.handle(target.rpartition("/")[2]).wait(timeout=30)
+    reply = await dataverse.site.ask("GET", target, key=caller.key)
+    assert (reply.json["Value"], reply.json["backgroundOperationStatusCode"]) == (42, 30)
+    (row,) = await caller.rows("asyncoperations")
+    told = [row[one] for one in ("name", "messagename", "operationtype", "_ownerid_value")]
+    assert told == ["Double", "Double", 54, str(seen[0])]
+    for name in ("message:Double", "message:Nothing"):
+        reply = await caller.ask("POST", name, json={}, headers=headers)
+        assert (reply.status, code(reply)) == (403, "0x80040220")
+
+
 @pytest.mark.parametrize("mode", ["body", "step"])
 async def test_what_a_step_decides_is_told_as_it_says_it(dataverse: Dataverse, mode: str) -> None:
     # 5.1, 6.3, 10.4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -335,6 +336,25 @@ async def test_the_changes_are_in_the_feed_of_the_container(app: App) -> None:
     await app.service.update("sale", "1", {"n": 1})
     seen = [one.item async for page in orders.read_changes() for one in page.changes]
     assert seen == [{"id": "1", "n": 1}]
+
+
+async def test_operations_that_a_step_makes_at_once_take_turns(app: App) -> None:
+    @app.step("Create", "mail")
+    async def counted(ctx: StepContext) -> None:
+        await asyncio.gather(*(ctx.service.create("order", {}) for _ in range(2)))
+
+    @app.step("Update", "mail")
+    async def many(ctx: StepContext) -> None:
+        other = ctx.service.of(None)
+        await asyncio.gather(
+            *(one.create("mail", {}) for one in (ctx.service, other) for _ in range(3)),
+            ctx.service.related("mail", "1", "x"),
+        )
+
+    await app.service.create("mail", {"id": "1"})
+    await app.service.update("mail", "1", {})
+    assert len((await app.service.retrieve_multiple("mail"))[0]) == 7
+    assert len((await app.service.retrieve_multiple("order"))[0]) == 14
 
 
 async def test_a_service_is_refused_after_its_step(app: App) -> None:

@@ -20,6 +20,7 @@ from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
 from relevo.jobs import codes, states
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, RetryLater, Verdict
 from relevo.jobs.registry import check_open
+from relevo.pipeline.model import message_handler
 
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
@@ -77,15 +78,10 @@ async def execute(services: Services, principal: Principal, command: Execute) ->
 
 
 async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
-    check_open(command.name)
-    database = services.app.database
-    if not await database.fetchval(SQL.handler_exists, command.name):
-        raise NotFound(
-            f"no host has had a job handler {command.name[:64]!r}; register it with app.job"
-        )
     job = await services.app.jobs.submit(
-        command.name,
+        await _handler(services, command.name),
         command.input,
+        name=command.name,
         owner=who.user.id,
         retain=True,
         options={"message_name": command.name},
@@ -93,6 +89,21 @@ async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
     origin = command.base.removesuffix(f"/api/data/{command.version}")
     there = origin + MONITOR.format(id=job.id)
     return Reply(status=202, headers={"Location": there, "Preference-Applied": "respond-async"})
+
+
+async def _handler(services: Services, name: str) -> str:
+    """What runs a message in the background: its own handler, or a job handler of that name."""
+    of_message = message_handler(name)
+    if name in services.app.pipeline.registry.bodies:
+        return of_message
+    check_open(name)
+    for found in (of_message, name):
+        if await services.app.database.fetchval(SQL.handler_exists, found):
+            return found
+    raise NotFound(
+        f"no host has had a message or job handler {name[:64]!r}; register it with app.message or"
+        " app.job"
+    )
 
 
 class AskedToWait(Unavailable):
