@@ -10,7 +10,9 @@ from msgspec import Struct
 
 from relevo.api.http import Bounds
 from relevo.api.surfaces.dataverse import render
+from relevo.bulk import RowQuery
 from relevo.errors import DatabaseUnavailable, NotFound, OutcomeUnknown
+from relevo.jobs import Fail
 from relevo.users.model import ORGANIZATION
 from tests.dataverse.conftest import Dataverse, code
 
@@ -65,6 +67,38 @@ async def test_payloads_are_null_and_cannot_be_probed(dataverse: Dataverse) -> N
         reply = await reader.ask("GET", f"asyncoperations?{query}")
         assert (reply.status, code(reply)) == (403, "0x80040220")
     assert (await dataverse.row(job))["data"] == '{"secret":1}'
+
+
+async def test_traces_and_queries_are_payload(dataverse: Dataverse) -> None:
+    # A28, A33
+    app = dataverse.site.services.app
+    app.serve_bulk()
+
+    @app.job("work")
+    async def work(ctx: object) -> None:
+        raise Fail(None, "told to people")
+
+    async with app.host():
+        job = await dataverse.submit()
+        await app.jobs.end_of(job, 30)
+        bulk = await app.bulk.delete([RowQuery(table="asyncoperation", where=[("name", "=", "x")])])
+        await bulk.wait(timeout=30)
+    reader = Dataverse(dataverse.site, "reader")
+    seen = "?$select=message,friendlymessage,errorcode"
+    row = await reader.row(job, seen)
+    assert (row["message"], row["friendlymessage"]) == (None, "told to people")
+    assert "Traceback" in (await dataverse.row(job, seen))["message"]
+    sets = "bulkdeleteoperations?$select=orderedquerysetxml"
+    assert [one["orderedquerysetxml"] for one in await reader.rows(sets)] == [None]
+    assert "name" in (await dataverse.rows(sets))[0]["orderedquerysetxml"]
+    for query in (
+        "asyncoperations?$filter=contains(message,'Traceback')",
+        "asyncoperations?$orderby=message",
+        "bulkdeleteoperations?$filter=contains(orderedquerysetxml,'x')",
+        "bulkdeleteoperations?$filter=asyncoperationid/message ne null",
+    ):
+        reply = await reader.ask("GET", query)
+        assert (reply.status, code(reply)) == (403, "0x80040220"), query
 
 
 async def test_rows_beyond_the_reach_are_missing(dataverse: Dataverse) -> None:
