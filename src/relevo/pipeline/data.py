@@ -11,9 +11,11 @@ import msgspec
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import LoopDetected
 from relevo.jobs.model import new_id
+from relevo.pipeline import depth
 from relevo.pipeline.contexts import BlockingService
 from relevo.pipeline.model import DATA_MESSAGES, Cause, Operation, Target, bypass_of
 from relevo.pipeline.operations import SQL
+from relevo.postgres import clock
 from relevo.store import items
 
 if TYPE_CHECKING:
@@ -166,6 +168,21 @@ class DataService:
         if id is not None:
             told["target"] = Target(id=id)
         return await self._operate(message, table, id, told, tx, bypass, partition_key)
+
+    async def descent(self, tx: Transaction) -> dict[str, Any]:
+        """Return the options of a job that the job of this service has as its part: one deeper.
+
+        Raises `LoopDetected` if that is too deep, as for an operation (5.4).
+        """
+        cause, pipeline = self._cause, self._pipeline
+        now = await clock.now(tx)
+        deeper = depth.following(
+            cause.depth, cause.since, now, most=pipeline.depth_max, window=pipeline.depth_window
+        )
+        return {
+            "depth": deeper, "correlation": str(cause.correlation),
+            "correlation_at": now.isoformat(),
+        }  # fmt: skip
 
     def blocking(self, loop: asyncio.AbstractEventLoop) -> BlockingService:
         """Return the same for plain functions in threads, without `await`."""
