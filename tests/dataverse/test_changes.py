@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relevo.jobs import codes
 from relevo.jobs.errors import Fail, RetryLater, Suspend
 from tests.dataverse.conftest import code
 
@@ -230,6 +231,25 @@ async def test_a_message_runs_in_the_background_and_says_how_it_goes(dataverse: 
     assert reply.json["backgroundOperationStatusCode"] == 32
     missing = await dataverse.ask("POST", "Nothing", json={}, headers=headers)
     assert (missing.status, code(missing)) == (404, "0x80040217")
+
+
+async def test_a_failure_without_words_is_told_by_its_code(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+    raised = {"a": ValueError("in /secret/file.py"), "b": Fail(None, ""), "c": Fail(None, "told")}
+
+    @app.job("Report")
+    async def report(ctx: Any, how: str) -> None:
+        raise raised[how]
+
+    async with app.host():
+        told = []
+        for how in raised:
+            job = await dataverse.submit("Report", {"how": how})
+            await app.jobs.end_of(job, 30)
+            reply = await dataverse.site.ask("GET", f"/api/backgroundoperation/{job}", key="reader")
+            told.append(reply.json["backgroundOperationErrorMessage"])
+    refused, failed = codes.TEXTS[codes.HANDLER_REFUSED], codes.TEXTS[codes.HANDLER_FAILED]
+    assert told == [failed, refused, "told"]
 
 
 async def test_a_custom_message_is_carried_out(dataverse: Dataverse) -> None:

@@ -81,7 +81,9 @@ async def test_traces_and_queries_are_payload(dataverse: Dataverse) -> None:
     async with app.host():
         job = await dataverse.submit()
         await app.jobs.end_of(job, 30)
-        bulk = await app.bulk.delete([RowQuery(table="asyncoperation", where=[("name", "=", "x")])])
+        bulk = await app.bulk.delete(
+            [RowQuery(table="asyncoperation", where=(("name", "=", "x"),))]
+        )
         await bulk.wait(timeout=30)
     reader = Dataverse(dataverse.site, "reader")
     seen = "?$select=message,friendlymessage,errorcode"

@@ -10,6 +10,7 @@ import pytest
 
 from relevo.errors import ConditionNotMet, Conflict, InvalidValue, ItemExists, NotFound
 from relevo.pipeline import (
+    ASYNC,
     POST,
     PRE_OPERATION,
     PRE_VALIDATION,
@@ -255,6 +256,29 @@ async def test_the_step_that_leaves_a_bad_variable_fails(app: App) -> None:
         await app.service.create("order", {"id": "1"})
     with pytest.raises(NotFound):
         await app.service.retrieve("order", "1")
+
+
+@pytest.mark.parametrize("what", ["target", "more"])
+async def test_the_step_that_leaves_a_bad_input_fails_by_name(app: App, what: str) -> None:
+    @app.step("Create", "order", mode=ASYNC)
+    async def later(ctx: StepContext) -> None: ...
+
+    @app.step("Create", "order", stage=PRE_OPERATION)
+    async def bad(ctx: StepContext) -> None:
+        (ctx.target if what == "target" else ctx.input)["lock"] = object()
+
+    with pytest.raises(InvalidValue, match="step 'bad': input"):
+        await app.service.create("order", {"id": "1"})
+
+
+@pytest.mark.parametrize("what", ["shared_variables", "input", "output"])
+async def test_the_body_that_leaves_what_is_not_json_fails(app: App, what: str) -> None:
+    @app.message("Weigh")
+    async def weigh(ctx: StepContext) -> None:
+        getattr(ctx, what)["lock"] = object()
+
+    with pytest.raises(InvalidValue, match=f"the body of 'Weigh': {what}"):
+        await app.service.execute("Weigh")
 
 
 async def test_plain_functions_and_classes_are_steps_too(app: App) -> None:

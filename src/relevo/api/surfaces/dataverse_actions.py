@@ -164,11 +164,17 @@ def _progress(job: Job, *, payload: bool) -> dict[str, Any]:
             background_operation_state_code=job.state,
             background_operation_status_code=job.status,
             background_operation_error_code=job.error_code if failed else None,
-            background_operation_error_message=job.friendly if failed else None,
+            background_operation_error_message=_reason(job) if failed else None,
         )
     )
     outputs = job.result if payload and isinstance(job.result, dict) else {}
     return {**outputs, **shown}
+
+
+def _reason(job: Job) -> str:
+    """What people are told of a failure: the handler's words, or what its code means."""
+    known = codes.TEXTS.get(job.error_code or codes.HANDLER_FAILED)
+    return job.friendly or known or codes.TEXTS[codes.HANDLER_FAILED]
 
 
 _COMMON: Final[dict[str, Any]] = {

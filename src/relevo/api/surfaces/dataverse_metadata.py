@@ -179,13 +179,15 @@ def _entity(table: Table) -> dict[str, Any]:
 
 
 def _attribute(table: Table, column: Column) -> dict[str, Any]:
+    # A key that is kept as text can be any text.
+    kind = "text" if (column.type, column.sql_type) == ("guid", "text") else column.type
     described: dict[str, Any] = {
-        "@odata.type": f"#{NAMESPACE}.{_class(column.type)}",
+        "@odata.type": f"#{NAMESPACE}.{_class(kind)}",
         "MetadataId": _id(table.name, column.name),
         "LogicalName": column.name,
         "SchemaName": column.name,
         "EntityLogicalName": table.name,
-        "AttributeType": _KINDS[column.type][0],
+        "AttributeType": _KINDS[kind][0],
         "IsPrimaryId": column.name == table.key,
         "IsPrimaryName": column.name == table.primary_name,
         "IsValidForRead": True,
