@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relevo.jobs import codes
+from relevo.jobs.errors import Fail, RetryLater, Suspend
 from tests.dataverse.conftest import code
 
 if TYPE_CHECKING:
@@ -124,6 +126,28 @@ async def test_the_row_comes_back_if_that_is_preferred(dataverse: Dataverse) -> 
     assert reply.json["statuscode"] == 32
 
 
+async def test_a_change_whose_answer_is_asked_for_wrongly_is_not_made(dataverse: Dataverse) -> None:
+    # A13
+    job = await dataverse.submit()
+    headers = {"Prefer": "return=representation"}
+    for query in ("$select=nonsense", "$expand=nonsense", "$select=("):
+        path = f"asyncoperations({job})?{query}"
+        reply = await dataverse.ask("PATCH", path, json={"statecode": 3}, headers=headers)
+        assert reply.status == 400, query
+        assert await pair(dataverse, job) == (0, 0)
+
+
+async def test_a_change_of_what_the_caller_does_not_see_is_made_and_not_shown(
+    dataverse: Dataverse,
+) -> None:
+    # A13, A27
+    job = await dataverse.submit()
+    caller = await dataverse.key_with("job.write:all", "job.read:own")
+    reply = await change(caller, job, {"statecode": 3}, Prefer="return=representation")
+    assert (reply.status, reply.body) == (204, b"")
+    assert await pair(dataverse, job) == (3, 32)
+
+
 async def test_a_deleted_job_is_gone(dataverse: Dataverse) -> None:
     for status in (0, 20, 31):
         job = await dataverse.submit()
@@ -209,6 +233,25 @@ async def test_a_message_runs_in_the_background_and_says_how_it_goes(dataverse: 
     assert (missing.status, code(missing)) == (404, "0x80040217")
 
 
+async def test_a_failure_without_words_is_told_by_its_code(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+    raised = {"a": ValueError("in /secret/file.py"), "b": Fail(None, ""), "c": Fail(None, "told")}
+
+    @app.job("Report")
+    async def report(ctx: Any, how: str) -> None:
+        raise raised[how]
+
+    async with app.host():
+        told = []
+        for how in raised:
+            job = await dataverse.submit("Report", {"how": how})
+            await app.jobs.end_of(job, 30)
+            reply = await dataverse.site.ask("GET", f"/api/backgroundoperation/{job}", key="reader")
+            told.append(reply.json["backgroundOperationErrorMessage"])
+    refused, failed = codes.TEXTS[codes.HANDLER_REFUSED], codes.TEXTS[codes.HANDLER_FAILED]
+    assert told == [failed, refused, "told"]
+
+
 async def test_a_custom_message_is_carried_out(dataverse: Dataverse) -> None:
     app = dataverse.site.services.app
 
@@ -219,6 +262,66 @@ async def test_a_custom_message_is_carried_out(dataverse: Dataverse) -> None:
     reply = await dataverse.ask("POST", "Double", json={"Value": 21})
     assert reply.status == 200, reply.body
     assert reply.json["Value"] == 42
+
+
+async def test_a_custom_message_is_carried_out_in_the_background(dataverse: Dataverse) -> None:
+    # 8.3, type 54
+    app = dataverse.site.services.app
+    seen: list[Any] = []
+
+    @app.message("Double")
+    async def double(ctx: Any) -> dict[str, Any]:
+        seen.append(ctx.user)
+        return {"Value": ctx.input["Value"] * 2}
+
+    caller = await dataverse.key_with("job.submit:own", "job.read:own", "job.payload.read:own")
+    headers = {"Prefer": "respond-async"}
+    reply = await caller.ask("POST", "Double", json={"Value": 21}, headers=headers)
+    assert (reply.status, reply.body) == (202, b"")
+    target = reply.headers["Location"].removeprefix(dataverse.site.address.url)
+    async with app.host():
+        await app.jobs.handle(target.rpartition("/")[2]).wait(timeout=30)
+    reply = await dataverse.site.ask("GET", target, key=caller.key)
+    assert (reply.json["Value"], reply.json["backgroundOperationStatusCode"]) == (42, 30)
+    (row,) = await caller.rows("asyncoperations")
+    told = [row[one] for one in ("name", "messagename", "operationtype", "_ownerid_value")]
+    assert told == ["Double", "Double", 54, str(seen[0])]
+    for name in ("message:Double", "message:Nothing"):
+        reply = await caller.ask("POST", name, json={}, headers=headers)
+        assert (reply.status, code(reply)) == (403, "0x80040220")
+
+
+@pytest.mark.parametrize("mode", ["body", "step"])
+async def test_what_a_step_decides_is_told_as_it_says_it(dataverse: Dataverse, mode: str) -> None:
+    # 5.1, 6.3, 10.4
+    app = dataverse.site.services.app
+    raised: list[Exception] = []
+
+    async def decide(ctx: Any) -> None:
+        raise raised[0]
+
+    async def nothing(ctx: Any) -> None: ...
+
+    app.message("Decide")(decide if mode == "body" else nothing)
+    if mode == "step":
+        app.step("Decide", stage=20)(decide)
+    for error, status, number, text in (
+        (Fail(0x80048888, "no such customer"), 400, "0x80048888", "no such customer"),
+        (Fail(None, "no such customer"), 400, "0x80040265", "no such customer"),
+        (Suspend("the mailbox is full"), 400, "0x80040265", "the mailbox is full"),
+        (RetryLater(7.5, text="come back"), 503, "0x8004A001", "come back"),
+        (RetryLater(), 503, "0x8004A001", "try again later"),
+    ):
+        raised[:] = [error]
+        reply = await dataverse.ask("POST", "Decide", json={})
+        assert (reply.status, code(reply)) == (status, number)
+        assert text in reply.json["error"]["message"]
+        wait = {7.5: "8", None: "1"}[error.delay] if isinstance(error, RetryLater) else None
+        assert reply.headers.get("Retry-After") == wait
+    raised[:] = [ValueError("in /secret/file.py")]
+    reply = await dataverse.ask("POST", "Decide", json={})
+    assert (reply.status, code(reply)) == (500, "0x80040216")
+    assert b"secret" not in reply.body
 
 
 async def test_batches_are_said_not_to_be_served(dataverse: Dataverse) -> None:

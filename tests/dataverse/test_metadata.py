@@ -54,6 +54,18 @@ async def test_the_schema_describes_jobs_and_their_navigations(dataverse: Datave
         for one in types["account"].iter(f"{EDM}NavigationProperty")
     }
     assert there["Account_AsyncOperations"] == "Collection(mscrm.asyncoperation)"
+    keys = {one.get("Name"): one.get("Type") for one in types["account"].iter(f"{EDM}Property")}
+    assert keys == {"accountid": "Edm.String"}  # items have any text as their key
+    assert properties["_regardingobjectid_value"] == "Edm.String"
+    tied = {
+        one.get("Name")
+        for one in job.iter(f"{EDM}NavigationProperty")
+        if one.find(f"{EDM}ReferentialConstraint") is not None
+    }
+    assert {"owninguser", "regardingobjectid_account"} <= tied
+    assert "regardingobjectid_systemuser" not in tied  # a GUID here, text there
+    path = "EntityDefinitions(LogicalName='account')/Attributes(LogicalName='accountid')"
+    assert (await dataverse.ask("GET", path)).json["AttributeType"] == "String"
     sets = {one.get("Name") for one in root.iter(f"{EDM}EntitySet")}
     assert {"asyncoperations", "systemusers", "accounts"} <= sets
 

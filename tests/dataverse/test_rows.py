@@ -278,6 +278,20 @@ async def test_jobs_and_what_they_regard_lead_to_each_other(dataverse: Dataverse
     assert sorted(len(one["Account_AsyncOperations"]) for one in expanded) == [0, 1]
 
 
+async def test_a_chained_job_names_the_one_that_holds_it_up(dataverse: Dataverse) -> None:
+    jobs = [await dataverse.submit(token="t") for _ in range(3)]
+    # Submits that overlap: the second came first, though the first has the lower number.
+    database = dataverse.site.services.app.database
+    await database.write("update relevo.job set chained = true where id = $1", jobs[0])
+    await database.write("update relevo.job set chained = false where id = $1", jobs[1])
+    held = {row["asyncoperationid"]: row["relevo_blockedby"] for row in
+            await dataverse.rows("asyncoperations?$select=relevo_blockedby")}  # fmt: skip
+    assert held == {str(jobs[0]): str(jobs[1]), str(jobs[1]): None, str(jobs[2]): str(jobs[1])}
+    await database.write("update relevo.job set chained = true where id = $1", jobs[1])
+    found = await dataverse.rows("asyncoperations?$select=relevo_blockedby&$orderby=sequence")
+    assert [row["relevo_blockedby"] for row in found] == [None, str(jobs[0]), str(jobs[0])]
+
+
 async def test_a_missing_start_of_a_navigation_is_missing(dataverse: Dataverse) -> None:
     reply = await dataverse.ask("GET", f"systemusers({uuid4()})/SystemUser_AsyncOperations")
     assert (reply.status, code(reply)) == (404, "0x80040217")

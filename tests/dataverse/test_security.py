@@ -6,8 +6,13 @@ import io
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import Struct
 
 from relevo.api.http import Bounds
+from relevo.api.surfaces.dataverse import render
+from relevo.bulk import RowQuery
+from relevo.errors import DatabaseUnavailable, NotFound, OutcomeUnknown
+from relevo.jobs import Fail
 from relevo.users.model import ORGANIZATION
 from tests.dataverse.conftest import Dataverse, code
 
@@ -62,6 +67,40 @@ async def test_payloads_are_null_and_cannot_be_probed(dataverse: Dataverse) -> N
         reply = await reader.ask("GET", f"asyncoperations?{query}")
         assert (reply.status, code(reply)) == (403, "0x80040220")
     assert (await dataverse.row(job))["data"] == '{"secret":1}'
+
+
+async def test_traces_and_queries_are_payload(dataverse: Dataverse) -> None:
+    # A28, A33
+    app = dataverse.site.services.app
+    app.serve_bulk()
+
+    @app.job("work")
+    async def work(ctx: object) -> None:
+        raise Fail(None, "told to people")
+
+    async with app.host():
+        job = await dataverse.submit()
+        await app.jobs.end_of(job, 30)
+        bulk = await app.bulk.delete(
+            [RowQuery(table="asyncoperation", where=(("name", "=", "x"),))]
+        )
+        await bulk.wait(timeout=30)
+    reader = Dataverse(dataverse.site, "reader")
+    seen = "?$select=message,friendlymessage,errorcode"
+    row = await reader.row(job, seen)
+    assert (row["message"], row["friendlymessage"]) == (None, "told to people")
+    assert "Traceback" in (await dataverse.row(job, seen))["message"]
+    sets = "bulkdeleteoperations?$select=orderedquerysetxml"
+    assert [one["orderedquerysetxml"] for one in await reader.rows(sets)] == [None]
+    assert "name" in (await dataverse.rows(sets))[0]["orderedquerysetxml"]
+    for query in (
+        "asyncoperations?$filter=contains(message,'Traceback')",
+        "asyncoperations?$orderby=message",
+        "bulkdeleteoperations?$filter=contains(orderedquerysetxml,'x')",
+        "bulkdeleteoperations?$filter=asyncoperationid/message ne null",
+    ):
+        reply = await reader.ask("GET", query)
+        assert (reply.status, code(reply)) == (403, "0x80040220"), query
 
 
 async def test_rows_beyond_the_reach_are_missing(dataverse: Dataverse) -> None:
@@ -164,3 +203,77 @@ async def test_faults_tell_neither_traces_nor_files(
     assert (reply.status, code(reply)) == (500, "0x80040216")
     assert b"passwd" not in reply.body
     assert b"Traceback" not in reply.body
+
+
+def test_503_always_says_when_to_come_again() -> None:
+    # 10.4
+    for error in (OutcomeUnknown("cut off"), DatabaseUnavailable("away")):
+        answer = render(error, "1")
+        assert (answer.status, dict(answer.headers)[b"retry-after"]) == (503, b"1")
+    assert b"retry-after" not in dict(render(NotFound("x"), "1").headers)
+
+
+class Account(Struct):
+    """A record with something that only who may read items sees."""
+
+    id: str
+    name: str
+    secret: str = "hidden"
+
+
+async def test_records_of_tables_are_for_who_may_read_items(dataverse: Dataverse) -> None:
+    # 9: jobs:read shows jobs, and no way leads from them to what users put in.
+    app = dataverse.site.services.app
+    app.table("account", model=Account, schema_name="Account")
+    key = await app.service.create("account", {"name": "Ana", "secret": "hidden"})
+    job = await dataverse.submit(options={"regarding_type": "account", "regarding_id": key})
+    link = (
+        "<fetch><entity name='asyncoperation'><attribute name='name'/><link-entity name='account'"
+        " from='accountid' to='regardingobjectid'><attribute name='secret'/></link-entity>"
+        "</entity></fetch>"
+    )
+    paths = (
+        "accounts", f"accounts('{key}')", "accounts/$count",
+        f"accounts('{key}')/Account_AsyncOperations",
+        f"asyncoperations({job})/regardingobjectid_account",
+        f"asyncoperations({job})?$expand=regardingobjectid_account",
+        "asyncoperations?$filter=regardingobjectid_account/secret eq 'hidden'",
+        "asyncoperations?$orderby=regardingobjectid_account/secret",
+        f"asyncoperations?fetchXml={link}",
+        "EntityDefinitions(LogicalName='account')",
+        "EntityDefinitions(LogicalName='account')/Attributes",
+        "EntityDefinitions(LogicalName='account')/Attributes(LogicalName='secret')",
+    )  # fmt: skip
+    for caller in (
+        *(Dataverse(dataverse.site, role) for role in ("reader", "viewer", "operator")),
+        await dataverse.key_with("job.read:own"),
+    ):
+        for path in paths:
+            reply = await caller.ask("GET", path)
+            assert reply.status in (400, 404), (caller.key, path)
+            assert b"hidden" not in reply.body
+        for path in ("", "$metadata", "EntityDefinitions"):
+            assert b"ccount" not in (await caller.ask("GET", path)).body
+    headers = {"Prefer": 'odata.include-annotations="*"'}
+    reader = Dataverse(dataverse.site, "reader")
+    shown = await reader.ask("GET", f"asyncoperations({job})", headers=headers)
+    assert shown.json["_regardingobjectid_value"] == key  # as /v1/jobs shows it
+    assert b"Ana" not in shown.body
+    both = await dataverse.key_with("reader", "consumer")
+    for caller in (dataverse, both):
+        for path in paths:
+            assert (await caller.ask("GET", path)).status == 200, path
+        assert b"accounts" in (await caller.ask("GET", "")).body
+
+
+async def test_duplicates_are_looked_for_by_who_may_read_items(dataverse: Dataverse) -> None:
+    app = dataverse.site.services.app
+    app.table("account", model=Account)
+    asked = {"JobName": "twins", "Query": {"EntityName": "account"}}
+    for roles, status, number in (
+        (("bulk.run:all", "job.read:all"), 403, "0x80040220"),
+        (("bulk.run:all", "consumer"), 400, "0x80040203"),  # there is no rule yet
+    ):
+        caller = await dataverse.key_with(*roles)
+        reply = await caller.ask("POST", "BulkDetectDuplicates", json=asked)
+        assert (reply.status, code(reply)) == (status, number)

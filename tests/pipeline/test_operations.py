@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from relevo.errors import ConditionNotMet, Conflict, InvalidValue, ItemExists, NotFound
 from relevo.pipeline import (
+    ASYNC,
     POST,
     PRE_OPERATION,
     PRE_VALIDATION,
@@ -256,6 +258,29 @@ async def test_the_step_that_leaves_a_bad_variable_fails(app: App) -> None:
         await app.service.retrieve("order", "1")
 
 
+@pytest.mark.parametrize("what", ["target", "more"])
+async def test_the_step_that_leaves_a_bad_input_fails_by_name(app: App, what: str) -> None:
+    @app.step("Create", "order", mode=ASYNC)
+    async def later(ctx: StepContext) -> None: ...
+
+    @app.step("Create", "order", stage=PRE_OPERATION)
+    async def bad(ctx: StepContext) -> None:
+        (ctx.target if what == "target" else ctx.input)["lock"] = object()
+
+    with pytest.raises(InvalidValue, match="step 'bad': input"):
+        await app.service.create("order", {"id": "1"})
+
+
+@pytest.mark.parametrize("what", ["shared_variables", "input", "output"])
+async def test_the_body_that_leaves_what_is_not_json_fails(app: App, what: str) -> None:
+    @app.message("Weigh")
+    async def weigh(ctx: StepContext) -> None:
+        getattr(ctx, what)["lock"] = object()
+
+    with pytest.raises(InvalidValue, match=f"the body of 'Weigh': {what}"):
+        await app.service.execute("Weigh")
+
+
 async def test_plain_functions_and_classes_are_steps_too(app: App) -> None:
     @app.step("Create", "order", stage=POST)
     def mail(ctx: StepContext) -> None:
@@ -335,6 +360,25 @@ async def test_the_changes_are_in_the_feed_of_the_container(app: App) -> None:
     await app.service.update("sale", "1", {"n": 1})
     seen = [one.item async for page in orders.read_changes() for one in page.changes]
     assert seen == [{"id": "1", "n": 1}]
+
+
+async def test_operations_that_a_step_makes_at_once_take_turns(app: App) -> None:
+    @app.step("Create", "mail")
+    async def counted(ctx: StepContext) -> None:
+        await asyncio.gather(*(ctx.service.create("order", {}) for _ in range(2)))
+
+    @app.step("Update", "mail")
+    async def many(ctx: StepContext) -> None:
+        other = ctx.service.of(None)
+        await asyncio.gather(
+            *(one.create("mail", {}) for one in (ctx.service, other) for _ in range(3)),
+            ctx.service.related("mail", "1", "x"),
+        )
+
+    await app.service.create("mail", {"id": "1"})
+    await app.service.update("mail", "1", {})
+    assert len((await app.service.retrieve_multiple("mail"))[0]) == 7
+    assert len((await app.service.retrieve_multiple("order"))[0]) == 14
 
 
 async def test_a_service_is_refused_after_its_step(app: App) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from tests.pipeline.bundle import finished, jobs, make
 
 if TYPE_CHECKING:
     from relevo import App
+    from relevo.jobs import JobContext
 
 pytestmark = pytest.mark.anyio
 
@@ -50,6 +52,48 @@ async def test_a_job_that_swallows_the_refusal_has_failed_all_the_same(app: App)
         await app.service.create("order", {})
         (job,) = await finished(app)
     assert (job["status"], job["error_code"]) == (31, codes.LOOP_DETECTED)  # A14
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_refusal_in_another_name_cannot_be_swallowed_either(app: App, plain: bool) -> None:
+    app.pipeline.depth_max = 1
+
+    async def again(ctx: StepContext) -> None:
+        with pytest.raises(Exception, match="depth 2"):
+            await ctx.service.of(None).create("order", {})
+
+    def again_in_thread(ctx: StepContext) -> None:
+        with pytest.raises(Exception, match="depth 2"):
+            ctx.service.of(None).create("order", {})
+
+    app.step("Create", "order", mode=ASYNC, name="again")(again_in_thread if plain else again)
+    async with app.host():
+        await app.service.create("order", {})
+        (job,) = await finished(app)
+    assert (job["status"], job["error_code"]) == (31, codes.LOOP_DETECTED)  # A14
+
+
+@pytest.mark.parametrize("completes", [False, True])
+async def test_a_plain_job_cannot_swallow_a_refusal_either(app: App, completes: bool) -> None:
+    app.pipeline.depth_max = 2
+
+    @app.step("Create", "mail")
+    async def deeper(ctx: StepContext) -> None:
+        await ctx.service.create("order", {})
+
+    @app.job("again")
+    async def again(ctx: JobContext) -> None:
+        async with ctx.transaction() if completes else nullcontext():
+            await ctx.service.create("order", {"id": "1"})
+            with pytest.raises(Exception, match="depth 3"):
+                await ctx.service.create("mail", {})
+
+    async with app.host():
+        await app.jobs.submit("again")
+        (job,) = await finished(app)
+        found, _ = await app.service.retrieve_multiple("order")
+    assert (job["status"], job["error_code"]) == (31, codes.LOOP_DETECTED)  # A14
+    assert len(found) == (0 if completes else 1)
 
 
 async def test_synchronous_steps_that_cause_each_other_are_refused_too(app: App) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import InvalidValue
-from relevo.jobs import states
+from relevo.jobs import codes, states
 from relevo.jobs.errors import Fail, JobFailed, RetryLater
 from relevo.testing.cluster import Cluster
 from relevo.workflows import Call, Return, Stage, Wait, WaitTimedOut
@@ -193,6 +193,25 @@ async def test_a_child_is_waited_for_and_its_result_or_failure_comes_back(app: A
     assert await app.database.fetchval(
         "select count(*) from relevo.jobs where handler = 'double'"
     ) == 2  # fmt: skip
+
+
+async def test_workflows_that_call_each_other_end_at_depth_8(app: App) -> None:
+    # 5.4, A14
+    @app.workflow("self")
+    async def itself(ctx: Any) -> AsyncGenerator[Any, Any]:
+        try:
+            yield Call("self")
+        except JobFailed as error:
+            yield Return(error.error_code)
+
+    async with app.host():
+        job = await itself.submit()
+        await job.wait(60)
+        rows = await app.database.fetch("select * from relevo.jobs order by depth")
+    assert [one["depth"] for one in rows] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert {one["correlation"] for one in rows} == {job.id}
+    assert [one["status"] for one in rows] == [30] * 7 + [31]
+    assert (rows[-1]["error_code"], rows[-1]["attempt"]) == (codes.LOOP_DETECTED, 1)
 
 
 async def test_a_stage_that_fails_for_now_is_called_again_and_no_other(app: App) -> None:

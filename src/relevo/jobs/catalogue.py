@@ -145,7 +145,8 @@ _COLUMNS: Final = (
     _detail("callerorigin"),
     Column(name="data", type="memo", payload=True),
     Column(name="errorcode", type="int", sql="{t}.error_code"),
-    Column(name="message", type="memo"),
+    # A trace: it names files, and can tell what users put in (A33).
+    Column(name="message", type="memo", payload=True),
     Column(name="friendlymessage", type="memo", sql="{t}.friendly"),
     Column(name="retrycount", type="int", sql="{t}.retries", required=True),
     Column(name="iswaitingforevent", type="bool", sql="{t}.waiting_event", required=True),
@@ -172,8 +173,11 @@ _COLUMNS: Final = (
     Column(
         name="relevo_blockedby",
         type="guid",
-        sql="(case when {t}.chained then (select h.id from relevo.job h where h.chain = {t}.chain"
-        " and h.sequence < {t}.sequence order by h.sequence limit 1) end)",
+        # The open job of the chain, or the oldest as long as none is: as `chain_heads` has it.
+        sql="(case when {t}.chained then nullif(coalesce("
+        "(select h.id from relevo.job h where h.chain = {t}.chain and not h.chained),"
+        " (select h.id from relevo.job h where h.chain = {t}.chain order by h.sequence limit 1)),"
+        " {t}.id) end)",
         filterable=False,
     ),
     Column(name="relevo_lane", type="text", sql="{t}.lane", required=True),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OWN_PREFIXES: Final = ("relevo.", "step:")
+OWN_PREFIXES: Final = ("relevo.", "step:", "message:")
 """Names of handlers that are not submitted by name from outside."""
 EXECUTE: Final = 54
 """The operation type of what `submit` creates: Execute Async Request."""

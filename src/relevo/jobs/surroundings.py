@@ -176,7 +176,12 @@ BULK_DELETES: Final = Table(
         Column(name="bulkdeleteoperationid", type="guid", required=True),
         _NAME,
         Column(name="asyncoperationid", type="lookup", targets=("asyncoperation",), required=True),
-        Column(name="orderedquerysetxml", type="memo", sql="({t}.orderedquerysetxml::text)"),
+        Column(
+            name="orderedquerysetxml",
+            type="memo",
+            sql="({t}.orderedquerysetxml::text)",
+            payload=True,
+        ),
         Column(name="processingqeindex", type="int", required=True),
         Column(name="successcount", type="bigint", required=True),
         Column(name="failurecount", type="bigint", required=True),

@@ -233,6 +233,13 @@ def for_job(step: Step, job: JobContext, facts: Envelope, service: Any, given: A
 
 def kept_as_json(values: dict[str, Any], what: str) -> None:
     """Make a step's values what they are as JSON, or say that the step left something else."""
+    plain = checked_json(values, what)
+    values.clear()
+    values.update(plain)
+
+
+def checked_json(values: dict[str, Any], what: str) -> dict[str, Any]:
+    """Return a step's values as they are as JSON, or say that the step left something else."""
     try:
         _, plain = items.encoded(values)
     except InvalidValue as error:
@@ -243,5 +250,5 @@ def kept_as_json(values: dict[str, Any], what: str) -> None:
             " lists and objects",
             pointer=error.pointer,
         ) from error
-    values.clear()
-    values.update(plain)
+    found: dict[str, Any] = plain
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import asyncio
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,14 +11,15 @@ import msgspec
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import LoopDetected
 from relevo.jobs.model import new_id
+from relevo.pipeline import depth
 from relevo.pipeline.contexts import BlockingService
 from relevo.pipeline.model import DATA_MESSAGES, Cause, Operation, Target, bypass_of
 from relevo.pipeline.operations import SQL
+from relevo.postgres import clock
 from relevo.store import items
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from relevo.pipeline.service import Pipeline
@@ -25,6 +27,18 @@ if TYPE_CHECKING:
 
 Related = tuple[str, str]
 """A table and the key of a record of it."""
+
+
+class Standing:
+    """How it stands with a service; those that `of` made of it share this."""
+
+    def __init__(self, tx: Any) -> None:
+        self.tx = tx
+        """The transaction that operations belong to, if there is one."""
+        self.turn = asyncio.Lock()
+        """Who has it uses the transaction, which does one thing at a time."""
+        self.ended = False
+        self.loop: LoopDetected | None = None
 
 
 class DataService:
@@ -38,20 +52,24 @@ class DataService:
     >>> await app.service.update("order", id, {"status": "paid"})  # doctest: +SKIP
     """
 
-    def __init__(self, pipeline: Pipeline, cause: Cause, *, tx: Any = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, cause: Cause, *, tx: Any = None, standing: Standing | None = None
+    ) -> None:
         self._pipeline = pipeline
         self._cause = cause
-        self._tx = tx
-        self._ended = False
-        self.loop: LoopDetected | None = None
-        """Set once an operation was refused because it was too deep."""
+        self._standing = standing or Standing(tx)
+
+    @property
+    def loop(self) -> LoopDetected | None:
+        """Set once an operation of a job was refused because it was too deep."""
+        return self._standing.loop
 
     def of(self, user: UUID | None, *, rights: Iterable[str] | None = None) -> DataService:
         """Return the same in the name of a user, with these rights or those the user has."""
         cause = msgspec.structs.replace(
             self._cause, user=user, rights=None if rights is None else frozenset(rights)
         )
-        return DataService(self._pipeline, cause, tx=self._tx)
+        return DataService(self._pipeline, cause, standing=self._standing)
 
     async def create(
         self, table: str, record: Any, *, tx: Any = None, bypass: Iterable[str] = ()
@@ -133,8 +151,9 @@ class DataService:
         self, table: str, id: str, relationship: str, *, tx: Any = None  # noqa: A002
     ) -> list[Related]:  # fmt: skip
         """Return the records that are related to one, as (table, key); no step sees this."""
-        reader = tx or self._tx or self._pipeline.database
-        rows = await reader.fetch(SQL.related, table, id, relationship)
+        async with self._using(tx) as used:
+            reader = used or self._pipeline.database
+            rows = await reader.fetch(SQL.related, table, id, relationship)
         return [(row["other_table"], row["other_id"]) for row in rows]
 
     async def execute(
@@ -150,6 +169,21 @@ class DataService:
             told["target"] = Target(id=id)
         return await self._operate(message, table, id, told, tx, bypass, partition_key)
 
+    async def descent(self, tx: Transaction) -> dict[str, Any]:
+        """Return the options of a job that the job of this service has as its part: one deeper.
+
+        Raises `LoopDetected` if that is too deep, as for an operation (5.4).
+        """
+        cause, pipeline = self._cause, self._pipeline
+        now = await clock.now(tx)
+        deeper = depth.following(
+            cause.depth, cause.since, now, most=pipeline.depth_max, window=pipeline.depth_window
+        )
+        return {
+            "depth": deeper, "correlation": str(cause.correlation),
+            "correlation_at": now.isoformat(),
+        }  # fmt: skip
+
     def blocking(self, loop: asyncio.AbstractEventLoop) -> BlockingService:
         """Return the same for plain functions in threads, without `await`."""
         return BlockingService(self, loop)
@@ -157,30 +191,44 @@ class DataService:
     @contextmanager
     def joined(self, tx: Transaction) -> Iterator[None]:
         """Let all operations belong to a transaction while it lasts (5.3)."""
-        before, self._tx = self._tx, tx
+        before, self._standing.tx = self._standing.tx, tx
         try:
             yield
         finally:
-            self._tx = before
+            self._standing.tx = before
 
     def end(self) -> None:
         """Refuse further operations: the step is over, and so is its transaction."""
-        self._ended = True
+        self._standing.ended = True
+
+    @asynccontextmanager
+    async def _using(self, tx: Any) -> AsyncIterator[Any]:
+        """Give the transaction that counts; operations made at once take turns with their own."""
+        own = self._standing.tx
+        if own is None or tx not in (None, own):
+            yield tx
+            return
+        async with self._standing.turn:
+            yield own
 
     async def _operate(
         self, message: str, table: str | None, id: str | None, told: dict[str, Any], tx: Any,  # noqa: A002
         bypass: Iterable[str], partition_key: Any = None, if_match: str | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        if self._ended:
-            raise Conflict(f"{message} came from a step that is over; await all it does inside it")
         asked = Operation(
             message=message, table=table, id=id, partition_key=partition_key, input=told,
             if_match=if_match, bypass=bypass_of(bypass),
         )  # fmt: skip
         try:
-            return await self._pipeline.execution.carry_out(asked, self._cause, tx or self._tx)
+            async with self._using(tx) as used:
+                if self._standing.ended:
+                    raise Conflict(
+                        f"{message} came from a step that is over; await all it does inside it"
+                    )
+                return await self._pipeline.execution.carry_out(asked, self._cause, used)
         except LoopDetected as error:
-            self.loop = error
+            if self._cause.job is not None:
+                self._standing.loop = error
             raise
 
 

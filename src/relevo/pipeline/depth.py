@@ -31,7 +31,7 @@ def following(
         return 1
     if depth + 1 > most:
         raise LoopDetected(
-            f"the operation would have depth {depth + 1}, and at most {most} is allowed: steps"
+            f"this would have depth {depth + 1}, and at most {most} is allowed: steps or workflows"
             " cause each other without end; let one of them look whether there is anything to do"
         )
     return depth + 1

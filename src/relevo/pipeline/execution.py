@@ -9,7 +9,7 @@ from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs import states, submission
 from relevo.jobs.errors import JobCanceled
 from relevo.pipeline import depth, operations
-from relevo.pipeline.contexts import BlockingService, StepContext, kept_as_json
+from relevo.pipeline.contexts import BlockingService, StepContext, checked_json, kept_as_json
 from relevo.pipeline.data import DataService
 from relevo.pipeline.frames import Frame
 from relevo.pipeline.model import BYPASS_RIGHT, Cause, Mode, Operation, Stage, Step
@@ -148,6 +148,7 @@ class Execution:
         frame.touched = frame.touched or frame.tx is not None
         await self._call(frame, step, step.stage, self.function_of(step))
         kept_as_json(frame.shared, f"step {step.name!r}: shared_variables")
+        checked_json(frame.input, f"step {step.name!r}: input")
         if step.stage == Stage.POST:
             kept_as_json(frame.output, f"step {step.name!r}: output")
 
@@ -157,9 +158,13 @@ class Execution:
         function = callable_of(self._registry.bodies[name], None, None)
         found = await self._call(frame, None, Stage.MAIN, function)
         if found is not None and not isinstance(found, dict):
-            raise InvalidValue(f"the body of {name!r} returns a dict of outputs, not {found!r}")
+            raise InvalidValue(
+                f"the body of {name!r} returns a dict of outputs, not a {type(found).__name__}"
+            )
         frame.output.update(found or {})
-        kept_as_json(frame.output, f"the body of {name!r}")
+        for values, what in ((frame.output, "output"), (frame.shared, "shared_variables")):
+            kept_as_json(values, f"the body of {name!r}: {what}")
+        checked_json(frame.input, f"the body of {name!r}: input")
 
     async def _call(
         self, frame: Frame, step: Step | None, stage: Stage,

@@ -54,6 +54,11 @@ def step_id(name: str) -> UUID:
     return uuid5(_SPACE, name)
 
 
+def message_handler(message: str) -> str:
+    """Return the name of the handler that carries out a custom message as a job."""
+    return f"message:{message}"
+
+
 class Image:
     """A look at the record: some of its columns, or all if none is named."""
 

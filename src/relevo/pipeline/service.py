@@ -16,7 +16,16 @@ from relevo.leases.loops import Duty
 from relevo.pipeline import contexts, depth, tables
 from relevo.pipeline.data import DataService
 from relevo.pipeline.execution import SYSTEM_EVENT, Execution
-from relevo.pipeline.model import Cause, Image, Mode, Parent, Stage, Step, step_id
+from relevo.pipeline.model import (
+    Cause,
+    Image,
+    Mode,
+    Parent,
+    Stage,
+    Step,
+    message_handler,
+    step_id,
+)
 from relevo.pipeline.operations import SQL
 from relevo.pipeline.registry import Registry
 from relevo.postgres.attaching import Attachable
@@ -135,8 +144,13 @@ class Pipeline(Attachable):
     def message(self, name: str) -> Callable[[F], F]:
         """Make a function the body of a custom message; it returns a dict of outputs, or None."""
 
+        async def run(job: JobContext) -> Any:
+            return await job.service.execute(name, input=job.data)
+
         def register(function: F) -> F:
             self.registry.add_body(name, function)
+            handler = Handler(name=message_handler(name), function=run, raw=True)
+            self._jobs.registry.add(handler)  # for who wants it done in the background (8.3)
             return function
 
         return register

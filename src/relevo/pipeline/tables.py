@@ -100,7 +100,8 @@ class Table(Struct, frozen=True, kw_only=True):
                 msgspec.json.decode(found.text, type=model)
         except ValueError as error:  # of msgspec and pydantic alike
             raise InvalidValue(
-                f"a record of table {self.name!r} does not fit {model!r}: {error}", pointer=""
+                f"a record of table {self.name!r} does not fit its columns: {error}",
+                pointer="",
             ) from error
         return found
 

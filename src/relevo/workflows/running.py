@@ -162,7 +162,8 @@ class Instance:
             child = submission.checked(
                 step.child, step.data, id=uuid5(self._ctx.id, str(number)),
                 **{"owner": self._ctx.owner, **step.options, "options": {
-                    "retain": True, **step.options.get("options", {}),
+                    "retain": True, **await self._ctx.service.descent(tx),
+                    **step.options.get("options", {}),
                 }},
             )  # fmt: skip
             await waits.call(tx, self._ctx, number, [child])

@@ -113,8 +113,10 @@ def status_in(error: errors.RelevoError) -> int:
 def render(error: errors.RelevoError, _: str) -> Answer:
     """Return an error in the ancestor's envelope; traces and names of files are never in it."""
     content = ErrorEnvelope(ErrorDetail(code_in(error), detail(error)))
-    headers = ((b"content-type", JSON), *retry_after(error))
-    return Answer(status_in(error), headers, msgspec.json.encode(content))
+    status = status_in(error)
+    # 503 always says when to come again (10.4), also if it is not known what became of the request.
+    wait = retry_after(error) or (((b"retry-after", b"1"),) if status == 503 else ())
+    return Answer(status, ((b"content-type", JSON), *wait), msgspec.json.encode(content))
 
 
 def check_bearer(head: Head) -> None:

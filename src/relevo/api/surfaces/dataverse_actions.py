@@ -12,13 +12,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo.api.contract import Operation, Outcome, Reply
-from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, NotServed
+from relevo.api.problem import sentence
+from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, NotServed, Refused
 from relevo.api.surfaces.dataverse_asking import READ, SQL, asker, scope_of
 from relevo.api.surfaces.dataverse_changes import WRITE
-from relevo.errors import Forbidden, MethodNotAllowed, NotFound
-from relevo.jobs import states
-from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
+from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
+from relevo.jobs import codes, states
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, RetryLater, Verdict
 from relevo.jobs.registry import check_open
+from relevo.pipeline.model import message_handler
 
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
@@ -67,21 +69,19 @@ async def execute(services: Services, principal: Principal, command: Execute) ->
     if command.name not in services.app.pipeline.registry.bodies:
         raise NotFound(f"there is no message {command.name[:64]!r}; register it with app.message")
     service = services.app.service.of(who.user.id, rights=_rights(principal))
-    output = await service.execute(command.name, input=command.input)
+    try:
+        output = await service.execute(command.name, input=command.input)
+    except Verdict as error:
+        raise _told(error) from error
     context = f"{command.base}/$metadata#Microsoft.Dynamics.CRM.{command.name}Response"
     return Reply(body={"@odata.context": context, **output})
 
 
 async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
-    check_open(command.name)
-    database = services.app.database
-    if not await database.fetchval(SQL.handler_exists, command.name):
-        raise NotFound(
-            f"no host has had a job handler {command.name[:64]!r}; register it with app.job"
-        )
     job = await services.app.jobs.submit(
-        command.name,
+        await _handler(services, command.name),
         command.input,
+        name=command.name,
         owner=who.user.id,
         retain=True,
         options={"message_name": command.name},
@@ -89,6 +89,40 @@ async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
     origin = command.base.removesuffix(f"/api/data/{command.version}")
     there = origin + MONITOR.format(id=job.id)
     return Reply(status=202, headers={"Location": there, "Preference-Applied": "respond-async"})
+
+
+async def _handler(services: Services, name: str) -> str:
+    """What runs a message in the background: its own handler, or a job handler of that name."""
+    of_message = message_handler(name)
+    if name in services.app.pipeline.registry.bodies:
+        return of_message
+    check_open(name)
+    for found in (of_message, name):
+        if await services.app.database.fetchval(SQL.handler_exists, found):
+            return found
+    raise NotFound(
+        f"no host has had a message or job handler {name[:64]!r}; register it with app.message or"
+        " app.job"
+    )
+
+
+class AskedToWait(Unavailable):
+    """A step of the message asks to try again later."""
+
+    code = "asked_to_wait"
+    fault = "caller"  # its words are meant for who asked
+
+    def __init__(self, error: RetryLater) -> None:
+        super().__init__(error.text or f"{sentence(type(self))} Nothing was done.")
+        self.error_code = codes.BUSY if error.code is None else error.code
+        self.retry_after = self.retry_after if error.delay is None else error.delay
+
+
+def _told(error: Verdict) -> Refused | AskedToWait:
+    """What a step or body decided, as an answer: there is no job that it could be said of (6.3)."""
+    if isinstance(error, RetryLater):
+        return AskedToWait(error)
+    return Refused(codes.HANDLER_REFUSED if error.code is None else error.code, str(error))
 
 
 def _rights(principal: Principal) -> frozenset[str]:
@@ -130,11 +164,17 @@ def _progress(job: Job, *, payload: bool) -> dict[str, Any]:
             background_operation_state_code=job.state,
             background_operation_status_code=job.status,
             background_operation_error_code=job.error_code if failed else None,
-            background_operation_error_message=job.friendly if failed else None,
+            background_operation_error_message=_reason(job) if failed else None,
         )
     )
     outputs = job.result if payload and isinstance(job.result, dict) else {}
     return {**outputs, **shown}
+
+
+def _reason(job: Job) -> str:
+    """What people are told of a failure: the handler's words, or what its code means."""
+    known = codes.TEXTS.get(job.error_code or codes.HANDLER_FAILED)
+    return job.friendly or known or codes.TEXTS[codes.HANDLER_FAILED]
 
 
 _COMMON: Final[dict[str, Any]] = {
@@ -154,7 +194,7 @@ OPERATIONS: Final = (
         response=dict[str, Any],
         permission=SUBMIT,
         handler=execute,
-        errors=(NotFound, MethodNotAllowed, Forbidden, NotServed),
+        errors=(NotFound, MethodNotAllowed, Forbidden, NotServed, Refused, AskedToWait),
         outcomes=(Outcome(202, lambda reply: reply.status == 202, "It is done later."),),
         body="input",
         **_COMMON,

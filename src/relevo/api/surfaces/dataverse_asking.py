@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 READ: Final = "jobs:read"
 PAYLOAD: Final = "jobs:payload"
+RECORDS: Final = "items:read"
+"""What a caller needs to be shown the tables of the pipeline: their rows are items."""
 SQL = catalog.load(__package__)
 
 
@@ -64,14 +66,19 @@ async def asker(services: Services, principal: Principal) -> Asker:
         language=user.language,
         zone=user.zone,
     )
-    return Asker(user, caller, catalogue(services))
+    return Asker(user, caller, catalogue(services, principal))
 
 
-def catalogue(services: Services) -> Catalogue:
-    """Return the tables that are served: jobs, what is around them, and those of the pipeline."""
-    taken = {one.name for one in SURROUNDINGS} | {job_catalogue.JOBS.name}
-    registered = services.app.pipeline.registry.tables.values()
-    others = (one.served for one in registered if one.name not in taken)
+def catalogue(services: Services, principal: Principal) -> Catalogue:
+    """Return the tables that a caller is shown: jobs, what is around them, those of the pipeline.
+
+    To who may not read items there are none of the latter, wherever a request could name them.
+    """
+    others: tuple[Table, ...] = ()
+    if RECORDS in principal.permissions:
+        taken = {one.name for one in SURROUNDINGS} | {job_catalogue.JOBS.name}
+        registered = services.app.pipeline.registry.tables.values()
+        others = tuple(one.served for one in registered if one.name not in taken)
     return job_catalogue.served((*SURROUNDINGS, *others))
 
 

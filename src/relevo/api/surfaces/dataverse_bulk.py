@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.api.contract import Operation
 from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, Refused
-from relevo.api.surfaces.dataverse_asking import SQL, asker, need
+from relevo.api.surfaces.dataverse_asking import RECORDS, SQL, asker, need
 from relevo.api.surfaces.dataverse_changes import DELETE
 from relevo.bulk import RowQuery
 from relevo.bulk import model as bulk
@@ -164,7 +164,7 @@ async def bulk_detect_duplicates(
 ) -> BulkStarted:
     """Submit a job that looks for duplicates, by the published rule of the table."""
     who = await asker(services, principal)
-    table = _table(who, command.query)
+    table = _table(principal, who, command.query)
     known = services.app.pipeline.registry.tables.get(table.name)
     container = table.name if known is None else known.container.name
     rows = await services.app.database.fetch(SQL.published_rules, container)
@@ -214,7 +214,7 @@ def _when(command: Started, start: datetime | None, who: Asker) -> dict[str, Any
 async def _rows(
     services: Services, principal: Principal, who: Asker, asked: QueryExpression
 ) -> RowQuery:
-    table = _table(who, asked)
+    table = _table(principal, who, asked)
     criteria = _criteria(table, asked)
     where: tuple[tuple[str, str, Any], ...] = ()
     if table.name == JOBS.name:
@@ -241,9 +241,14 @@ def reached(principal: Principal, who: Asker) -> tuple[tuple[str, str, Any], ...
             )
 
 
-def _table(who: Asker, asked: QueryExpression) -> Table:
+def _table(principal: Principal, who: Asker, asked: QueryExpression) -> Table:
     found = who.catalogue.by_name.get(asked.entity_name)
     if found is None:
+        if RECORDS not in principal.permissions:
+            raise Forbidden(
+                f"the table {asked.entity_name[:64]!r} is none of jobs; others need the right"
+                f" {RECORDS}; use a key that has it"
+            )
         raise Refused(
             codes.WRONG_TABLE, f"there is no table {asked.entity_name[:64]!r}; check its name"
         )

@@ -21,7 +21,7 @@ from relevo.api.surfaces.dataverse import (
     Refused,
 )
 from relevo.api.surfaces.dataverse_asking import READ, asker, need, scope_of
-from relevo.api.surfaces.dataverse_rows import RowKey, SetName, one_row, typed_key
+from relevo.api.surfaces.dataverse_rows import Look, RowKey, SetName, planned_row, typed_key
 from relevo.errors import ConditionNotMet, Forbidden, InvalidQuery, MethodNotAllowed, NotFound
 from relevo.jobs import codes
 from relevo.jobs.catalogue import JOBS
@@ -88,15 +88,16 @@ async def update_row(services: Services, principal: Principal, command: UpdateRo
     """Carry out what a change of a job's columns asks for."""
     who = await asker(services, principal)
     table, key = _job(who, command.name, command.id)
-    shown = bool(command.preferences.representation)
-    if shown:
+    look: Look | None = None
+    if command.preferences.representation:
         need(principal, READ, "job.read")
+        look = await planned_row(services, who, command, table, str(key))
     scope = await scope_of(services, principal, who, WRITE, [key])
     ask = _ask(who, table, key, command.row, scope, _version(command.if_match))
     await services.app.jobs.commands.give(ask)
-    if not shown:
+    row = None if look is None else await look()
+    if row is None:  # not wanted, or beyond what the caller may read: the change was made (A13)
         return Reply(status=204, headers={"OData-EntityId": f"{command.base}/{_address(key)}"})
-    row = await one_row(services, who, command, table, str(key))
     return Reply(
         body=row.body, headers={**row.headers, "Preference-Applied": "return=representation"}
     )

@@ -39,38 +39,42 @@ def document(catalogue: Catalogue) -> bytes:
     """Return the description of all tables, and of how they lead to each other."""
     parts = [_HEAD]
     for table in catalogue.tables:
-        parts += _entity(table)
+        parts += _entity(table, catalogue)
     parts += _container(catalogue)
     return "".join([*parts, _TAIL]).encode()
 
 
-def _entity(table: Table) -> Iterator[str]:
+def _type(column: Column) -> str:
+    """Keys that are kept as text can be any text; so can what points at them."""
+    return "Edm.String" if column.sql_type == "text" else _TYPES[column.type]
+
+
+def _entity(table: Table, catalogue: Catalogue) -> Iterator[str]:
     yield f"<EntityType Name={quoteattr(table.name)}><Key>"
     yield f"<PropertyRef Name={quoteattr(table.key)}/></Key>"
     for column in table.columns:
         yield _property(table, column)
     for one in table.navigations:
-        yield _navigation(table, one)
+        yield _navigation(table, one, catalogue.by_name[one.table])
     yield "</EntityType>"
 
 
 def _property(table: Table, column: Column) -> str:
     nullable = ' Nullable="false"' if column.name == table.key else ""
-    return f'<Property Name={quoteattr(column.wire)} Type="{_TYPES[column.type]}"{nullable}/>'
+    return f'<Property Name={quoteattr(column.wire)} Type="{_type(column)}"{nullable}/>'
 
 
-def _navigation(table: Table, one: Navigation) -> str:
+def _navigation(table: Table, one: Navigation, there: Table) -> str:
     target = f"mscrm.{one.table}"
     if one.collection:
-        return (
-            f"<NavigationProperty Name={quoteattr(one.name)}"
-            f" Type={quoteattr(f'Collection({target})')}/>"
-        )
-    lookup = table.by_name[one.column].wire
+        target = f"Collection({target})"
+    opening = f"<NavigationProperty Name={quoteattr(one.name)} Type={quoteattr(target)}"
+    lookup, key = table.by_name[one.column], there.by_name[one.target_column]
+    if one.collection or _type(lookup) != _type(key):  # what a constraint relates is of one type
+        return f"{opening}/>"
     return (
-        f"<NavigationProperty Name={quoteattr(one.name)} Type={quoteattr(target)}>"
-        f"<ReferentialConstraint Property={quoteattr(lookup)}"
-        f" ReferencedProperty={quoteattr(one.target_column)}/></NavigationProperty>"
+        f"{opening}><ReferentialConstraint Property={quoteattr(lookup.wire)}"
+        f" ReferencedProperty={quoteattr(key.name)}/></NavigationProperty>"
     )
 
 

@@ -79,18 +79,18 @@ class CastAttributes(AskedMany, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(description=f"`{NAMESPACE}.PicklistAttributeMetadata`, say.")]
 
 
-async def service(services: Services, _: Principal, command: Asked) -> Reply:
+async def service(services: Services, principal: Principal, command: Asked) -> Reply:
     """List the entity sets."""
-    found = catalogue(services)
+    found = catalogue(services, principal)
     sets = [
         {"name": one.set_name, "kind": "EntitySet", "url": one.set_name} for one in found.tables
     ]
     return Reply(body={"@odata.context": f"{command.base}/$metadata", "value": sets})
 
 
-async def metadata(services: Services, _: Principal, __: Asked) -> Text:
+async def metadata(services: Services, principal: Principal, _: Asked) -> Text:
     """Describe the tables in the schema language of OData."""
-    return Text("application/xml", dataverse_csdl.document(catalogue(services)))
+    return Text("application/xml", dataverse_csdl.document(catalogue(services, principal)))
 
 
 async def list_entities(services: Services, principal: Principal, command: ListEntities) -> Reply:
@@ -102,7 +102,7 @@ async def list_entities(services: Services, principal: Principal, command: ListE
 
 async def get_entity(services: Services, principal: Principal, command: GetEntity) -> Reply:
     """Describe one table."""
-    table = _table(catalogue(services), command.entity)
+    table = _table(catalogue(services, principal), command.entity)
     return _single(command, _entity(table), "EntityDefinitions")
 
 
@@ -130,7 +130,7 @@ async def cast_attributes(
 
 async def get_attribute(services: Services, principal: Principal, command: GetAttribute) -> Reply:
     """Describe one column."""
-    table = _table(catalogue(services), command.entity)
+    table = _table(catalogue(services, principal), command.entity)
     wanted = key_in(command.attribute, "LogicalName")
     for one in table.columns:
         described = _attribute(table, one)
@@ -179,13 +179,15 @@ def _entity(table: Table) -> dict[str, Any]:
 
 
 def _attribute(table: Table, column: Column) -> dict[str, Any]:
+    # A key that is kept as text can be any text.
+    kind = "text" if (column.type, column.sql_type) == ("guid", "text") else column.type
     described: dict[str, Any] = {
-        "@odata.type": f"#{NAMESPACE}.{_class(column.type)}",
+        "@odata.type": f"#{NAMESPACE}.{_class(kind)}",
         "MetadataId": _id(table.name, column.name),
         "LogicalName": column.name,
         "SchemaName": column.name,
         "EntityLogicalName": table.name,
-        "AttributeType": _KINDS[column.type][0],
+        "AttributeType": _KINDS[kind][0],
         "IsPrimaryId": column.name == table.key,
         "IsPrimaryName": column.name == table.primary_name,
         "IsValidForRead": True,

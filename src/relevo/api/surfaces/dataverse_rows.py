@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
@@ -35,6 +36,8 @@ ERRORS: Final = (InvalidQuery, NotFound, Forbidden, QueryTooLong, OptionNotServe
 
 SetName = Annotated[str, Meta(description="The entity set, such as `asyncoperations`.")]
 RowKey = Annotated[str, Meta(description="The row's key.")]
+Look = Callable[[], Awaitable[Reply | None]]
+"""Reads a row; None if there is none, or not for this caller."""
 
 
 class Rows(Struct, frozen=True, kw_only=True):
@@ -100,8 +103,8 @@ async def list_related(services: Services, principal: Principal, command: ListRe
         return await _page(services, who, command, there, (link,))
     request = await _request(services, who, command)
     query = odata_options.row_query(command.options, there, request, "")
-    found = await _one(services, who, command, replace(query, filter=None, links=(link,)))
-    return found or Reply(status=204)
+    look = _planned(services, who, command, replace(query, filter=None, links=(link,)))
+    return await look() or Reply(status=204)
 
 
 async def count_related(services: Services, principal: Principal, command: ListRelated) -> Text:
@@ -115,25 +118,36 @@ async def count_related(services: Services, principal: Principal, command: ListR
 
 async def one_row(services: Services, who: Asker, asked: AskedOne, table: Table, key: str) -> Reply:
     """Return a row by its key, as the request wants to see it."""
-    request = await _request(services, who, asked)
-    query = odata_options.row_query(asked.options, table, request, typed_key(table, key))
-    found = await _one(services, who, asked, query)
+    found = await (await planned_row(services, who, asked, table, key))()
     if found is None:
         raise missing(table, key)
     return found
 
 
-async def _one(services: Services, who: Asker, asked: AskedOne, query: Query) -> Reply | None:
+async def planned_row(
+    services: Services, who: Asker, asked: AskedOne, table: Table, key: str
+) -> Look:
+    """Return what reads a row; all that can be wrong with the request is found out before."""
+    request = await _request(services, who, asked)
+    query = odata_options.row_query(asked.options, table, request, typed_key(table, key))
+    return _planned(services, who, asked, query)
+
+
+def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> Look:
     names = asked.preferences.wants(answers.FORMATTED)
     statement = planning.plan(query, who.catalogue, who.caller, names=names)
-    rows = await _fetch(services, statement)
-    if not rows:
-        return None
-    page = answers.read(rows, statement.shape, asked.preferences, who.caller)
-    context = answers.context_url(asked.base, statement.shape, one=True)
-    row = {"@odata.context": context, **page.rows[0]}
-    tag = row.get("@odata.etag")
-    return Reply(body=row, headers=_applied(asked) | ({"ETag": str(tag)} if tag else {}))
+
+    async def look() -> Reply | None:
+        rows = await _fetch(services, statement)
+        if not rows:
+            return None
+        page = answers.read(rows, statement.shape, asked.preferences, who.caller)
+        context = answers.context_url(asked.base, statement.shape, one=True)
+        row = {"@odata.context": context, **page.rows[0]}
+        tag = row.get("@odata.etag")
+        return Reply(body=row, headers=_applied(asked) | ({"ETag": str(tag)} if tag else {}))
+
+    return look
 
 
 async def _fetch(services: Services, statement: Statement) -> Sequence[Mapping[str, Any]]:

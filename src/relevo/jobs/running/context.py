@@ -91,6 +91,12 @@ class JobContext:
         self._service = service
 
     @property
+    def refusal(self) -> Exception | None:
+        """That an operation of the run was refused as too deep: then it failed, caught or not."""
+        found: Exception | None = None if self._service is None else self._service.loop
+        return found
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """Where the run is at work."""
         return self._at.loop
@@ -224,6 +230,8 @@ class JobContext:
         async with self._at.database.transaction() as tx:
             with nullcontext() if self.service is None else self.service.joined(tx):
                 yield tx
+            if self.refusal is not None:
+                raise self.refusal
             await self._complete(tx, encoded_result(result))
         self.settled = True
 

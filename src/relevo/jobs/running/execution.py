@@ -82,6 +82,9 @@ class Run:
         ctx = self.ctx
         try:
             value = await self._call(self.handler, ctx)
+            # What takes the context alone decides by itself: a bulk job notes the row and goes on.
+            if ctx.refusal is not None and not self.handler.raw:
+                raise ctx.refusal
             result = None if value is None else encoded_result(value)
         except asyncio.CancelledError as error:
             return self._cancelled(error)
