@@ -257,6 +257,8 @@ async def test_a_lane_in_which_nobody_serves_the_handler_is_refused(office: Offi
 
 # Values.
 
+FAR = datetime.max.replace(tzinfo=UTC)
+
 
 @pytest.mark.parametrize(
     "wrong",
@@ -264,11 +266,11 @@ async def test_a_lane_in_which_nobody_serves_the_handler_is_refused(office: Offi
         {"handler": None}, {"handler": 5}, {"handler": "\ud800"}, {"name": 5}, {"name": "\ud800"},
         {"token": 5}, {"token": "a\0"}, {"lane": 5}, {"lane": "\0"}, {"priority": 3.5},
         {"priority": "3"}, {"priority": True}, {"owner": "nope"}, {"owner": 5},
-        {"start": "2030-01-01T00:00:00Z"}, {"start": 5}, {"options": 5},
+        {"start": "2030-01-01T00:00:00Z"}, {"start": 5}, {"start": FAR}, {"options": 5},
         {"timezone": 5, "recurrence": "FREQ=DAILY"},
         {"options": {"a": object()}}, {"options": {"message_name": "\0"}},
     ],
-    ids=str,
+    ids=lambda wrong: next(iter(wrong)),
 )  # fmt: skip
 async def test_wrong_types_are_refused_by_name(office: Office, wrong: dict[str, Any]) -> None:
     (name, *_) = wrong
