@@ -10,6 +10,7 @@ import msgspec
 
 from relevo.bulk import sources
 from relevo.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
+from relevo.bulk.rights import RightsOf, allowed
 from relevo.bulk.sources import SQL, Own
 from relevo.jobs import codes, outcomes
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
@@ -34,11 +35,13 @@ class Walk:
 
     def __init__(
         self, database: Database, registry: Registry | None, ctx: JobContext, *,
-        max_failures: int | None = None, part: Part | None = None, heed: Heed | None = None,
+        rights_of: RightsOf, max_failures: int | None = None, part: Part | None = None,
+        heed: Heed | None = None,
     ) -> None:  # fmt: skip
         self._database = database
         self._registry = registry
         self._ctx = ctx
+        self._rights_of = rights_of
         self._most = max_failures
         self._part = part
         self._heed = heed
@@ -63,27 +66,31 @@ class Walk:
         while at.query < len(queries):
             await self._look()
             at = msgspec.structs.replace(at, since=at.since or await clock.now(self._database))
-            source = await self._opened(queries[at.query], at)
-            at = await self._walk(source, at, len(queries))
+            at = await self._walk(queries[at.query], at, len(queries))
             at = Progress(query=at.query + 1, success=at.success, failure=at.failure)
         return {"success": at.success, "failure": at.failure}
 
     async def _opened(self, query: RowQuery, at: Progress) -> Any:
         ctx, part = self._ctx, self._part
         assert at.since is not None
-        await self._admit()
         asker = await sources.acting(self._database, ctx.owner, query, at.since)
         own = Own(ctx.id, ctx.claim.series) if part is None else Own(part.parent, part.series)
         return await sources.opened(self._database, query, own, self._registry, asker)
 
-    async def _admit(self) -> None:
-        """Raise if the owner was disabled: not all that rows are written by asks for that."""
+    async def _allowed(self, query: RowQuery) -> RowQuery:
+        """Return a query with no more than its owner may have now; raises if that is nothing.
+
+        Not all that rows are written by asks for that.
+        """
         owner = self._ctx.owner
         if owner is not None and await self._database.fetchval(SQL.kept_out, owner):
             raise Fail(
                 codes.FORBIDDEN, f"user {owner} is disabled, and nothing is done with"
                 " data in its name; enable it, or have another user do it",
             )  # fmt: skip
+        if not query.by_key:
+            return query
+        return allowed(query, owner, await self._rights_of(owner))
 
     async def _look(self) -> None:
         """Raise if the job was paused or canceled, or if its parent was."""
@@ -91,7 +98,9 @@ class Walk:
         if self._heed is not None:
             await self._heed()
 
-    async def _walk(self, source: Any, at: Progress, queries: int) -> Progress:
+    async def _walk(self, query: RowQuery, at: Progress, queries: int) -> Progress:
+        found = await self._allowed(query)
+        source = await self._opened(found, at)
         if at.highest is None:
             bounds = await source.bounds()
             if bounds is None:
@@ -100,7 +109,9 @@ class Walk:
         assert at.highest is not None
         before = 0 if self._part is None else self._part.failures_before
         while rows := await source.page(at.after, at.highest, CHUNK_ROWS):
-            await self._admit()
+            if (now := await self._allowed(query)) != found:
+                found, source = now, await self._opened(now, at)
+                continue
             at = await self._take(source, at, rows, queries)
             await self._look()
             if self._most is not None and before + at.failure > self._most:

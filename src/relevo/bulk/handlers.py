@@ -21,6 +21,7 @@ from relevo.jobs.registry import Handler
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from relevo.bulk.rights import RightsOf
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
     from relevo.pipeline.registry import Registry
@@ -49,11 +50,12 @@ class Handlers:
     """The handlers of an app, with what its users registered."""
 
     def __init__(
-        self, jobs: Jobs, registry: Registry | None, transports: Mapping[str, Transport],
-        sinks: Mapping[str, Sink],
+        self, jobs: Jobs, registry: Registry | None, rights_of: RightsOf,
+        transports: Mapping[str, Transport], sinks: Mapping[str, Sink],
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._registry = registry
+        self._rights_of = rights_of
         self._transports = transports
         self._sinks = sinks
 
@@ -76,7 +78,10 @@ class Handlers:
             )
 
     def _walk(self, ctx: JobContext, max_failures: int | None = None) -> Walk:
-        return Walk(self._jobs.database, self._registry, ctx, max_failures=max_failures)
+        return Walk(
+            self._jobs.database, self._registry, ctx, rights_of=self._rights_of,
+            max_failures=max_failures,
+        )  # fmt: skip
 
     async def _delete(self, ctx: JobContext) -> dict[str, Any] | None:
         asked = msgspec.convert(ctx.data, Deletion)
@@ -93,7 +98,7 @@ class Handlers:
         return result
 
     async def _delete_part(self, ctx: JobContext) -> dict[str, Any] | None:
-        counts = await Removing(self._jobs, self._registry, ctx).run()
+        counts = await Removing(self._jobs, self._registry, self._rights_of, ctx).run()
         return None if counts is None else told(ctx, counts, "deleted")
 
     async def _mail(self, ctx: JobContext) -> dict[str, Any]:

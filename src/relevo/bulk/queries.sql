@@ -31,7 +31,7 @@ where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct
 
 -- name: jobs_after
 -- Jobs behind a key, up to another, but for one, the next run of a series and children that are waited for; conditions take the place of (true).
-select j.id, j.status, j.system from relevo.jobs j
+select j.id, j.status, j.system, j.operation_type from relevo.jobs j
 where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
   and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
   and j.id > $3 and j.id <= $4 order by j.id limit $5;

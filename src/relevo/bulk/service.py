@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from relevo.bulk.rights import RightsOf
     from relevo.jobs.model import Recurrence
     from relevo.jobs.service import JobHandle, Jobs
     from relevo.pipeline.registry import Registry
@@ -74,13 +75,13 @@ class Bulk:
     >>> job = await app.bulk.delete(paid)  # doctest: +SKIP
     """
 
-    def __init__(self, jobs: Jobs, registry: Registry | None = None) -> None:
+    def __init__(self, jobs: Jobs, rights_of: RightsOf, registry: Registry | None = None) -> None:
         self._jobs = jobs
         self._registry = registry
         self._transports: dict[str, Transport] = {}
         self._sinks: dict[str, Sink] = {}
         self._settled = False
-        Handlers(jobs, registry, self._transports, self._sinks).register()
+        Handlers(jobs, registry, rights_of, self._transports, self._sinks).register()
 
     # What users give.
 

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.api.contract import Operation
 from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, Refused
-from relevo.api.surfaces.dataverse_asking import SQL, asker, need
+from relevo.api.surfaces.dataverse_asking import READ, SQL, asker, need
 from relevo.api.surfaces.dataverse_changes import DELETE
 from relevo.bulk import RowQuery
 from relevo.bulk import model as bulk
@@ -216,29 +216,26 @@ async def _rows(
 ) -> RowQuery:
     table = _table(who, asked)
     criteria = _criteria(table, asked)
-    where: tuple[tuple[str, str, Any], ...] = ()
     if table.name == JOBS.name:
         need(principal, DELETE, "job.delete")
-        where = reached(principal, who)
     elif table.name in {one.name for one in SURROUNDINGS}:
         raise Forbidden(f"rows of {table.name} are not deleted here; name another table")
     else:
         need(principal, "items:write", "items:write")
-    made = RowQuery(table=table.name, where=where, criteria=criteria, scope=who.caller.scope)
+    made = RowQuery(table=table.name, criteria=criteria, **bounds_of(principal))
     return await services.app.bulk.checked(made, Now(who.caller, who.user.now))
 
 
-def reached(principal: Principal, who: Asker) -> tuple[tuple[str, str, Any], ...]:
-    """What keeps a job from deleting jobs that its user may not delete."""
-    match principal.reach.get(DELETE, "all"):
-        case "all":
-            return ()
-        case "own":
-            return (("ownerid", "in", [str(one) for one in (who.user.id, *who.user.teams)]),)
-        case reach:
-            raise Forbidden(
-                f"a bulk delete of jobs needs job.delete for own or all jobs, not for {reach!r}"
-            )
+def bounds_of(principal: Principal) -> dict[str, Any]:
+    """What keeps a job from looking at and deleting jobs that its user may not.
+
+    Rights of a token are known as long as it lasts: what it allows now holds for all runs.
+    """
+    return {
+        "scope": principal.reach.get(READ, "all") if READ in principal.permissions else "own",
+        "reach": principal.reach.get(DELETE, "all"),
+        "by_key": principal.user is not None,
+    }
 
 
 def _table(who: Asker, asked: QueryExpression) -> Table:
