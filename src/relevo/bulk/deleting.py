@@ -185,7 +185,8 @@ class Deleting:
 
 def _failure(row: asyncpg.Record, index: int) -> Fail:
     if row["status"] == states.FAILED:
-        return Fail(row["error_code"], row["text"] or f"query {index + 1} failed")
+        told = row["friendly"] or f"query {index + 1} failed; the record of its job says why"
+        return Fail(row["error_code"], told)
     what = "was canceled" if row["status"] == states.CANCELED else "was deleted"
     return Fail(None, f"the job of query {index + 1} {what}, so that the rest was not deleted")
 
@@ -276,7 +277,7 @@ class Removing:
                 async with tx.transaction():
                     pk = items.document(item, found.info).key.pk
                     await writing.remove(tx, self._ctx, place, pk, item)
-        await tx.execute(SQL.mark_import_row, source.id, row.key[0], False)
+        await tx.execute(SQL.mark_import_row, source.id, row.key[0], False, False)
 
     async def _remove_jobs(self, tx: Transaction, rows: Sequence[Row]) -> list[RowFailure]:
         """Delete jobs: records at once, others as the command does (A31)."""

@@ -12,6 +12,7 @@ from relevo.bulk import sources
 from relevo.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
 from relevo.bulk.rights import RightsOf, allowed
 from relevo.bulk.sources import SQL, Own
+from relevo.errors import CallerError
 from relevo.jobs import codes, outcomes
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
 from relevo.postgres import clock
@@ -27,6 +28,8 @@ Outside = Callable[[Sequence[Row]], Awaitable[list[RowFailure]]]
 """Processes rows before that transaction; it may take long, and must know what it has done."""
 Heed = Callable[[], Awaitable[None]]
 """Looks between chunks whether the job is to go on; raises if it is not."""
+Run = Callable[["JobContext"], Awaitable[Any]]
+"""A handler."""
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
@@ -180,9 +183,29 @@ def failure_of(row: Row, error: Exception) -> RowFailure:
     return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:2_000])
 
 
+def worded(function: Run) -> Run:
+    """Return a handler that tells people in words what was asked wrongly, not by a trace alone."""
+
+    async def run(ctx: JobContext) -> Any:
+        try:
+            return await function(ctx)
+        except CallerError as error:
+            found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
+            if found.event != "fail":
+                raise
+            raise Fail(found.error_code, error.message) from error
+
+    return run
+
+
 def told(ctx: JobContext, counts: dict[str, int], what: str) -> dict[str, Any]:
     """Return the result of a bulk job; if rows failed, people are told."""
     if counts["failure"]:
         rows = counts["success"] + counts["failure"]
         ctx.friendly = f"{counts['failure']} of {rows} rows could not be {what}"
     return dict(counts)
+
+
+def add(ctx: JobContext, text: str) -> None:
+    """Tell people something more."""
+    ctx.friendly = text if ctx.friendly is None else f"{ctx.friendly}; {text}"

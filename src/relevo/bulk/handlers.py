@@ -9,10 +9,11 @@ import msgspec
 from relevo.bulk import deleting
 from relevo.bulk.deleting import Deleting, Deletion, Removing
 from relevo.bulk.duplicates import Matching
-from relevo.bulk.engine import Walk, told
+from relevo.bulk.engine import Walk, add, told, worded
 from relevo.bulk.importing import LANE, PART, Importing
 from relevo.bulk.mailing import Mailer, Mailing, Propagation, Sink, Transport, propagating
 from relevo.bulk.notices import Notices
+from relevo.bulk.sources import SQL
 from relevo.errors import InvalidValue
 from relevo.jobs import operation_types as types
 from relevo.jobs.errors import Fail
@@ -72,10 +73,12 @@ class Handlers:
             (PUBLISH, self._publish), (DETECT, self._detect),
         ):  # fmt: skip
             place = deleting.PARTS_LANE if name == deleting.PART else LANE
-            kind = KINDS[name]
             known.add(
-                Handler(name=name, function=function, lane=place, raw=True, operation_type=kind)
-            )
+                Handler(
+                    name=name, function=worded(function), lane=place, raw=True,
+                    operation_type=KINDS[name],
+                )
+            )  # fmt: skip
 
     def _walk(self, ctx: JobContext, max_failures: int | None = None) -> Walk:
         return Walk(
@@ -94,6 +97,9 @@ class Handlers:
         if counts is None:
             return None
         result = told(ctx, counts, "deleted")
+        imports = [one.imported for one in asked.queries if one.imported is not None]
+        if imports and (stay := await self._jobs.database.fetchval(SQL.replaced_rows, imports)):
+            add(ctx, f"{stay} rows had replaced items instead of creating them; these items stay")
         await notices.send(ctx.friendly or f"{counts['success']} rows were deleted", counts)
         return result
 

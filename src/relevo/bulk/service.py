@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from relevo.bulk import deleting, standing
+from relevo.bulk import deleting, importing, standing
 from relevo.bulk.conditions import rows_of
 from relevo.bulk.deleting import Deletion
 from relevo.bulk.handlers import (
@@ -23,7 +23,7 @@ from relevo.bulk.handlers import (
     WRITE,
     Handlers,
 )
-from relevo.bulk.importing import LANE, ImportOptions, Lookup
+from relevo.bulk.importing import LANE
 from relevo.bulk.mailing import Mailing, Propagation, Sink, Transport
 from relevo.bulk.model import (
     Criteria,
@@ -200,39 +200,28 @@ class Bulk:
             raise InvalidValue(
                 f"the file has {len(raw)} bytes; at most {CONTENT_BYTES_MAX} are taken"
             )
-        how = ImportOptions(
-            **options,
-            lookups={
-                field: Lookup(container=where, field=by)
-                for field, (where, by) in (lookups or {}).items()
-            },
-        )
-        if how.kind not in ("create", "upsert"):
-            raise InvalidValue(f"kind is create or upsert, not {how.kind!r}", pointer="kind")
+        how = importing.checked(options, lookups or {})
         if how.kind == "upsert" and table_of(self._registry, RowQuery(container=info.name)):
             raise InvalidValue("records of a table of the pipeline are created; say kind='create'")
         id_ = new_id()
-        data = {"import": str(id_)}
 
         async def work(tx: Transaction) -> JobHandle[dict[str, Any]]:
             encoded = msgspec.json.encode(how).decode()
             await tx.execute(SQL.begin_import, id_, info.name, encoded, raw)
-            steps = ((PARSE, "parse"), (TRANSFORM, "transform"), (WRITE, "write"))
-            made = [
-                await self._order(
-                    handler, data, tx=tx, name=f"{name}: {step}", token=f"import {id_}",
-                    owner=owner, on_failure="hold",
+            data: dict[str, str] = {"import": str(id_)}
+            for handler, step in ((PARSE, "parse"), (TRANSFORM, "transform"), (WRITE, "write")):
+                made = await self._order(
+                    handler, data, tx=tx, name=f"{name}: {step}", token=f"import {id_}", owner=owner
                 )
-                for handler, step in steps
-            ]  # fmt: skip
-            return made[-1]
+                data = {**data, "after": str(made.id)}
+            return made
 
         job = await self._jobs.database.run(work)
         self._jobs.wakeups.send(TOPIC)
         return id_, job
 
     async def undo_import(self, id: UUID, **options: Any) -> JobHandle[dict[str, Any]]:  # noqa: A002
-        """Delete what an import created."""
+        """Delete what an import created; what it replaced stays, and the job says how many."""
         return await self.delete(RowQuery(imported=id), name="Undo import", **options)
 
     async def import_errors(self, id: UUID) -> dict[int, str]:  # noqa: A002
