@@ -48,28 +48,34 @@ class Walk:
         self._most = max_failures
         self._part = part
         self._heed = heed
-        self._apply: Apply | None = None
         self._outside: Outside | None = None
+        self._steps: list[tuple[RowQuery, Apply | None]] = []
+        self._uncounted = 0
 
     async def over(
-        self,
-        queries: Sequence[RowQuery],
-        apply: Apply | None = None,
-        outside: Outside | None = None,
-    ) -> dict[str, int]:
-        """Process all rows, each query after the former; returns the counts."""
+        self, queries: Sequence[RowQuery], apply: Apply | None = None,
+        outside: Outside | None = None, *, first: tuple[RowQuery, Apply] | None = None,
+    ) -> dict[str, int]:  # fmt: skip
+        """Process all rows, each query after the former; returns the counts.
+
+        `first` is a query that is worked off before them in its own way, and not counted.
+        """
         ctx = self._ctx
-        self._apply, self._outside = apply, outside
+        self._outside = outside
+        self._steps = [(query, apply) for query in queries]
+        if first is not None:
+            self._steps.insert(0, first)
+        self._uncounted = len(self._steps) - len(queries)
         at = Progress() if ctx.state is None else msgspec.convert(ctx.state, Progress)
         stored = msgspec.json.encode(queries).decode()
         kind = ctx.claim.operation_type
         await self._database.write(
             SQL.begin, ctx.id, kind, ctx.name, stored, ctx.owner, idempotent=True
         )
-        while at.query < len(queries):
+        while at.query < len(self._steps):
             await self._look()
             at = msgspec.structs.replace(at, since=at.since or await clock.now(self._database))
-            at = await self._walk(queries[at.query], at, len(queries))
+            at = await self._walk(at)
             at = Progress(query=at.query + 1, success=at.success, failure=at.failure)
         return {"success": at.success, "failure": at.failure}
 
@@ -101,7 +107,8 @@ class Walk:
         if self._heed is not None:
             await self._heed()
 
-    async def _walk(self, query: RowQuery, at: Progress, queries: int) -> Progress:
+    async def _walk(self, at: Progress) -> Progress:
+        query, _ = self._steps[at.query]
         found = await self._allowed(query)
         source = await self._opened(found, at)
         if at.highest is None:
@@ -115,7 +122,7 @@ class Walk:
             if (now := await self._allowed(query)) != found:
                 found, source = now, await self._opened(now, at)
                 continue
-            at = await self._take(source, at, rows, queries)
+            at = await self._take(source, at, rows)
             await self._look()
             if self._most is not None and before + at.failure > self._most:
                 raise Fail(
@@ -124,20 +131,23 @@ class Walk:
                 )  # fmt: skip
         return at
 
-    async def _take(self, source: Any, at: Progress, rows: Sequence[Row], queries: int) -> Progress:
+    async def _take(self, source: Any, at: Progress, rows: Sequence[Row]) -> Progress:
         """Process a chunk; its effects, where it ended and its counts are one commit (A20)."""
+        _, apply = self._steps[at.query]
         failures = [] if self._outside is None else await self._outside(rows)
         async with self._database.transaction() as tx:
-            if self._apply is not None:
-                failures = await self._apply(tx, source, rows)
-            at = msgspec.structs.replace(
-                at, after=rows[-1].key, done=at.done + len(rows),
-                success=at.success + len(rows) - len(failures), failure=at.failure + len(failures),
-            )  # fmt: skip
-            await self._count(tx, at.query, len(rows), failures)
+            if apply is not None:
+                failures = await apply(tx, source, rows)
+            at = msgspec.structs.replace(at, after=rows[-1].key, done=at.done + len(rows))
+            if at.query >= self._uncounted:
+                at = msgspec.structs.replace(
+                    at, success=at.success + len(rows) - len(failures),
+                    failure=at.failure + len(failures),
+                )  # fmt: skip
+                await self._count(tx, at.query - self._uncounted, len(rows), failures)
             share = min(1.0, at.done / at.total) if at.total else 1.0
             await self._ctx.checkpoint_in(
-                tx, progress=(at.query + share) / queries, state=msgspec.to_builtins(at)
+                tx, progress=(at.query + share) / len(self._steps), state=msgspec.to_builtins(at)
             )
         return at
 

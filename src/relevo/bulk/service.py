@@ -176,7 +176,10 @@ class Bulk:
         unique: str | None = None, name: str = "Activity propagation",
         max_failures: int | None = None, **options: Any,
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
-        """Write one activity for each member; those with the same `unique` field count as one."""
+        """Write one activity for each member; those with the same `unique` field count as one.
+
+        Members whose field is missing, null or empty are each their own.
+        """
         asked = Propagation(
             sink=sink, members=members.checked(), activity=dict(activity), unique=unique,
             max_failures=max_failures,
@@ -242,11 +245,14 @@ class Bulk:
     async def detect_duplicates(
         self, rule: str, where: Sequence[Any] = (), *, name: str = "Duplicate detection",
         criteria: Criteria | None = None, recurrence: str | Recurrence | None = None,
-        timezone: str | None = None, **options: Any,
+        timezone: str | None = None, by_key: bool = False, **options: Any,
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
-        """Write down which items have duplicates by a published rule."""
+        """Write down which items have duplicates by a published rule.
+
+        All items of its container get their codes anew before. `by_key` is as in `RowQuery`.
+        """
         asked = RowQuery(table="rule", where=tuple(where)).checked()
-        data = {"rule": rule, "where": asked.where, "criteria": criteria}
+        data = {"rule": rule, "where": asked.where, "criteria": criteria, "by_key": by_key}
         return await self._order(
             DETECT, data, name=name, recurrence=recurrence, timezone=timezone, **options
         )
