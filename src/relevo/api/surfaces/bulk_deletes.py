@@ -177,8 +177,9 @@ async def preview(
     seeing = READ if asked.of_jobs else "items:read"
     need(principal, seeing, seeing)
     # Whoever deletes further than it sees is told of what it sees (A27).
-    visible = msgspec.structs.replace(asked, reach=narrower(asked.reach, who.caller.scope))
-    found = await services.app.bulk.preview(visible, Now(who.caller, who.user.now))
+    visible = msgspec.structs.replace(asked, reach=narrower(asked.reach, asked.scope))
+    caller = msgspec.structs.replace(who.caller, scope=asked.scope)
+    found = await services.app.bulk.preview(visible, Now(caller, who.user.now))
     if not asked.of_jobs:
         return BulkPreview(count=found.count, sample=[row.body for row in found.sample])
     keys = [row.id for row in found.sample]
