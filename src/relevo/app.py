@@ -204,7 +204,7 @@ class App:
     def bulk(self) -> Bulk:
         """Bulk operations; a host runs those of everybody if this was used before it serves."""
         if self._bulk is None:
-            self._bulk = Bulk(self.jobs, self.pipeline.registry)
+            self._bulk = Bulk(self.jobs, self.users.rights_of, self.pipeline.registry)
         return self._bulk
 
     def workflow(

@@ -185,12 +185,12 @@ async def test_completed_jobs_are_deleted_and_others_only_if_their_states_are_na
     ) == 0  # fmt: skip
 
 
+@pytest.mark.parametrize("made", [{"system": True}, {"options": {"operation_type": 14}}])
 async def test_a_bulk_delete_of_jobs_spares_itself_and_unfinished_platform_jobs(
-    app: App, warehouse: Warehouse
+    app: App, warehouse: Warehouse, made: dict[str, Any]
 ) -> None:
-    platform = await app.jobs.submit(
-        "nobody", system=True, start=await app.now() + timedelta(days=1)
-    )
+    later = await app.now() + timedelta(days=1)
+    platform = await app.jobs.submit("nobody", start=later, **made)
     async with app.host():
         everything = RowQuery(table="asyncoperation", where=(("statecode", ">=", 0),))
         job = await app.bulk.delete(everything)

@@ -35,6 +35,40 @@ async def test_items_with_the_same_code_are_found(app: App, warehouse: Warehouse
     assert await app.bulk.duplicates(job.id) == [("p0", "p2"), ("p2", "p0")]
 
 
+async def test_items_are_compared_as_they_are_when_it_is_looked(
+    app: App, warehouse: Warehouse
+) -> None:
+    people = app.container("people", "/id")
+    made = [{"id": f"a{n:03}", "email": f"{n}@x.org"} for n in range(450)]
+    assert not (await people.bulk(made)).failures
+
+    async def found(*where: tuple[str, str, str]) -> list[tuple[str, str]]:
+        job = await app.bulk.detect_duplicates("same mail", where)
+        assert await job.wait(60) == {"success": 1 if where else 450, "failure": 0}
+        assert await app.bulk.counts(job.id) == (1 if where else 450, 0)
+        return await app.bulk.duplicates(job.id)
+
+    async with app.host():
+        await (await app.bulk.publish_rule("same mail", "people", EMAIL)).wait(60)
+        await people.upsert({"id": "a449", "email": "0@x.org"})
+        assert await found() == [("a000", "a449"), ("a449", "a000")]
+        await people.upsert({"id": "a449", "email": "449@x.org"})
+        assert await found() == []
+        await people.upsert({"id": "a449", "email": "7@x.org"})
+        assert await found(("id", "=", "a007")) == [("a007", "a449")]
+
+
+async def test_who_may_not_run_it_any_more_finds_nothing(app: App, warehouse: Warehouse) -> None:
+    # 9: a job acts with the rights that its owner has when it runs
+    ana = await app.users.create_user("Ana")
+    await app.container("people", "/id").create({"id": "1", "email": "a@x.org"})
+    async with app.host():
+        await (await app.bulk.publish_rule("same mail", "people", EMAIL)).wait(60)
+        job = await app.bulk.detect_duplicates("same mail", owner=ana, by_key=True)
+        with pytest.raises(JobFailed, match=r"no right bulk\.run"):
+            await job.wait(60)
+
+
 async def test_a_rule_is_published_first_and_detection_recurs_daily_at_most(
     app: App, warehouse: Warehouse
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from relevo.bulk import parsing
 from relevo.errors import InvalidValue
+from relevo.jobs import states
 from relevo.jobs.errors import JobFailed
 from relevo.pipeline.model import PRE_OPERATION, SYNC
 
@@ -114,14 +115,49 @@ async def test_large_imports_are_written_in_parts(
     assert len([item async for item in things.query()]) == 1_000
 
 
-async def test_a_file_that_cannot_be_read_fails_the_import(app: App, warehouse: Warehouse) -> None:
+async def test_an_import_that_replaces_is_undone_where_it_created(
+    app: App, warehouse: Warehouse
+) -> None:
+    things = app.container("things", "/id")
+    await things.create({"id": "old", "n": 0})
+    lines = '{"id": "old", "n": 1}\n{"id": "new", "n": 2}\n{"id": "new", "n": 3}\n'
+    async with app.host():
+        id_, job = await app.bulk.import_(things, lines, format="jsonl", kind="upsert")
+        assert await job.wait(60) == {"success": 3, "failure": 0}
+        found = {item.id: item.body["n"] async for item in things.query()}
+        assert found == {"old": 1, "new": 3}
+        undone = await app.bulk.undo_import(id_)
+        assert await undone.wait(60) == {"success": 1, "failure": 0}
+        told = (await undone.get()).friendly
+        assert told == "2 rows had replaced items instead of creating them; these items stay"
+    assert [(item.id, item.body["n"]) async for item in things.query()] == [("old", 1)]
+
+
+@pytest.mark.parametrize(("content", "told"), [(b"\xff\xfe\x00", "not utf-8"), (b"a,a\n", "equal")])
+async def test_a_file_that_cannot_be_read_fails_the_whole_import(
+    app: App, warehouse: Warehouse, content: bytes, told: str
+) -> None:
     things = app.container("things", "/id")
     async with app.host():
-        _, job = await app.bulk.import_(things, b"\xff\xfe\x00", encoding="utf-8")
-        first = await app.database.fetchval("select id from relevo.jobs order by sequence limit 1")
-        with pytest.raises(JobFailed, match="not utf-8"):
-            await app.jobs.handle(first).wait(60)
-        assert not (await job.get()).done  # held: somebody may repair it, or cancel it
+        _, job = await app.bulk.import_(things, content)
+        with pytest.raises(JobFailed, match=told):
+            await job.wait(60)
+        rows = await app.database.fetch("select status, friendly from relevo.jobs")
+    assert [row["status"] for row in rows] == [states.FAILED] * 3
+    assert all(told in row["friendly"] for row in rows)
+
+
+async def test_an_import_that_is_canceled_at_a_step_writes_nothing(
+    app: App, warehouse: Warehouse
+) -> None:
+    things = app.container("things", "/id")
+    _, job = await app.bulk.import_(things, "id\n1\n", name="Goods")
+    first = await app.database.fetchval("select id from relevo.jobs order by sequence limit 1")
+    await app.jobs.handle(first).cancel()
+    async with app.host():
+        with pytest.raises(JobFailed, match="Goods: parse was canceled"):
+            await job.wait(60)
+    assert [item.id async for item in things.query()] == []
 
 
 def test_rows_of_a_file_are_numbered_and_quoted_cells_may_have_line_ends() -> None:
@@ -133,6 +169,27 @@ def test_rows_of_a_file_are_numbered_and_quoted_cells_may_have_line_ends() -> No
         list(parsing.rows(b"a,a\n1,2\n", "csv", "utf-8", ","))
 
 
-async def test_options_of_an_import_are_checked_at_once(app: App, warehouse: Warehouse) -> None:
-    with pytest.raises(InvalidValue, match="create or upsert"):
-        await app.bulk.import_(warehouse.orders, "a\n1\n", kind="delete")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kind": "delete"}, "create or upsert"),
+        ({"format": "xls"}, "format"),
+        ({"encoding": "klingon"}, "encoding 'klingon'"),
+        ({"encoding": "rot13"}, "encoding 'rot13'"),
+        ({"delimiter": ""}, "delimiter"),
+        ({"delimiter": "||"}, "delimiter"),
+        ({"delimiter": '"'}, "delimiter"),
+        ({"columns": ["a"]}, "columns"),
+        ({"columns": {"a": 1}}, "columns"),
+        ({"defaults": {"a": object()}}, "object"),
+        ({"defaults": ["a"]}, "defaults"),
+        ({"defaults": {"a": "\0"}}, "null character"),
+        ({"lookups": {"a": ("staff", 1)}}, "lookups"),
+    ],
+)
+async def test_options_of_an_import_are_checked_at_once(
+    app: App, warehouse: Warehouse, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidValue, match=told):
+        await app.bulk.import_(warehouse.orders, "a\n1\n", **options)
+    assert await app.jobs.query().count() == 0

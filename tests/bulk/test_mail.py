@@ -113,11 +113,14 @@ async def test_each_member_gets_one_activity(
             member["id"], activity["subject"],
         )  # fmt: skip
 
-    await people(app, "a@x.org", "A@x.org", "b@x.org")
+    await people(app, "a@x.org", "A@x.org", "b@x.org", None, "", "")
+    for n in (6, 7):
+        await app.container("people", "/id").create({"id": f"0000{n}", "email": None})
     async with app.host():
         job = await app.bulk.propagate(
             "calls", PEOPLE, {"subject": "spring"}, quick=quick, unique="email"
         )
-        assert await job.wait(60) == {"success": 3, "failure": 0}
+        assert await job.wait(60) == {"success": 8, "failure": 0}
         assert (await job.get()).operation_type == kind
-    assert [item.id async for item in calls.query()] == ["00000", "00002"]
+    served = [item.id async for item in calls.query()]
+    assert served == [f"0000{n}" for n in (0, 2, 3, 4, 5, 6, 7)]

@@ -107,6 +107,27 @@ async def test_what_cannot_be_deleted_is_refused(
     assert (reply.status, code(reply)) == (status, number)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"RecurrencePattern": None}, {"StartDateTime": None}, {"SendEmailNotification": None},
+        {"ToRecipients": None}, {"CCRecipients": None},
+        {"QuerySet": [{"EntityName": "asyncoperation", "Criteria": None, "TopCount": None}]},
+        {"QuerySet": [{"EntityName": "asyncoperation", "LinkEntities": None}]},
+        {"QuerySet": [{"EntityName": "asyncoperation", "Criteria": {
+            "FilterOperator": None, "Conditions": None, "Filters": None,
+            "AnyAllFilterLinkEntity": None}}]},
+        {"QuerySet": [{"EntityName": "asyncoperation", "Criteria": {"Conditions": [
+            {"AttributeName": "name", "Operator": "Null", "Values": None, "EntityName": None,
+             "CompareColumns": None}]}}]},
+    ],
+)  # fmt: skip
+async def test_null_is_the_same_as_nothing(dataverse: Dataverse, told: dict[str, Any]) -> None:
+    body = {**deletion(query("asyncoperation")), **told}
+    reply = await dataverse.ask("POST", "BulkDelete", json=body)
+    assert reply.status == 200, reply.body
+
+
 def group(operator: str, *parts: Any) -> dict[str, Any]:
     """A FilterExpression of conditions, which are tuples, and of others."""
     return {

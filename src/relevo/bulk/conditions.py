@@ -163,6 +163,8 @@ def planned(asked: RowQuery, tables: Catalogue, table: str, asker: Asker) -> Pla
     tree = _logic("and", terms)
     if asked.of_jobs and not asked.names_states:
         tree = _COMPLETED if tree is None else completed(tree)
+    if asked.of_jobs:
+        tree = _logic("and", (tree, reached(replace(asker.caller, scope=asked.reach))))
     return Planned(
         catalogue=tables, caller=asker.caller, table=found,
         query=Query(table=table, filter=tree, links=links),

@@ -24,7 +24,7 @@ from relevo.errors import NotFound
 from relevo.jobs import codes, states, submission, waits
 from relevo.jobs.errors import Fail, JobCanceled, JobMissing, JobRefused
 from relevo.jobs.model import NAME_LENGTH_MAX, new_id
-from relevo.jobs.operation_types import BULK_DELETE_SUBPROCESS
+from relevo.jobs.operation_types import BULK_DELETE_SUBPROCESS, is_platform
 from relevo.store import items, lifecycle
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.bulk.rights import RightsOf
     from relevo.jobs.model import Submission
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
@@ -184,7 +185,8 @@ class Deleting:
 
 def _failure(row: asyncpg.Record, index: int) -> Fail:
     if row["status"] == states.FAILED:
-        return Fail(row["error_code"], row["text"] or f"query {index + 1} failed")
+        told = row["friendly"] or f"query {index + 1} failed; the record of its job says why"
+        return Fail(row["error_code"], told)
     what = "was canceled" if row["status"] == states.CANCELED else "was deleted"
     return Fail(None, f"the job of query {index + 1} {what}, so that the rest was not deleted")
 
@@ -209,9 +211,12 @@ async def end_orphans(jobs: Jobs) -> int:
 class Removing:
     """One query of a bulk delete: its rows are deleted."""
 
-    def __init__(self, jobs: Jobs, registry: Registry | None, ctx: JobContext) -> None:
+    def __init__(
+        self, jobs: Jobs, registry: Registry | None, rights_of: RightsOf, ctx: JobContext
+    ) -> None:
         self._jobs = jobs
         self._database: Database = jobs.database
+        self._rights_of = rights_of
         self._registry = registry
         self._ctx = ctx
         self._part = msgspec.convert(ctx.data, Part)
@@ -220,8 +225,8 @@ class Removing:
         """Delete what the query finds; returns the counts, None if it has to wait."""
         part = self._part
         walk = engine.Walk(
-            self._database, self._registry, self._ctx, max_failures=part.max_failures, part=part,
-            heed=self._heed,
+            self._database, self._registry, self._ctx, rights_of=self._rights_of,
+            max_failures=part.max_failures, part=part, heed=self._heed,
         )  # fmt: skip
         try:
             counts = await walk.over([part.query], self._apply)
@@ -272,11 +277,11 @@ class Removing:
                 async with tx.transaction():
                     pk = items.document(item, found.info).key.pk
                     await writing.remove(tx, self._ctx, place, pk, item)
-        await tx.execute(SQL.mark_import_row, source.id, row.key[0], False)
+        await tx.execute(SQL.mark_import_row, source.id, row.key[0], False, False)
 
     async def _remove_jobs(self, tx: Transaction, rows: Sequence[Row]) -> list[RowFailure]:
         """Delete jobs: records at once, others as the command does (A31)."""
-        refused = [one for one in rows if one.body["system"] and not _completed(one)]
+        refused = [one for one in rows if not _completed(one) and _is_platform(one)]
         live = [one.body["id"] for one in rows if not _completed(one) and one not in refused]
         if live:
             keys = [row["key"] for row in await tx.fetch(SQL.gates, live)]
@@ -294,3 +299,7 @@ class Removing:
 
 def _completed(row: Row) -> bool:
     return row.body["status"] in states.COMPLETED
+
+
+def _is_platform(row: Row) -> bool:
+    return is_platform(row.body["operation_type"], system=row.body["system"])

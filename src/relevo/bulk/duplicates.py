@@ -16,7 +16,7 @@ from relevo.store.patch import parse_pointer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.bulk.engine import Walk
+    from relevo.bulk.engine import Apply, Walk
     from relevo.jobs.running.context import JobContext
     from relevo.postgres import Database, Transaction
 
@@ -57,24 +57,21 @@ class Matching:
         container, fields, _ = await self._told()
         if self._ctx.state is None:
             await self._database.write(SQL.forget_codes, self._rule, idempotent=True)
-
-        async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
-            del source
-            await self._save(tx, rows, fields)
-            return []
-
-        counts = await walk.over([RowQuery(container=container)], apply)
+        counts = await walk.over([RowQuery(container=container)], self._coding(fields))
         await self._database.write(SQL.publish_rule, self._rule, idempotent=True)
         return counts
 
     async def detect(self, walk: Walk) -> dict[str, int]:
-        """Write down which items of a query have duplicates (8)."""
+        """Write down which items of a query have duplicates (8).
+
+        All items get their codes anew before: what an item is compared with may have changed, too.
+        """
         container, fields, published = await self._told()
         if not published:
             raise Fail(
                 None, f"rule {self._rule!r} is not published; wait for its job, then try again"
             )
-        data = {name: self._ctx.data.get(name) for name in ("where", "criteria")}
+        data = {name: self._ctx.data.get(name) for name in ("where", "criteria", "by_key")}
         chosen = {name: value for name, value in data.items() if value is not None}
         query = msgspec.convert({"container": container, **chosen}, RowQuery)
 
@@ -84,7 +81,16 @@ class Matching:
             await tx.execute(SQL.record_duplicates, self._ctx.id, self._rule, *coded)
             return []
 
-        return await walk.over([query], apply)
+        everything = RowQuery(container=container, by_key=query.by_key)
+        return await walk.over([query], apply, first=(everything, self._coding(fields)))
+
+    def _coding(self, fields: Sequence[MatchField]) -> Apply:
+        async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
+            del source
+            await self._save(tx, rows, fields)
+            return []
+
+        return apply
 
     async def _save(
         self, tx: Transaction, rows: Sequence[Row], fields: Sequence[MatchField]

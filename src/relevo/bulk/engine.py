@@ -10,7 +10,9 @@ import msgspec
 
 from relevo.bulk import sources
 from relevo.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
+from relevo.bulk.rights import RightsOf, allowed
 from relevo.bulk.sources import SQL, Own
+from relevo.errors import CallerError
 from relevo.jobs import codes, outcomes
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
 from relevo.postgres import clock
@@ -26,6 +28,8 @@ Outside = Callable[[Sequence[Row]], Awaitable[list[RowFailure]]]
 """Processes rows before that transaction; it may take long, and must know what it has done."""
 Heed = Callable[[], Awaitable[None]]
 """Looks between chunks whether the job is to go on; raises if it is not."""
+Run = Callable[["JobContext"], Awaitable[Any]]
+"""A handler."""
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
@@ -34,56 +38,68 @@ class Walk:
 
     def __init__(
         self, database: Database, registry: Registry | None, ctx: JobContext, *,
-        max_failures: int | None = None, part: Part | None = None, heed: Heed | None = None,
+        rights_of: RightsOf, max_failures: int | None = None, part: Part | None = None,
+        heed: Heed | None = None,
     ) -> None:  # fmt: skip
         self._database = database
         self._registry = registry
         self._ctx = ctx
+        self._rights_of = rights_of
         self._most = max_failures
         self._part = part
         self._heed = heed
-        self._apply: Apply | None = None
         self._outside: Outside | None = None
+        self._steps: list[tuple[RowQuery, Apply | None]] = []
+        self._uncounted = 0
 
     async def over(
-        self,
-        queries: Sequence[RowQuery],
-        apply: Apply | None = None,
-        outside: Outside | None = None,
-    ) -> dict[str, int]:
-        """Process all rows, each query after the former; returns the counts."""
+        self, queries: Sequence[RowQuery], apply: Apply | None = None,
+        outside: Outside | None = None, *, first: tuple[RowQuery, Apply] | None = None,
+    ) -> dict[str, int]:  # fmt: skip
+        """Process all rows, each query after the former; returns the counts.
+
+        `first` is a query that is worked off before them in its own way, and not counted.
+        """
         ctx = self._ctx
-        self._apply, self._outside = apply, outside
+        self._outside = outside
+        self._steps = [(query, apply) for query in queries]
+        if first is not None:
+            self._steps.insert(0, first)
+        self._uncounted = len(self._steps) - len(queries)
         at = Progress() if ctx.state is None else msgspec.convert(ctx.state, Progress)
         stored = msgspec.json.encode(queries).decode()
         kind = ctx.claim.operation_type
         await self._database.write(
             SQL.begin, ctx.id, kind, ctx.name, stored, ctx.owner, idempotent=True
         )
-        while at.query < len(queries):
+        while at.query < len(self._steps):
             await self._look()
             at = msgspec.structs.replace(at, since=at.since or await clock.now(self._database))
-            source = await self._opened(queries[at.query], at)
-            at = await self._walk(source, at, len(queries))
+            at = await self._walk(at)
             at = Progress(query=at.query + 1, success=at.success, failure=at.failure)
         return {"success": at.success, "failure": at.failure}
 
     async def _opened(self, query: RowQuery, at: Progress) -> Any:
         ctx, part = self._ctx, self._part
         assert at.since is not None
-        await self._admit()
         asker = await sources.acting(self._database, ctx.owner, query, at.since)
         own = Own(ctx.id, ctx.claim.series) if part is None else Own(part.parent, part.series)
         return await sources.opened(self._database, query, own, self._registry, asker)
 
-    async def _admit(self) -> None:
-        """Raise if the owner was disabled: not all that rows are written by asks for that."""
+    async def _allowed(self, query: RowQuery) -> RowQuery:
+        """Return a query with no more than its owner may have now; raises if that is nothing.
+
+        Not all that rows are written by asks for that.
+        """
         owner = self._ctx.owner
         if owner is not None and await self._database.fetchval(SQL.kept_out, owner):
             raise Fail(
                 codes.FORBIDDEN, f"user {owner} is disabled, and nothing is done with"
                 " data in its name; enable it, or have another user do it",
             )  # fmt: skip
+        if not query.by_key:
+            return query
+        return allowed(query, owner, await self._rights_of(owner))
 
     async def _look(self) -> None:
         """Raise if the job was paused or canceled, or if its parent was."""
@@ -91,7 +107,10 @@ class Walk:
         if self._heed is not None:
             await self._heed()
 
-    async def _walk(self, source: Any, at: Progress, queries: int) -> Progress:
+    async def _walk(self, at: Progress) -> Progress:
+        query, _ = self._steps[at.query]
+        found = await self._allowed(query)
+        source = await self._opened(found, at)
         if at.highest is None:
             bounds = await source.bounds()
             if bounds is None:
@@ -100,8 +119,10 @@ class Walk:
         assert at.highest is not None
         before = 0 if self._part is None else self._part.failures_before
         while rows := await source.page(at.after, at.highest, CHUNK_ROWS):
-            await self._admit()
-            at = await self._take(source, at, rows, queries)
+            if (now := await self._allowed(query)) != found:
+                found, source = now, await self._opened(now, at)
+                continue
+            at = await self._take(source, at, rows)
             await self._look()
             if self._most is not None and before + at.failure > self._most:
                 raise Fail(
@@ -110,20 +131,23 @@ class Walk:
                 )  # fmt: skip
         return at
 
-    async def _take(self, source: Any, at: Progress, rows: Sequence[Row], queries: int) -> Progress:
+    async def _take(self, source: Any, at: Progress, rows: Sequence[Row]) -> Progress:
         """Process a chunk; its effects, where it ended and its counts are one commit (A20)."""
+        _, apply = self._steps[at.query]
         failures = [] if self._outside is None else await self._outside(rows)
         async with self._database.transaction() as tx:
-            if self._apply is not None:
-                failures = await self._apply(tx, source, rows)
-            at = msgspec.structs.replace(
-                at, after=rows[-1].key, done=at.done + len(rows),
-                success=at.success + len(rows) - len(failures), failure=at.failure + len(failures),
-            )  # fmt: skip
-            await self._count(tx, at.query, len(rows), failures)
+            if apply is not None:
+                failures = await apply(tx, source, rows)
+            at = msgspec.structs.replace(at, after=rows[-1].key, done=at.done + len(rows))
+            if at.query >= self._uncounted:
+                at = msgspec.structs.replace(
+                    at, success=at.success + len(rows) - len(failures),
+                    failure=at.failure + len(failures),
+                )  # fmt: skip
+                await self._count(tx, at.query - self._uncounted, len(rows), failures)
             share = min(1.0, at.done / at.total) if at.total else 1.0
             await self._ctx.checkpoint_in(
-                tx, progress=(at.query + share) / queries, state=msgspec.to_builtins(at)
+                tx, progress=(at.query + share) / len(self._steps), state=msgspec.to_builtins(at)
             )
         return at
 
@@ -169,9 +193,29 @@ def failure_of(row: Row, error: Exception) -> RowFailure:
     return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:2_000])
 
 
+def worded(function: Run) -> Run:
+    """Return a handler that tells people in words what was asked wrongly, not by a trace alone."""
+
+    async def run(ctx: JobContext) -> Any:
+        try:
+            return await function(ctx)
+        except CallerError as error:
+            found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
+            if found.event != "fail":
+                raise
+            raise Fail(found.error_code, error.message) from error
+
+    return run
+
+
 def told(ctx: JobContext, counts: dict[str, int], what: str) -> dict[str, Any]:
     """Return the result of a bulk job; if rows failed, people are told."""
     if counts["failure"]:
         rows = counts["success"] + counts["failure"]
         ctx.friendly = f"{counts['failure']} of {rows} rows could not be {what}"
     return dict(counts)
+
+
+def add(ctx: JobContext, text: str) -> None:
+    """Tell people something more."""
+    ctx.friendly = text if ctx.friendly is None else f"{ctx.friendly}; {text}"

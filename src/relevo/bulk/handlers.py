@@ -9,10 +9,11 @@ import msgspec
 from relevo.bulk import deleting
 from relevo.bulk.deleting import Deleting, Deletion, Removing
 from relevo.bulk.duplicates import Matching
-from relevo.bulk.engine import Walk, told
+from relevo.bulk.engine import Walk, add, told, worded
 from relevo.bulk.importing import LANE, PART, Importing
 from relevo.bulk.mailing import Mailer, Mailing, Propagation, Sink, Transport, propagating
 from relevo.bulk.notices import Notices
+from relevo.bulk.sources import SQL
 from relevo.errors import InvalidValue
 from relevo.jobs import operation_types as types
 from relevo.jobs.errors import Fail
@@ -21,6 +22,7 @@ from relevo.jobs.registry import Handler
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from relevo.bulk.rights import RightsOf
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
     from relevo.pipeline.registry import Registry
@@ -49,11 +51,12 @@ class Handlers:
     """The handlers of an app, with what its users registered."""
 
     def __init__(
-        self, jobs: Jobs, registry: Registry | None, transports: Mapping[str, Transport],
-        sinks: Mapping[str, Sink],
+        self, jobs: Jobs, registry: Registry | None, rights_of: RightsOf,
+        transports: Mapping[str, Transport], sinks: Mapping[str, Sink],
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._registry = registry
+        self._rights_of = rights_of
         self._transports = transports
         self._sinks = sinks
 
@@ -70,13 +73,18 @@ class Handlers:
             (PUBLISH, self._publish), (DETECT, self._detect),
         ):  # fmt: skip
             place = deleting.PARTS_LANE if name == deleting.PART else LANE
-            kind = KINDS[name]
             known.add(
-                Handler(name=name, function=function, lane=place, raw=True, operation_type=kind)
-            )
+                Handler(
+                    name=name, function=worded(function), lane=place, raw=True,
+                    operation_type=KINDS[name],
+                )
+            )  # fmt: skip
 
     def _walk(self, ctx: JobContext, max_failures: int | None = None) -> Walk:
-        return Walk(self._jobs.database, self._registry, ctx, max_failures=max_failures)
+        return Walk(
+            self._jobs.database, self._registry, ctx, rights_of=self._rights_of,
+            max_failures=max_failures,
+        )  # fmt: skip
 
     async def _delete(self, ctx: JobContext) -> dict[str, Any] | None:
         asked = msgspec.convert(ctx.data, Deletion)
@@ -89,11 +97,14 @@ class Handlers:
         if counts is None:
             return None
         result = told(ctx, counts, "deleted")
+        imports = [one.imported for one in asked.queries if one.imported is not None]
+        if imports and (stay := await self._jobs.database.fetchval(SQL.replaced_rows, imports)):
+            add(ctx, f"{stay} rows had replaced items instead of creating them; these items stay")
         await notices.send(ctx.friendly or f"{counts['success']} rows were deleted", counts)
         return result
 
     async def _delete_part(self, ctx: JobContext) -> dict[str, Any] | None:
-        counts = await Removing(self._jobs, self._registry, ctx).run()
+        counts = await Removing(self._jobs, self._registry, self._rights_of, ctx).run()
         return None if counts is None else told(ctx, counts, "deleted")
 
     async def _mail(self, ctx: JobContext) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Import: parse (3), transform (4) and write (5) follow each other by a token; parts (17) do the
-writing, 5,000 rows each. What an import made can be undone by its id."""
+writing, 5,000 rows each. A step fails with the one before it. What an import created can be undone
+by its id."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from relevo.bulk.sources import SQL, table_of
 from relevo.errors import InvalidValue
 from relevo.jobs import codes, states, submission, waits
 from relevo.jobs.errors import Fail
-from relevo.jobs.operation_types import IMPORT_SUBPROCESS
+from relevo.jobs.operation_types import IMPORT_PARSE, IMPORT_SUBPROCESS, IMPORT_TRANSFORM
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import asyncpg
 
@@ -34,6 +35,7 @@ PART_ROWS: Final = 5_000
 PART: Final = "relevo.import.part"
 LANE: Final = "bulk"
 PARSE_ROWS: Final = 1_000
+_NO_DELIMITERS: Final = frozenset('"\r\n\0')
 
 
 class Lookup(Struct, frozen=True, kw_only=True):
@@ -56,6 +58,34 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     kind: str = "create"
 
 
+def checked(given: Mapping[str, Any], lookups: Mapping[str, tuple[str, str]]) -> ImportOptions:
+    """Return the options of an import, or refuse what none of its jobs could use."""
+    named = ImportOptions(**given)
+    told = {name: {"container": where, "field": by} for name, (where, by) in lookups.items()}
+    try:
+        plain = msgspec.to_builtins({**msgspec.structs.asdict(named), "lookups": told})
+        options = msgspec.convert(plain, ImportOptions)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise InvalidValue(f"these options are not those of an import: {error}") from error
+    if options.kind not in ("create", "upsert"):
+        raise InvalidValue(f"kind is create or upsert, not {options.kind!r}", pointer="kind")
+    if len(options.delimiter) != 1 or options.delimiter in _NO_DELIMITERS:
+        raise InvalidValue(
+            f"a delimiter is one character that may stand between cells, not {options.delimiter!r}",
+            pointer="delimiter",
+        )
+    try:
+        " ".encode(options.encoding)
+    except (LookupError, ValueError) as error:
+        raise InvalidValue(
+            f"there is no encoding {options.encoding[:64]!r}; give such as utf-8 or cp1252",
+            pointer="encoding",
+        ) from error
+    if b"\\u0000" in msgspec.json.encode(options):
+        raise InvalidValue("options have a null character, which cannot be stored; leave it out")
+    return options
+
+
 class Importing:
     """One job of an import."""
 
@@ -70,6 +100,18 @@ class Importing:
         if row is None:
             raise Fail(codes.NOT_FOUND, f"there is no import {self._id}")
         return row["container"], msgspec.json.decode(row["options"], type=ImportOptions)
+
+    async def _need(self, step: int) -> None:
+        """Raise if a step was not done to its end: with what it ended with, if it is known."""
+        after = self._ctx.data.get("after")
+        row = await self._database.fetchrow(SQL.import_step, self._id, after)
+        if row is None or row["step"] >= step:
+            return  # who reads the import says that it is gone
+        what = "was canceled" if row["status"] == states.CANCELED else "did not come to its end"
+        raise Fail(row["error_code"], row["friendly"] or f"{row['name'] or 'a former step'} {what}")
+
+    async def _done(self, step: int) -> None:
+        await self._database.write(SQL.end_import_step, self._id, step, idempotent=True)
 
     async def parse(self) -> dict[str, int]:
         """Write down the rows of the file (3)."""
@@ -90,10 +132,12 @@ class Importing:
                 )  # fmt: skip
                 await self._ctx.checkpoint_in(tx, state=counts)
             self._ctx.check()
+        await self._done(IMPORT_PARSE)
         return counts
 
     async def transform(self, walk: Walk) -> dict[str, int]:
         """Make items of rows (4)."""
+        await self._need(IMPORT_PARSE)
         _, options = await self._told()
 
         async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
@@ -110,7 +154,9 @@ class Importing:
             await tx.execute(SQL.set_import_items, self._id, *map(list, zip(*made, strict=True)))
             return failures
 
-        return await walk.over([self._rows(0, 2**62)], apply)
+        counts = await walk.over([self._rows(0, 2**62)], apply)
+        await self._done(IMPORT_TRANSFORM)
+        return counts
 
     def _rows(self, low: int, high: int) -> RowQuery:
         return RowQuery(imported=self._id, low=low, high=high)
@@ -144,6 +190,7 @@ class Importing:
 
     async def write(self) -> dict[str, int] | None:
         """Let parts write the items, and wait for them (5); None while they are at it."""
+        await self._need(IMPORT_TRANSFORM)
         bounds = await self._database.fetchrow(SQL.import_rows_bounds, self._id, 0, 2**62, False)
         if bounds is None or bounds["number"] is None:
             return {"success": 0, "failure": 0}
@@ -152,9 +199,10 @@ class Importing:
             return None
         failed = [row for row in parts if row["status"] not in (None, states.SUCCEEDED)]
         if failed:
+            told = (failed[0]["text"] or "").rstrip().rpartition("\n")[2]  # of a trace: the error
             raise Fail(
                 failed[0]["error_code"],
-                f"{len(failed)} of {len(parts)} parts failed: {failed[0]['text'] or ''}"[:2_000],
+                f"{len(failed)} of {len(parts)} parts failed: {told}"[:2_000],
             )
         counts = [msgspec.json.decode(row["result"] or "{}") for row in parts]
         return {key: sum(one.get(key, 0) for one in counts) for key in ("success", "failure")}
@@ -193,8 +241,8 @@ class Importing:
         place = (container, None if table is None else table.name)
 
         async def act(tx: Transaction, source: ImportRows, row: Row) -> None:
-            await writing.put(tx, self._ctx, place, row.body["item"], options.kind)
-            await tx.execute(SQL.mark_import_row, source.id, row.key[0], True)
+            made = await writing.put(tx, self._ctx, place, row.body["item"], options.kind)
+            await tx.execute(SQL.mark_import_row, source.id, row.key[0], made, not made)
 
         async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
             failures = await engine.each(act)(tx, source, rows)

@@ -62,7 +62,7 @@ class Propagation(Struct, frozen=True, kw_only=True):
     members: RowQuery
     activity: dict[str, Any]
     unique: str | None = None
-    """The field that members are told apart by; None for their keys."""
+    """The field that members are told apart by, if they have it, else by their keys."""
     max_failures: int | None = None
 
 
@@ -141,8 +141,8 @@ def propagating(ctx: JobContext, asked: Propagation, sink: Sink) -> engine.Apply
     async def act(tx: Transaction, source: Any, row: Row) -> None:
         del source
         key = "/".join(map(str, row.key))
-        if asked.unique is not None:
-            key = str(row.body.get(asked.unique, key)).casefold()
+        if asked.unique is not None and (value := row.body.get(asked.unique)) not in (None, ""):
+            key = str(value).casefold()
         if await tx.fetch(SQL.begin_delivery, ctx.id, key, True):
             await sink(tx, row.body, asked.activity)
 

@@ -66,11 +66,16 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A `relevo.querying` query as `relevo.bulk.stored` writes it."""
     scope: Scope = "all"
     """Which rows of other tables its conditions may look at (A27)."""
+    reach: Scope = "all"
+    """Whose jobs are found, seen from the owner of the job that asks."""
+    by_key: bool = False
+    """Whether it was asked for with a key: each run needs what its owner's keys allow by then."""
 
     @property
     def is_planned(self) -> bool:
         """Whether it has conditions over the columns of a table."""
-        return (self.filter, self.criteria, self.query) != (None, None, None)
+        conditions = (self.filter, self.criteria, self.query)
+        return conditions != (None, None, None) or (self.of_jobs and self.reach != "all")
 
     @property
     def of_jobs(self) -> bool:

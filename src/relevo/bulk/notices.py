@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from relevo.bulk.engine import add
 from relevo.bulk.mailing import Mail, Transport
 from relevo.bulk.sources import SQL
 from relevo.errors import InvalidValue
@@ -92,5 +93,4 @@ class Notices:
         )  # fmt: skip
 
     def _complain(self, text: str) -> None:
-        told = f"no notification was sent: {text}"
-        self._ctx.friendly = told if self._ctx.friendly is None else f"{self._ctx.friendly}; {told}"
+        add(self._ctx, f"no notification was sent: {text}")

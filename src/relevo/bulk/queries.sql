@@ -31,7 +31,7 @@ where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct
 
 -- name: jobs_after
 -- Jobs behind a key, up to another, but for one, the next run of a series and children that are waited for; conditions take the place of (true).
-select j.id, j.status, j.system from relevo.jobs j
+select j.id, j.status, j.system, j.operation_type from relevo.jobs j
 where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
   and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
   and j.id > $3 and j.id <= $4 order by j.id limit $5;
@@ -42,7 +42,7 @@ select max(r.number) as number, count(*) as total from relevo.import_row r
 where r.import = $1 and r.number between $2 and $3 and r.error is null and (r.written or not $4);
 
 -- name: import_rows_after
--- Rows of an import behind one, up to another; all that have no error, or only those that became items.
+-- Rows of an import behind one, up to another; all that have no error, or only those that created items.
 select r.number, r.raw, r.item from relevo.import_row r
 where r.import = $1 and r.error is null and (r.written or not $2) and r.number > $3 and r.number <= $4
 order by r.number limit $5;
@@ -83,7 +83,7 @@ update relevo.bulk_operation set part = null where job = $1 and part = $2;
 select coalesce(j.status, h.status, case when b.part is null then 30 end) as status, j.progress, h.error_code,
   coalesce(j.waiting_event, false) as held,
   coalesce(j.status = 10 and not j.waiting_event and (j.postpone_until is null or j.retries = 0), false) as paused,
-  coalesce(h.friendly, h.message) as text, b.success_count as success, b.failure_count as failure
+  h.friendly, b.success_count as success, b.failure_count as failure
 from relevo.bulk_operation b
 left join relevo.job j on j.id = $2 and not j.deleted
 left join relevo.job_history h on h.id = $2
@@ -162,6 +162,15 @@ insert into relevo.import (id, container, options, content) values ($1, $2, $3::
 -- An import, without its file.
 select container, options from relevo.import where id = $1;
 
+-- name: import_step
+-- The last step of an import that was done, and what became of the job of a step.
+select i.step, h.name, h.status, h.error_code, h.friendly
+from relevo.import i left join relevo.job_history h on h.id = $2 where i.id = $1;
+
+-- name: end_import_step
+-- Notes that a step of an import was done to its end.
+update relevo.import set step = $2 where id = $1;
+
 -- name: import_content
 -- The file of an import.
 select content from relevo.import where id = $1;
@@ -179,8 +188,12 @@ from unnest($2::bigint[], $3::text[], $4::text[]) as g (number, item, error)
 where r.import = $1 and r.number = g.number;
 
 -- name: mark_import_row
--- Notes whether a row is an item now.
-update relevo.import_row set written = $3 where import = $1 and number = $2;
+-- Notes whether a row has created an item that is there, or has replaced one.
+update relevo.import_row set written = $3, replaced = $4 where import = $1 and number = $2;
+
+-- name: replaced_rows
+-- How many rows of imports have replaced items.
+select count(*) from relevo.import_row where import = any ($1::uuid[]) and replaced;
 
 -- name: fail_import_row
 -- Notes why a row did not become an item.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from relevo.bulk import deleting, standing
+from relevo.bulk import deleting, importing, standing
 from relevo.bulk.conditions import rows_of
 from relevo.bulk.deleting import Deletion
 from relevo.bulk.handlers import (
@@ -23,7 +23,7 @@ from relevo.bulk.handlers import (
     WRITE,
     Handlers,
 )
-from relevo.bulk.importing import LANE, ImportOptions, Lookup
+from relevo.bulk.importing import LANE
 from relevo.bulk.mailing import Mailing, Propagation, Sink, Transport
 from relevo.bulk.model import (
     Criteria,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from relevo.bulk.rights import RightsOf
     from relevo.jobs.model import Recurrence
     from relevo.jobs.service import JobHandle, Jobs
     from relevo.pipeline.registry import Registry
@@ -74,13 +75,13 @@ class Bulk:
     >>> job = await app.bulk.delete(paid)  # doctest: +SKIP
     """
 
-    def __init__(self, jobs: Jobs, registry: Registry | None = None) -> None:
+    def __init__(self, jobs: Jobs, rights_of: RightsOf, registry: Registry | None = None) -> None:
         self._jobs = jobs
         self._registry = registry
         self._transports: dict[str, Transport] = {}
         self._sinks: dict[str, Sink] = {}
         self._settled = False
-        Handlers(jobs, registry, self._transports, self._sinks).register()
+        Handlers(jobs, registry, rights_of, self._transports, self._sinks).register()
 
     # What users give.
 
@@ -175,7 +176,10 @@ class Bulk:
         unique: str | None = None, name: str = "Activity propagation",
         max_failures: int | None = None, **options: Any,
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
-        """Write one activity for each member; those with the same `unique` field count as one."""
+        """Write one activity for each member; those with the same `unique` field count as one.
+
+        Members whose field is missing, null or empty are each their own.
+        """
         asked = Propagation(
             sink=sink, members=members.checked(), activity=dict(activity), unique=unique,
             max_failures=max_failures,
@@ -199,39 +203,28 @@ class Bulk:
             raise InvalidValue(
                 f"the file has {len(raw)} bytes; at most {CONTENT_BYTES_MAX} are taken"
             )
-        how = ImportOptions(
-            **options,
-            lookups={
-                field: Lookup(container=where, field=by)
-                for field, (where, by) in (lookups or {}).items()
-            },
-        )
-        if how.kind not in ("create", "upsert"):
-            raise InvalidValue(f"kind is create or upsert, not {how.kind!r}", pointer="kind")
+        how = importing.checked(options, lookups or {})
         if how.kind == "upsert" and table_of(self._registry, RowQuery(container=info.name)):
             raise InvalidValue("records of a table of the pipeline are created; say kind='create'")
         id_ = new_id()
-        data = {"import": str(id_)}
 
         async def work(tx: Transaction) -> JobHandle[dict[str, Any]]:
             encoded = msgspec.json.encode(how).decode()
             await tx.execute(SQL.begin_import, id_, info.name, encoded, raw)
-            steps = ((PARSE, "parse"), (TRANSFORM, "transform"), (WRITE, "write"))
-            made = [
-                await self._order(
-                    handler, data, tx=tx, name=f"{name}: {step}", token=f"import {id_}",
-                    owner=owner, on_failure="hold",
+            data: dict[str, str] = {"import": str(id_)}
+            for handler, step in ((PARSE, "parse"), (TRANSFORM, "transform"), (WRITE, "write")):
+                made = await self._order(
+                    handler, data, tx=tx, name=f"{name}: {step}", token=f"import {id_}", owner=owner
                 )
-                for handler, step in steps
-            ]  # fmt: skip
-            return made[-1]
+                data = {**data, "after": str(made.id)}
+            return made
 
         job = await self._jobs.database.run(work)
         self._jobs.wakeups.send(TOPIC)
         return id_, job
 
     async def undo_import(self, id: UUID, **options: Any) -> JobHandle[dict[str, Any]]:  # noqa: A002
-        """Delete what an import created."""
+        """Delete what an import created; what it replaced stays, and the job says how many."""
         return await self.delete(RowQuery(imported=id), name="Undo import", **options)
 
     async def import_errors(self, id: UUID) -> dict[int, str]:  # noqa: A002
@@ -252,11 +245,14 @@ class Bulk:
     async def detect_duplicates(
         self, rule: str, where: Sequence[Any] = (), *, name: str = "Duplicate detection",
         criteria: Criteria | None = None, recurrence: str | Recurrence | None = None,
-        timezone: str | None = None, **options: Any,
+        timezone: str | None = None, by_key: bool = False, **options: Any,
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
-        """Write down which items have duplicates by a published rule."""
+        """Write down which items have duplicates by a published rule.
+
+        All items of its container get their codes anew before. `by_key` is as in `RowQuery`.
+        """
         asked = RowQuery(table="rule", where=tuple(where)).checked()
-        data = {"rule": rule, "where": asked.where, "criteria": criteria}
+        data = {"rule": rule, "where": asked.where, "criteria": criteria, "by_key": by_key}
         return await self._order(
             DETECT, data, name=name, recurrence=recurrence, timezone=timezone, **options
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -34,13 +35,23 @@ async def remove(
 
 async def put(
     tx: Transaction, ctx: JobContext, place: tuple[str, str | None], item: dict[str, Any], kind: str
-) -> None:
-    """Write an item into (container, table of the pipeline)."""
+) -> bool:
+    """Write an item into (container, table of the pipeline); returns whether it created one."""
     container, table = place
     if table is not None:
         await ctx.service.create(table, item, tx=tx)
-        return
-    await _put(tx, container, item, kind)
+        return True
+    if kind == "upsert":
+        with contextlib.suppress(ItemExists):
+            async with tx.transaction():
+                await _put(tx, container, item, "create")
+            return True
+        with contextlib.suppress(NotFound):  # somebody has deleted it meanwhile
+            async with tx.transaction():
+                await _put(tx, container, item, "replace")
+            return False
+    await _put(tx, container, item, "create")
+    return True
 
 
 async def _put(tx: Transaction, container: str, item: dict[str, Any], kind: str) -> None:

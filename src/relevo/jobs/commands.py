@@ -133,7 +133,7 @@ class Commands:
             return StaleJob(
                 f"job {ask.id} is version {row['version']}, not {ask.version}; read it again"
             )
-        platform = row["system"] or is_platform(row["operation_type"])
+        platform = is_platform(row["operation_type"], system=row["system"])
         if platform and (refusal := states.platform_refusal(row["status"], ask.command)):
             return PlatformJob(refusal.code, refusal.text)
         if ask.change is not None:

@@ -234,6 +234,9 @@ def label_of(number: int) -> str:
     return operation_type(number).label
 
 
-def is_platform(number: int) -> bool:
-    """Whether jobs of that type are the platform's: nobody cancels, pauses or resumes them."""
-    return number in _PLATFORM
+def is_platform(number: int, *, system: bool = False) -> bool:
+    """Whether jobs of that type are the platform's: nobody cancels, pauses or resumes them.
+
+    Those that were made with `system=True` are, whatever their type.
+    """
+    return system or number in _PLATFORM

@@ -109,6 +109,15 @@ def wider(one: Reach, other: Reach) -> Reach:
     return max(one, other, key=REACHES.index)
 
 
+def narrower(one: Reach, other: Reach) -> Reach:
+    """Return the narrower of two reaches.
+
+    >>> narrower("own", "unit")
+    'own'
+    """
+    return min(one, other, key=REACHES.index)
+
+
 def right_of(text: str) -> tuple[str, Reach] | None:
     """Return the right and reach that a text such as `job.read:unit` names, None if it names none.
 

@@ -18,7 +18,7 @@ from relevo.api.contract import Operation
 from relevo.api.paging import Cursor, Limit, Page
 from relevo.api.surfaces.bulk import Condition
 from relevo.api.surfaces.dataverse_asking import READ, asker, need
-from relevo.api.surfaces.dataverse_bulk import RUN, reached, value_of
+from relevo.api.surfaces.dataverse_bulk import RUN, bounds_of, value_of
 from relevo.api.surfaces.dataverse_changes import DELETE
 from relevo.api.surfaces.job_models import ByJob, JobSubmitted, RecurrenceBody, Status
 from relevo.api.surfaces.jobs import page_of, seen, views_of
@@ -32,7 +32,7 @@ from relevo.jobs.model import NAME_LENGTH_MAX, Recurrence
 from relevo.jobs.views import shown_code, status_word
 from relevo.querying.fetch_conditions import Asker as Now
 from relevo.store.query import CONDITIONS_MAX
-from relevo.users.model import SYSTEM
+from relevo.users.model import SYSTEM, narrower
 
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
@@ -176,11 +176,13 @@ async def preview(
     asked = await _rows(services, principal, who, command)
     seeing = READ if asked.of_jobs else "items:read"
     need(principal, seeing, seeing)
-    found = await services.app.bulk.preview(asked, Now(who.caller, who.user.now))
+    # Whoever deletes further than it sees is told of what it sees (A27).
+    visible = msgspec.structs.replace(asked, reach=narrower(asked.reach, asked.scope))
+    caller = msgspec.structs.replace(who.caller, scope=asked.scope)
+    found = await services.app.bulk.preview(visible, Now(caller, who.user.now))
     if not asked.of_jobs:
         return BulkPreview(count=found.count, sample=[row.body for row in found.sample])
     keys = [row.id for row in found.sample]
-    # Whoever deletes further than it sees gets the count alone (A27).
     shown = await services.app.jobs.query(who.caller).where(id=keys) if keys else []
     return BulkPreview(count=found.count, sample=list(await views_of(services, shown)))
 
@@ -209,7 +211,7 @@ async def _rows(services: Services, principal: Principal, who: Asker, asked: Bul
         raise InvalidValue(
             "a query is about a container or about jobs; name one of them", pointer="/container"
         )
-    chosen: dict[str, Any] = {"filter": asked.filter, "scope": who.caller.scope}
+    chosen: dict[str, Any] = {"filter": asked.filter, **bounds_of(principal)}
     if asked.container is not None:
         need(principal, "items:write", "items:write")
         await services.app.container(asked.container).describe()
@@ -217,7 +219,7 @@ async def _rows(services: Services, principal: Principal, who: Asker, asked: Bul
         rows = RowQuery(container=asked.container, where=given, **chosen)
     else:
         need(principal, DELETE, "job.delete")
-        where = (*(_of_job(one) for one in asked.where), *reached(principal, who))
+        where = tuple(_of_job(one) for one in asked.where)
         rows = RowQuery(table=JOBS.name, where=where, **chosen)
     return await services.app.bulk.checked(rows, Now(who.caller, who.user.now))
 

@@ -1,7 +1,7 @@
 """Bulk operations on the Dataverse surface: `BulkDelete` and `BulkDetectDuplicates`.
 
 Rows are named by a `QueryExpression`, whose operators are those of FetchXML under other names. What
-cannot be done, such as following links, is refused by name, never left out.
+cannot be done, such as following links, is refused by name, never left out. Null is as nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.api.contract import Operation
 from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, Refused
-from relevo.api.surfaces.dataverse_asking import RECORDS, SQL, asker, need
+from relevo.api.surfaces.dataverse_asking import READ, RECORDS, SQL, asker, need
 from relevo.api.surfaces.dataverse_changes import DELETE
 from relevo.bulk import RowQuery
 from relevo.bulk import model as bulk
@@ -70,8 +70,8 @@ class Condition(Struct, frozen=True, kw_only=True, rename="pascal"):
 
     attribute_name: str
     operator: str
-    values: list[Any] = []
-    compare_columns: bool = False
+    values: list[Any] | None = None
+    compare_columns: bool | None = None
     """Whether the value is the name of another column."""
     entity_name: str | None = None
     """The table, if it is said; a linked one is not served."""
@@ -80,9 +80,11 @@ class Condition(Struct, frozen=True, kw_only=True, rename="pascal"):
 class Criteria(Struct, frozen=True, kw_only=True, rename="pascal"):
     """Conditions and filters inside, of which all or any must hold."""
 
-    filter_operator: Literal["And", "Or"] = "And"
-    conditions: Annotated[list[Condition], Meta(max_length=limits.QUERY_CONDITIONS_MAX)] = []
-    filters: list[Criteria] = []
+    filter_operator: Literal["And", "Or"] | None = None
+    conditions: Annotated[list[Condition], Meta(max_length=limits.QUERY_CONDITIONS_MAX)] | None = (
+        None
+    )
+    filters: list[Criteria] | None = None
     any_all_filter_link_entity: Any = None
 
 
@@ -90,8 +92,8 @@ class QueryExpression(Struct, frozen=True, kw_only=True, rename="pascal"):
     """Which rows of a table."""
 
     entity_name: Annotated[str, Meta(description="The table's logical name.")]
-    criteria: Criteria = Criteria()
-    link_entities: list[Any] = []
+    criteria: Criteria | None = None
+    link_entities: list[Any] | None = None
     top_count: int | None = None
 
 
@@ -115,10 +117,12 @@ class Started(Asked, frozen=True, kw_only=True, rename=_RENAMED):
 
     job_name: Name
     recurrence_pattern: Annotated[str, Meta(description="Such as `FREQ=DAILY;`.")] | None = None
-    send_email_notification: Annotated[
-        bool,
-        Meta(description="Whether a mail is sent at the end; only of `BulkDelete`."),
-    ] = False
+    send_email_notification: (
+        Annotated[
+            bool, Meta(description="Whether a mail is sent at the end; only of `BulkDelete`.")
+        ]
+        | None
+    ) = None
 
 
 class Party(Struct, frozen=True, kw_only=True):
@@ -127,13 +131,16 @@ class Party(Struct, frozen=True, kw_only=True):
     addressused: str | None = None
 
 
+Recipients = Annotated[tuple[Party, ...], Meta(max_length=100)]
+
+
 class BulkDelete(Started, frozen=True, kw_only=True, rename=_RENAMED):
     """Which rows are to be deleted, when and how often."""
 
     query_set: Annotated[list[QueryExpression], Meta(min_length=1, max_length=100)]
     start_date_time: Instant | None = None
-    to_recipients: Annotated[tuple[Party, ...], Meta(max_length=100)] = ()
-    cc_recipients: Annotated[tuple[Party, ...], Meta(max_length=100)] = ()
+    to_recipients: Recipients | None = None
+    cc_recipients: Recipients | None = None
 
 
 class BulkDetectDuplicates(Started, frozen=True, kw_only=True, rename=_RENAMED):
@@ -185,8 +192,9 @@ async def bulk_detect_duplicates(
     await services.app.bulk.checked(asked, Now(who.caller, who.user.now))
     options = _when(command, command.recurrence_start_time, who)
     job = await services.app.bulk.detect_duplicates(
-        rows[0]["name"], criteria=criteria, name=command.job_name, **options
-    )
+        rows[0]["name"], criteria=criteria, name=command.job_name,
+        by_key=principal.user is not None, **options,
+    )  # fmt: skip
     return BulkStarted(job_id=job.id)
 
 
@@ -194,7 +202,8 @@ def _told(command: BulkDelete) -> list[str]:
     """Return the addresses that get a mail at the end."""
     if not command.send_email_notification:
         return []
-    found = [one.addressused for one in (*command.to_recipients, *command.cc_recipients)]
+    told = (*(command.to_recipients or ()), *(command.cc_recipients or ()))
+    found = [one.addressused for one in told]
     if not found or None in found:
         raise InvalidValue(
             "a mail at the end needs recipients, each with its addressused; give these, or say"
@@ -216,29 +225,26 @@ async def _rows(
 ) -> RowQuery:
     table = _table(principal, who, asked)
     criteria = _criteria(table, asked)
-    where: tuple[tuple[str, str, Any], ...] = ()
     if table.name == JOBS.name:
         need(principal, DELETE, "job.delete")
-        where = reached(principal, who)
     elif table.name in {one.name for one in SURROUNDINGS}:
         raise Forbidden(f"rows of {table.name} are not deleted here; name another table")
     else:
         need(principal, "items:write", "items:write")
-    made = RowQuery(table=table.name, where=where, criteria=criteria, scope=who.caller.scope)
+    made = RowQuery(table=table.name, criteria=criteria, **bounds_of(principal))
     return await services.app.bulk.checked(made, Now(who.caller, who.user.now))
 
 
-def reached(principal: Principal, who: Asker) -> tuple[tuple[str, str, Any], ...]:
-    """What keeps a job from deleting jobs that its user may not delete."""
-    match principal.reach.get(DELETE, "all"):
-        case "all":
-            return ()
-        case "own":
-            return (("ownerid", "in", [str(one) for one in (who.user.id, *who.user.teams)]),)
-        case reach:
-            raise Forbidden(
-                f"a bulk delete of jobs needs job.delete for own or all jobs, not for {reach!r}"
-            )
+def bounds_of(principal: Principal) -> dict[str, Any]:
+    """What keeps a job from looking at and deleting jobs that its user may not.
+
+    Rights of a token are known as long as it lasts: what it allows now holds for all runs.
+    """
+    return {
+        "scope": principal.reach.get(READ, "all") if READ in principal.permissions else "own",
+        "reach": principal.reach.get(DELETE, "all"),
+        "by_key": principal.user is not None,
+    }
 
 
 def _table(principal: Principal, who: Asker, asked: QueryExpression) -> Table:
@@ -261,7 +267,7 @@ def _criteria(table: Table, asked: QueryExpression) -> bulk.Criteria:
         raise _unserved("LinkEntities are not followed; name columns of the table itself")
     if asked.top_count is not None:
         raise _unserved("TopCount is not served: all rows are meant; leave it out")
-    return _group(table, asked.criteria)
+    return _group(table, asked.criteria or Criteria())
 
 
 def _group(table: Table, asked: Criteria, depth: int = 1) -> bulk.Criteria:
@@ -271,8 +277,8 @@ def _group(table: Table, asked: Criteria, depth: int = 1) -> bulk.Criteria:
         raise _unserved("AnyAllFilterLinkEntity is not served; name columns of the table itself")
     return bulk.Criteria(
         any=asked.filter_operator == "Or",
-        tests=tuple(_test(table, one) for one in asked.conditions),
-        groups=tuple(_group(table, one, depth + 1) for one in asked.filters),
+        tests=tuple(_test(table, one) for one in asked.conditions or ()),
+        groups=tuple(_group(table, one, depth + 1) for one in asked.filters or ()),
     )
 
 
@@ -286,8 +292,8 @@ def _test(table: Table, asked: Condition) -> bulk.Criterion:
     return bulk.Criterion(
         column=asked.attribute_name,
         operator=operator,
-        values=tuple(map(_text, asked.values)),
-        against_column=asked.compare_columns,
+        values=tuple(map(_text, asked.values or ())),
+        against_column=bool(asked.compare_columns),
     )
 
 
