@@ -118,6 +118,8 @@ async def test_a_list_is_narrowed_by_what_jobs_are(site: Site) -> None:
     assert await ids("handler=other&type=54") == [other]
     assert await ids("state=completed") == []
     assert await ids("filter=" + quote("contains(name,'LATER')")) == [later]
+    assert await ids("filter=" + quote("owninguser/fullname eq 'nobody'")) == []  # A24
+    assert await ids("filter=" + quote("AsyncOperation_BulkDeleteOperation/any()")) == []
     assert await ids("created_before=2001-01-01T00:00:00Z") == []
 
 
