@@ -57,7 +57,7 @@ class Selection:
             if column.target:
                 target = self.cell(column.target.replace("{t}", found.alias))
             if self.names:
-                name_cell = self.cell(_name(found, column))
+                name_cell = self.cell(target_label(found, column))
         cell = self.cell(sql)
         self._shown.append((found, column, sql))
         self.fields.append(
@@ -185,8 +185,8 @@ def _by_path(frame: Frame, query: Query, start: Frame, order: Order) -> Placed:
     )
 
 
-def _name(frame: Frame, column: Column) -> str:
-    """The name of the row that a lookup points at; looked up for rows that are shown only."""
+def target_label(frame: Frame, column: Column) -> str:
+    """Return the name of the row that a lookup points at; looked up for rows that are shown."""
     names = []
     for target in column.targets:
         table = frame.context.catalogue.by_name.get(target)
