@@ -40,7 +40,11 @@ _LATE: Final = 6
     help="The handler's arguments as a JSON object, @FILE, or - for standard input.",
 )
 @click.option("--name", type=Text(), help="What people call it. Default: the handler's name.")
-@click.option("--token", type=Text(), help="Runs after the jobs of this token that came before.")
+@click.option(
+    "--token",
+    type=Text(),
+    help="Runs after the jobs of this token that came before. Default: none.",
+)
 @click.option("--start", type=Instant(), help="Not before this time, such as 2031-05-30T18:00:00Z.")
 @click.option("--lane", type=Text(), help="Default: the lane of the handler.")
 @click.option("--priority", type=click.IntRange(0, 9), help="Counts in lanes that go by it.")
@@ -55,7 +59,8 @@ _LATE: Final = 6
 def submit(session: Session, /, **given: Any) -> int:
     """Submit a job; prints its id.
 
-    It runs on a host that has the handler, such as `relevo run module:app`.
+    It runs on a host that has the handler, such as `relevo run module:app`. A handler's own
+    token= is a Python function, which is not asked here: give --token.
     """
     session.log_quietly()
     wait = given.pop("wait")
