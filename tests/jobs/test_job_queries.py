@@ -234,3 +234,10 @@ async def test_a_caller_sees_its_scope(app: App, made: list[UUID]) -> None:
     own = app.jobs.query(Caller(user_id=user, scope="own"))
     assert [job.id for job in await own] == [mine.id]  # A27
     assert await own.count() == 1
+
+
+async def test_progress_is_what_was_told(app: App, made: list[UUID]) -> None:
+    await app.database.write("update relevo.job set progress = 2.0 / 15 where id = $1", made[0])
+    await app.database.write("update relevo.job set progress = 0.4 where id = $1", made[1])
+    assert (await app.jobs.get(made[0])).progress == 0.133333
+    assert await numbers(app.jobs.query().filter("relevo_progress eq 0.4"), made) == [1]
