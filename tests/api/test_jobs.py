@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from relevo.api import paging
 from relevo.api.keys import NewKey
 from relevo.jobs import Fail
 from tests.api.table import code
@@ -118,11 +119,32 @@ async def test_a_list_is_narrowed_by_what_jobs_are(site: Site) -> None:
     assert await ids("handler=other&type=54") == [other]
     assert await ids("state=completed") == []
     assert await ids("filter=" + quote("contains(name,'LATER')")) == [later]
+    assert await ids("filter=" + quote("owninguser/fullname eq 'nobody'")) == []  # A24
+    assert await ids("filter=" + quote("AsyncOperation_BulkDeleteOperation/any()")) == []
     assert await ids("created_before=2001-01-01T00:00:00Z") == []
 
 
+def cursor(*place: Any) -> str:
+    return "cursor=" + paging.encode([*place, str(uuid.UUID(int=1))])
+
+
 @pytest.mark.parametrize(
-    "query", ["state=odd", "filter=nonsense+eq+1", "cursor=abc", "limit=0", "unknown=1"]
+    "query",
+    [
+        "state=odd",
+        "filter=nonsense+eq+1",
+        "filter=nonsense/any()",
+        "cursor=abc",
+        cursor("2031-05-30T18:00:00Z", 2**63),
+        cursor("2031-05-30T18:00:00Z", 2**64 + 1),
+        cursor("2031-05-30T18:00:00", 1),
+        cursor("0001-01-01T00:00:00+14:00", 1),
+        "created_after=2026",
+        "created_before=-1.5e9",
+        "type=99999999999999999999",
+        "limit=0",
+        "unknown=1",
+    ],
 )
 async def test_a_list_that_cannot_be_meant_is_refused(site: Site, query: str) -> None:
     assert (await site.ask("GET", f"{JOBS}?{query}", key="viewer")).status == 400

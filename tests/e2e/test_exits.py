@@ -97,7 +97,7 @@ def test_the_codes_stand_in_the_help() -> None:
         (("host", "lst"), "Did you mean 'list'? See `relevo host --help`."),
         (("host", "list", "--limt", "1"), "'--limit'"),
         (("host", "list", "--limit", "ten"), "'ten' is not a valid integer"),
-        (("host", "list", "--limit", "0"), "'--limit': Expected `int` >= 1"),
+        (("host", "list", "--limit", "0"), "'--limit': limit takes a whole number >= 1"),
         (("host", "list", "--output", "xml"), "'xml' is not"),
         (("lease", "move", "a", "b", "c"), "--to"),
         (("key", "create", "--name", "x", "--role", "vieewer"), "use viewer"),

@@ -31,6 +31,11 @@ async def broken(ctx) -> None:
     raise relevo.Fail(None, "the printer is on fire")
 
 
+@app.job("silent")
+async def silent(ctx) -> None:
+    raise ValueError("17 is odd")
+
+
 @app.job("steps", lane="bulk")
 async def steps(ctx) -> None:
     import asyncio
@@ -136,6 +141,9 @@ def test_views_and_the_picture_tell_how_jobs_stand(desk: Desk) -> None:
         (("job", "submit", "x", "[1]"), "DATA"),
         (("job", "submit", "x", "{"), "JSON"),
         (("job", "show", "7"), "UUID"),
+        (("job", "submit", ""), "handler takes a text of length >= 1"),
+        (("job", "postpone", str(uuid.UUID(int=1))), "Missing option '--until'"),
+        (("job", "list", "--limit", "0"), "'--limit': limit takes a whole number >= 1"),
         (("job", "list", "--state", "odd"), "odd"),
         (("run", "nothing_here"), "no module"),
         (("run", "json:loads"), "no relevo.App"),
@@ -146,6 +154,34 @@ def test_what_cannot_be_meant_is_a_usage_error(
 ) -> None:
     refused = site.run(*arguments)
     assert (refused.code, text in refused.err) == (2, True), refused
+
+
+@pytest.mark.parametrize(
+    ("target", "program", "said"),
+    [
+        ("./shop.py", "", "write its module, shop:app"),
+        ("shop.py:kitchen", "", "write its module, shop:kitchen"),
+        (".shop", "", "not of the form module:app"),
+        ("shop", "import relevo\n\nkitchen = relevo.App()\n", "write shop:kitchen"),
+        ("shop", "import json\n\njson.loads('{')\n", "shop could not be loaded: JSONDecodeError"),
+        ("shop", "def app(:\n", "shop could not be loaded: SyntaxError"),
+        ("shop", "from json import nothing\n", "shop could not be loaded: ImportError"),
+        ("shop", "import no_such_thing.at_all\n", "needs the module 'no_such_thing', which"),
+        ("shop.tables", "", "there is no module 'shop.tables'"),
+    ],
+)
+def test_faults_of_a_program_are_told_as_its_own(
+    cli: Cli, target: str, program: str, said: str
+) -> None:
+    (cli.folder / "shop.py").write_text(program)
+    done = cli("run", target)
+    assert said in done.err.splitlines()[-1]
+    for refused in (done, cli("feed", "run", target.partition(":")[0] + ":app")):
+        assert refused.code == 2, refused
+        assert "report it" not in refused.err
+        assert "importlib" not in refused.err
+        own = 'shop.py", line' in refused.err
+        assert own == ("could not be loaded" in said or "needs" in said)
 
 
 def test_on_a_terminal_a_cancel_asks_first(cli: Cli) -> None:
@@ -166,7 +202,14 @@ def test_a_program_is_served_until_a_signal(cli: Cli) -> None:
     assert (done.json["job"]["status"], done.json["job"]["host"]) == ("succeeded", "printer")
     failed = cli("job", "submit", "broken", "--wait")
     assert (failed.code, "the printer is on fire" in failed.out) == (4, True), failed
-    assert "serving broken, receipt, steps as host printer" in host.log
+    silent = cli("job", "submit", "silent", "--wait")
+    key = silent.err.split()[1]
+    assert silent.out == (
+        "silent: failed (0x80040224): The handler ended with an error, or its host was lost.\n"
+    )
+    assert f"relevo job show {key} --payload" in silent.err
+    assert "0x80040224): The handler" in cli("job", "show", key).out
+    assert "serving broken, receipt, silent, steps as host printer" in host.log
     assert host.stop().code == 0
 
 

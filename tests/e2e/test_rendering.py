@@ -37,9 +37,11 @@ class Holder(Struct, frozen=True):
     secret: str
 
 
-def _shown(value: Struct, *, terminal: bool = False, output: Output = "table") -> str:
+def _shown(
+    value: Struct, *, terminal: bool = False, output: Output = "table", width: int = 100
+) -> str:
     file = io.StringIO()
-    console = Console(file=file, force_terminal=terminal, width=100, color_system=None)
+    console = Console(file=file, force_terminal=terminal, width=width, color_system=None)
     Renderer(output, console).result(value)
     return file.getvalue()
 
@@ -72,6 +74,36 @@ def test_a_terminal_gets_times_both_exact_and_relative() -> None:
     assert "(in 2 d)" in later
 
 
+class Wide(Struct, frozen=True, kw_only=True):
+    id: UUID
+    name: str
+    status: str = "waiting_for_resources"
+    made_at: datetime = datetime(2031, 5, 30, 20, tzinfo=UTC)
+    host: str = "kitchen-7"
+    note: str = "because of the weather"
+
+
+class Wides(Struct, frozen=True):
+    items: list[Wide]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_ids(width: int) -> None:
+    rows = Wides([Wide(id=UUID(int=n), name="send the mail of today") for n in range(3)])
+    lines = _shown(rows, terminal=True, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    for one in rows.items:
+        assert sum(str(one.id) in line for line in lines) == 1
+    heads = ["id", "name", "status", "made at", "host", "note"]
+    shown = [head for head in heads if head in lines[1]]
+    assert shown == heads[: len(shown)]  # what matters least goes first
+    left = " ".join(" ".join(lines[6:]).split())
+    for head in heads[len(shown) :]:
+        assert head in left
+    assert ("--output json" in left) == (len(shown) < len(heads))
+    assert len(shown) >= {40: 1, 60: 2, 80: 3, 100: 4, 120: 5, 200: 6}[width]
+
+
 def test_one_thing_is_a_field_on_each_line_with_nothing_broken() -> None:
     secret = "s" * 300
     shown = _shown(Holder(Thing(name="a", labels={"k": "v"}), secret)).splitlines()
@@ -82,6 +114,14 @@ def test_one_thing_is_a_field_on_each_line_with_nothing_broken() -> None:
         "thing.made_at   -",
         f"secret          {secret}",
     ]
+
+
+def test_progress_is_shown_in_percent() -> None:
+    class Running(Struct, frozen=True):
+        progress: float | None
+
+    assert _shown(Running(0.13333334028720856)) == "progress  13%\n"
+    assert _shown(Running(None)) == "progress  -\n"
 
 
 def test_json_is_the_value_itself() -> None:

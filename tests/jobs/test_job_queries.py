@@ -10,7 +10,8 @@ import pytest
 
 from relevo.errors import InvalidQuery, InvalidValue
 from relevo.jobs import COMPLETED, READY, SUSPENDED, State, Status
-from relevo.jobs.querying import CATALOGUE, EVERYBODY, JobQuery
+from relevo.jobs.conditions import CATALOGUE
+from relevo.jobs.querying import EVERYBODY, JobQuery
 from relevo.querying import fetchxml, planning
 from relevo.querying.model import Caller
 
@@ -146,13 +147,78 @@ async def test_what_cannot_be_meant_is_refused(app: App) -> None:
         lambda: query.where(state="odd"),
         lambda: query.where(id="7"),
         lambda: query.top(0),
+        lambda: query.top(2.5),  # type: ignore[arg-type]
         lambda: query.created(after=datetime(2030, 1, 1)),
+        lambda: query.created(before="2030"),  # type: ignore[arg-type]
+        lambda: query.older_than(days=1e12),
+        lambda: query.older_than(days=1_000_000),
+        lambda: query.older_than(minutes=-1),
+        lambda: query.older_than(seconds=float("nan")),
     )
     for wrong in wrongs:
         with pytest.raises(InvalidValue):
             wrong()
+    for rows in (-1, 0, 2.5):
+        with pytest.raises(InvalidValue):
+            await query.page(rows)  # type: ignore[arg-type]
     with pytest.raises(InvalidQuery):
         await query.filter("colour eq 'red'")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("priority", "3", "a whole number"),
+        ("priority", True, "a whole number"),
+        ("priority", 2**63, "64 bits"),
+        ("depth", "abc", "a whole number"),
+        ("attempt", 1.0, "a whole number"),
+        ("type", "x", "a whole number"),
+        ("createdon", "2026-11-15", "with an offset"),
+        ("created_at", datetime(2026, 11, 15), "with an offset"),
+        ("name", 5, "a text"),
+        ("name", "a\x00b", "a text"),
+        ("id", 5, "a UUID"),
+        ("owner", "ana", "a UUID"),
+        ("state", 7, "ready, suspended, locked, completed"),
+        ("state", Status.FAILED, "ready, suspended, locked, completed"),
+        ("status", 7, "waiting_for_resources"),
+        ("relevo_progress", float("nan"), "a number"),
+        ("iswaitingforevent", 1, "True or False"),
+    ],
+)
+async def test_a_value_that_no_row_can_have_is_refused(  # section 12
+    app: App, column: str, value: Any, said: str
+) -> None:
+    for given in (value, [value]):
+        with pytest.raises(InvalidValue) as error:
+            app.jobs.query().where(**{column: given})
+        assert error.value.message.startswith(f"{column} ")
+        assert said in error.value.message
+        assert repr(value) in error.value.message
+
+
+async def test_null_may_be_one_of_several_values(app: App, made: list[UUID]) -> None:
+    assert await numbers(app.jobs.query().where(token=[None, "x"]), made) == [2, 3, 4]
+    assert await numbers(app.jobs.query().where(token=[]), made) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("owninguser/fullname eq 'SYSTEM'", [0, 1, 2, 3, 4]),
+        ("owninguser/businessunitid/name eq 'none'", []),
+        ("AsyncOperation_BulkDeleteOperation/any()", []),
+        ("not AsyncOperation_BulkDeleteOperation/any(o: o/name eq 'x')", [0, 1, 2, 3, 4]),
+        ("_regardingobjectid_value eq null", [0, 1, 2, 3, 4]),
+    ],
+)
+async def test_a_filter_leads_to_what_is_around_jobs(  # A24
+    app: App, made: list[UUID], text: str, found: list[int]
+) -> None:
+    query = app.jobs.query().filter(text)
+    assert await numbers(query, made) == found
+    assert await query.count() == len(found)
 
 
 async def test_text_of_a_caller_stays_a_value(app: App, made: list[UUID]) -> None:
@@ -168,3 +234,10 @@ async def test_a_caller_sees_its_scope(app: App, made: list[UUID]) -> None:
     own = app.jobs.query(Caller(user_id=user, scope="own"))
     assert [job.id for job in await own] == [mine.id]  # A27
     assert await own.count() == 1
+
+
+async def test_progress_is_what_was_told(app: App, made: list[UUID]) -> None:
+    await app.database.write("update relevo.job set progress = 2.0 / 15 where id = $1", made[0])
+    await app.database.write("update relevo.job set progress = 0.4 where id = $1", made[1])
+    assert (await app.jobs.get(made[0])).progress == 0.133333
+    assert await numbers(app.jobs.query().filter("relevo_progress eq 0.4"), made) == [1]

@@ -93,6 +93,20 @@ async def test_annotations_by_pattern(jobs: Database) -> None:
     }
 
 
+async def test_grouped_lookups_have_their_names(jobs: Database) -> None:
+    apply = "$apply=groupby((_ownerid_value,_regardingobjectid_value),aggregate($count as n))"
+    page = await answer(jobs, apply, prefer='odata.include-annotations="*"')
+    named = {
+        (row[f"_ownerid_value@{FORMATTED}"], row.get(f"_regardingobjectid_value@{FORMATTED}"))
+        for row in page.rows
+    }
+    assert named == {("Ana", "Acme"), ("Crew", None)}
+    kinds = {row["_ownerid_value@Microsoft.Dynamics.CRM.lookuplogicalname"] for row in page.rows}
+    assert kinds == {"systemuser", "team"}
+    bare = await answer(jobs, apply)
+    assert all(set(row) == {"_ownerid_value", "_regardingobjectid_value", "n"} for row in bare.rows)
+
+
 async def test_texts_are_in_the_language_and_zone_of_the_caller(jobs: Database) -> None:
     caller = Caller(user_id=ANA, scope="all", language="es", zone="Europe/Madrid")
     page = await answer(

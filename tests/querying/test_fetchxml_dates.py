@@ -103,6 +103,12 @@ def test_the_day_of_a_date() -> None:
     assert of_day("on-or-before", NOW) == Interval(None, after)
 
 
+def test_the_last_day_there_is_has_no_end() -> None:
+    last = datetime(9999, 12, 31, 12, tzinfo=UTC)
+    assert of_day("on", last) == Interval(last.replace(hour=0), None)
+    assert of_day("on-or-before", last) == Interval(None, None)
+
+
 def test_the_last_day_of_a_month_stays_the_last() -> None:
     assert shift(at("2026-03-31"), "month", -1) == at("2026-02-28")
     assert shift(at("2024-02-29"), "year", 1) == at("2025-02-28")

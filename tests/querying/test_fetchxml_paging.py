@@ -219,3 +219,35 @@ async def test_linked_distinct_and_grouped_rows_have_pages_too(tables: Database)
         (whole,) = await _walk(tables, parts, attributes)
         assert len(pages) > 1
         assert [row for page in pages for row in page] == whole
+
+
+OUTER = (
+    "<link-entity name='annotation' from='objectid' to='asyncoperationid' alias='n' "
+    "link-type='outer'><attribute name='annotationid'/>{}</link-entity>"
+)
+BELOW = (
+    "<link-entity name='asyncoperation' from='asyncoperationid' to='objectid' alias='o' "
+    "link-type='inner'><attribute name='sequence'/>{}</link-entity>"
+)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("descending", ["false", "true"])
+@pytest.mark.parametrize("column", ["annotationid", "sequence"])
+async def test_an_order_of_an_outer_link_loses_no_row_that_has_none_there(
+    tables: Database, column: str, descending: str
+) -> None:  # A22
+    order = f"<order attribute='{column}' descending='{descending}'/>"
+    own = column == "annotationid"
+    parts = "<attribute name='sequence'/>" + OUTER.format(
+        order if own else BELOW.format(order)
+    )  # never null in their own tables, and null where no row is joined
+    (whole,) = await _walk(tables, parts, "")
+    pages = await _walk(tables, parts, "count='7'")
+    assert [row for page in pages for row in page] == whole
+    values = [row["n.annotationid" if own else "o.sequence"] for row in whole]
+    known = [one for one in values if one is not None]
+    nulls = [None] * (len(values) - len(known))
+    assert nulls
+    ascending = sorted(known)
+    assert values == ([*ascending[::-1], *nulls] if descending == "true" else nulls + ascending)

@@ -255,6 +255,13 @@ def test_the_cases_find_something_and_not_everything() -> None:
     assert [one for one in dull if "1=1" not in one] == []
 
 
+async def test_up_to_the_last_day_there_is_all_dates_lie(tables: Database) -> None:
+    dated = {row["sequence"] for row in JOB_ROWS if row["startedon"] is not None}
+    condition = xml("startedon", "on-or-before", "9999-12-31")
+    assert await found(tables, entity(f"<filter>{condition}</filter>")) == dated
+    assert 0 < len(dated) < len(JOB_ROWS)
+
+
 async def test_the_documented_query_answers(tables: Database) -> None:
     rows = await answer(tables, fetch(SEED))
     assert len(rows) == len(JOB_ROWS)

@@ -11,15 +11,18 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relevo.core.expressions.values import fold
 from relevo.errors import InvalidQuery
-from relevo.querying import planning
+from relevo.querying import odata_options, planning
+from relevo.querying.catalogue import Catalogue
 from tests.querying.job_tables import (
     ALL,
     ANA,
     BEN,
     CATALOGUE,
+    JOBS,
     NOW,
     Row,
     asked,
@@ -28,6 +31,7 @@ from tests.querying.job_tables import (
     insert_jobs,
     job,
     numbers,
+    request,
 )
 
 if TYPE_CHECKING:
@@ -358,3 +362,19 @@ def test_thousands_of_terms_are_refused_as_too_long() -> None:
     with pytest.raises(InvalidQuery, match="may have 32,768") as error:
         asked("$filter=" + " or ".join(["sequence eq 1"] * 5_000))
     assert error.value.status == 414
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "$filter=owninguser/fullname eq 'x'",
+        "$filter=job_notes/any()",
+        "$orderby=owninguser/fullname",
+        "$expand=owninguser",
+    ],
+)
+def test_a_navigation_to_a_table_that_is_not_served_is_refused(options: str) -> None:
+    alone = replace(request(), catalogue=Catalogue((JOBS,)))
+    with pytest.raises(InvalidQuery, match="not served here") as error:
+        odata_options.query_of(odata_options.read(quote(options, safe="$=/")), JOBS, alone)
+    assert error.value.dataverse == "0x80041103"

@@ -75,6 +75,7 @@ def test_orders_name_columns_by_their_logical_names() -> None:
         ("$top=1&$top=2", InvalidQuery, 400, "twice"),
         ("$select=name&%24select=depth", InvalidQuery, 400, "twice"),
         ("@p=1&@p=2", InvalidQuery, 400, "twice"),
+        ("fetchXml=<a/>&fetchXml=<b/>", InvalidQuery, 400, "twice"),
         ("$skip=5", OptionNotServed, 501, "not served"),
         ("$search=x", OptionNotServed, 501, "not served"),
         ("$format=json", OptionNotServed, 501, "not served"),
@@ -128,8 +129,10 @@ def test_groups_that_cannot_be_sorted_say_so_with_their_code() -> None:
 
 
 def test_what_has_no_dollar_is_not_ours() -> None:
-    options = odata_options.read("fetchXml=<x/>&fetchXml=2&filter=1&@p=1")
-    assert options == odata_options.Options({}, {"@p": "1"}, {"fetchXml": "2", "filter": "1"})
+    options = odata_options.read("fetchXml=<x/>&tag=1&tag=2&filter=1&@p=1")
+    assert options == odata_options.Options(
+        {}, {"@p": "1"}, {"fetchXml": "<x/>", "tag": "2", "filter": "1"}
+    )
 
 
 def test_single_rows_take_no_other_options() -> None:

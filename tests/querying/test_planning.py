@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from relevo.core.expressions.tree import Compare, Constant, Name, Not
 from relevo.errors import InvalidQuery
-from relevo.querying import planning
+from relevo.querying import answers, planning
 from relevo.querying.errors import ColumnProtected
 from relevo.querying.model import RULES, Caller, Item, Link, Order, Query, related
 from tests.querying.job_tables import (
@@ -314,6 +315,20 @@ async def test_too_many_rows_for_groups_are_refused(jobs: Database) -> None:
     with pytest.raises(InvalidQuery, match="More than 3 rows") as error:
         await answer(jobs, query)
     assert error.value.dataverse == "0x8004E023"
+
+
+async def test_groups_of_too_many_rows_are_not_counted(jobs: Database) -> None:
+    items = (Item(path=("statecode",), groupby=True), Item(aggregate="count", alias="n"))
+    query = Query(table="asyncoperation", aggregate=True, items=items, aggregate_limit=3)
+    statement = planning.plan_count(query, CATALOGUE, ALL)
+    (row,) = await run(jobs, statement)
+    with pytest.raises(InvalidQuery, match="More than 3 rows") as error:
+        answers.counted(row, statement.shape)
+    assert error.value.dataverse == "0x8004E023"
+    query = replace(query, aggregate_limit=None)
+    statement = planning.plan_count(query, CATALOGUE, ALL)
+    (row,) = await run(jobs, statement)
+    assert answers.counted(row, statement.shape) == len((await answer(jobs, query)).rows)
 
 
 async def test_different_rows(jobs: Database) -> None:

@@ -58,7 +58,8 @@ def decode(cursor: str | None, kind: type[P]) -> P | None:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         position = msgspec.json.decode(text, type=kind)
-        refuse_unstorable(position, "")
+        parts = msgspec.structs.astuple(position) if isinstance(position, Struct) else position
+        refuse_unstorable(parts, "")
     except (binascii.Error, ValueError, RecursionError, InvalidValue):
         raise InvalidValue(
             "this cursor is not one that was given out here", pointer="/cursor"

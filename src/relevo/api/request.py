@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from relevo.api.contract import Operation
 
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
+_NUMBER: Final = re.compile(r"\s*[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?\s*")
 _HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 
 
@@ -215,6 +216,11 @@ def _query(raw: bytes, plan: _Plan, *, strict: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in pairs:
         refuse_unstorable(text, f"/{name}")
+        if name in plan.instants and _NUMBER.fullmatch(text):  # else it would be epoch seconds
+            raise InvalidValue(
+                f"{text[:SHOWN_MAX]} is no time; write it like 2031-05-30T18:00:00Z",
+                pointer=f"/{name}",
+            )
         if name in plan.many:
             values.setdefault(name, []).append(text)
         elif name in values and strict:

@@ -24,10 +24,12 @@ from relevo.api.services import Services, open_services
 from relevo.api.surfaces import routing
 from relevo.api.tls import client_tls
 from relevo.app import App
+from relevo.cli.wording import worded
 from relevo.core.decoding import converted
 from relevo.errors import (
     CallerError,
     InternalError,
+    InvalidValue,
     NotFound,
     OutcomeUnknown,
     RelevoError,
@@ -233,7 +235,10 @@ def _command(operation: Operation, values: Mapping[str, Any]) -> Any:
     given = dict(values)
     if operation.body in given and takes_raw(operation):
         given[operation.body] = _bytes(given[operation.body])
-    return converted(given, operation.request)
+    try:
+        return converted(given, operation.request)
+    except InvalidValue as error:
+        raise type(error)(worded(error.message, error.pointer), pointer=error.pointer) from None
 
 
 def _bytes(content: Any) -> bytes:

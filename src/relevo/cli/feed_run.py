@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import os
-import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +10,7 @@ import click
 
 from relevo.app import App
 from relevo.cli.options import command
+from relevo.cli.programs import load
 from relevo.cli.render import note
 from relevo.cli.signals import StopSignals
 from relevo.cli.values import Instant, Text
@@ -67,15 +65,7 @@ def run(session: Session, target: str, until: Until | None) -> None:
 
 
 def _found(target: str) -> tuple[App, Sequence[Processor]]:
-    module_name, _, name = target.partition(":")
-    if not module_name or not name:
-        raise click.UsageError(f"{target!r} is not of the form module:name")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise click.UsageError(f"there is no module {module_name!r}: {error}") from error
+    module, name = load(target)
     match vars(module).get(name):
         case App() as app if app.feeds.processors:
             return app, list(app.feeds.processors.values())
@@ -83,8 +73,10 @@ def _found(target: str) -> tuple[App, Sequence[Processor]]:
             for one in vars(module).values():
                 if isinstance(one, App) and processor in one.feeds.processors.values():
                     return one, [processor]
-            raise click.UsageError(f"{module_name} has no app that {name!r} is a processor of")
-    raise click.UsageError(f"{name!r} of {module_name} is no processor, and no app that has one")
+            raise click.UsageError(f"{module.__name__} has no app that {name!r} is a processor of")
+    raise click.UsageError(
+        f"{name!r} of {module.__name__} is no processor, and no app that has one"
+    )
 
 
 async def _serve(app: App, processors: Sequence[Processor], until: Until | None) -> None:

@@ -100,7 +100,8 @@ def _option(field: inspect.Field) -> click.Option:
     if isinstance(kind, inspect.DateTimeType):
         help_text = _sentences(help_text, "With its time zone, such as 2031-05-30T18:00:00Z.")
     name = field.name.replace("_", "-")
-    attributes: dict[str, Any] = {"required": field.required, "default": None}
+    # A default, even None, would count as given.
+    attributes: dict[str, Any] = {"required": True} if field.required else {"default": None}
     if isinstance(kind, inspect.BoolType):
         attributes |= {"is_flag": True}
         declarations = [f"--{name}/--no-{name}"]

@@ -18,6 +18,7 @@ from relevo.cli.job_board import board, screen
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.render import Renderer, note, printable
 from relevo.cli.values import Instant, Json, Null, Text
+from relevo.jobs import codes
 
 if TYPE_CHECKING:
     from relevo.cli.calls import Calls
@@ -39,7 +40,11 @@ _LATE: Final = 6
     help="The handler's arguments as a JSON object, @FILE, or - for standard input.",
 )
 @click.option("--name", type=Text(), help="What people call it. Default: the handler's name.")
-@click.option("--token", type=Text(), help="Runs after the jobs of this token that came before.")
+@click.option(
+    "--token",
+    type=Text(),
+    help="Runs after the jobs of this token that came before. Default: none.",
+)
 @click.option("--start", type=Instant(), help="Not before this time, such as 2031-05-30T18:00:00Z.")
 @click.option("--lane", type=Text(), help="Default: the lane of the handler.")
 @click.option("--priority", type=click.IntRange(0, 9), help="Counts in lanes that go by it.")
@@ -54,7 +59,8 @@ _LATE: Final = 6
 def submit(session: Session, /, **given: Any) -> int:
     """Submit a job; prints its id.
 
-    It runs on a host that has the handler, such as `relevo run module:app`.
+    It runs on a host that has the handler, such as `relevo run module:app`. A handler's own
+    token= is a Python function, which is not asked here: give --token.
     """
     session.log_quietly()
     wait = given.pop("wait")
@@ -118,6 +124,8 @@ async def _show(session: Session, key: str, *, payload: bool) -> None:
     renderer.console.print(printable(_sentence(job)), soft_wrap=True)
     shown = {k: v for k, v in job.items() if v is not None}
     renderer.record(shown, JobView)
+    if not payload:
+        _hint(job)
     for name, value in more.items():
         text = value if name == "message" else msgspec.json.encode(value).decode()
         if value is not None:
@@ -142,9 +150,21 @@ def _sentence(job: dict[str, Any]) -> str:
             done = "" if job["progress"] is None else f", {job['progress']:.0%} done"
             return f"{name}runs on {job['host']}{done}."
         case "failed":
-            return f"{name}failed: {job['friendly_message'] or job['error_code']}."
+            return f"{name}failed ({job['error_code']}): {_reason(job).rstrip('.')}."
         case status:
             return f"{name}{status.replace('_', ' ')}."
+
+
+def _reason(job: dict[str, Any]) -> str:
+    """Why a job failed, as far as everybody may know it."""
+    code = job["error_code"]
+    meaning = None if code is None else codes.TEXTS.get(codes.stored(int(code, 16)))
+    return str(job["friendly_message"] or meaning or "its handler gave this code")
+
+
+def _hint(job: dict[str, Any]) -> None:
+    if job["status"] == "failed":
+        note(f"its error with the trace: relevo job show {job['id']} --payload")
 
 
 @command("wait", shared=EVERYWHERE)
@@ -190,6 +210,7 @@ async def _wait(session: Session, calls: Calls, key: str, timeout: float | None)
         renderer.console.print("succeeded; its record is removed")
     else:
         renderer.console.print(printable(_sentence(job)), soft_wrap=True)
+        _hint(job)
     succeeded = job is None or job["status"] == "succeeded"
     return exits.OK if succeeded else exits.REFUSED
 

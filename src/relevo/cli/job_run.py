@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -13,9 +11,9 @@ import click
 import msgspec
 import structlog
 
-from relevo.app import App
 from relevo.cli.job_board import board, screen
 from relevo.cli.options import command
+from relevo.cli.programs import app_of
 from relevo.cli.render import Renderer, note
 from relevo.cli.signals import StopSignals
 from relevo.cli.values import Text
@@ -23,6 +21,7 @@ from relevo.errors import HostSuperseded, RelevoError
 from relevo.telemetry import configure_logs
 
 if TYPE_CHECKING:
+    from relevo.app import App
     from relevo.cli.session import Session
 
 log = structlog.get_logger(__name__)
@@ -49,29 +48,11 @@ def run(session: Session, target: str, name: str | None, plain: bool) -> None:
     how far it is and what waits; elsewhere a line is logged when that changes. SIGTERM or Ctrl-C
     lets what runs end, and stops; a second one ends at once.
     """
-    app = _found(target)
+    app = app_of(target)
     picture = sys.stdout.isatty() and not plain
     level = session.given.get("log_level") or ("warning" if picture else app.settings.log_level)
     configure_logs(app.settings.log_format, level)
     asyncio.run(_serve(app, name, picture=picture))
-
-
-def _found(target: str) -> App:
-    module_name, _, name = target.partition(":")
-    if not module_name:
-        raise click.UsageError(f"{target!r} is not of the form module:app")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise click.UsageError(f"there is no module {module_name!r}: {error}") from error
-    app = vars(module).get(name or "app")
-    if not isinstance(app, App):
-        raise click.UsageError(
-            f"{name or 'app'!r} of {module_name} is no relevo.App; name the one to serve"
-        )
-    return app
 
 
 async def _serve(app: App, name: str | None, *, picture: bool) -> None:

@@ -14,79 +14,17 @@ import click
 import msgspec
 from msgspec import Struct, inspect
 from rich import box
+from rich.cells import cell_len as _width
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relevo.api.keys import KeyInfo
-from relevo.api.surfaces.bulk import ItemOutcome
-from relevo.api.surfaces.bulk_deletes import BulkDeleteView
-from relevo.api.surfaces.feed import ChangeView
-from relevo.api.surfaces.items import ItemView
-from relevo.api.surfaces.job_models import JobView
-from relevo.api.surfaces.letters import LetterInfo
-from relevo.api.surfaces.routing_policies import (
-    ClassificationPolicyView,
-    DistributionPolicyView,
-    ExceptionPolicyView,
-    RouterQueueView,
-)
-from relevo.api.surfaces.store import ContainerView
-from relevo.api.surfaces.units import FeedView, LeaseView
-from relevo.jobs.views import JobCount, SuspendedCount
-from relevo.leases.model import HostInfo, LeaseInfo
-from relevo.router.views import RouterJob, RouterWorker
-from relevo.router.watching import OpenOffer
+from relevo.cli.columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from relevo.cli.session import Output
-
-COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
-    HostInfo: (
-        "name", "live", "draining", "leases", "address", "labels", "version", "started_at",
-        "end_reason",
-    ),
-    LeaseInfo: ("kind", "unit", "name", "state", "owner", "epoch", "handoff_to", "free_since"),
-    ContainerView: (
-        "name", "partition_key", "ttl_seconds", "versions_seconds", "previous_images", "created_at",
-    ),
-    ItemView: ("id", "partition_key", "body", "etag", "ts"),
-    ItemOutcome: ("id", "created", "etag", "error"),
-    ChangeView: ("id", "partition_key", "operation", "item", "previous", "ts"),
-    FeedView: ("container", "name", "mode", "leases", "estimated_lag", "exact", "lag_seconds"),
-    LeaseView: (
-        "lease_token", "owner", "state", "estimated_lag", "exact", "lag_seconds", "attempts",
-    ),
-    LetterInfo: (
-        "id", "item_id", "partition_key", "reason", "error_type", "attempts", "last_failed_at",
-    ),
-    RouterQueueView: ("id", "name", "distributionPolicyId", "exceptionPolicyId", "labels"),
-    DistributionPolicyView: ("id", "name", "offerExpiresAfterSeconds", "mode"),
-    ClassificationPolicyView: ("id", "name", "fallbackQueueId", "prioritizationRule"),
-    ExceptionPolicyView: ("id", "name", "exceptionRules"),
-    RouterJob: ("id", "status", "queueId", "channelId", "priority", "labels", "enqueuedAt"),
-    RouterWorker: ("id", "state", "loadRatio", "capacity", "queues", "labels"),
-    OpenOffer: (
-        "offer_id", "job_id", "queue_id", "channel_id", "job_priority", "job_labels", "expires_at",
-    ),
-    JobView: (
-        "id", "name", "lane", "status", "token", "attempt", "progress", "created_at",
-        "postpone_until", "host", "error_code",
-    ),
-    BulkDeleteView: (
-        "id", "name", "sources", "status", "success", "failure", "progress", "created_at",
-        "postpone_until", "pattern",
-    ),
-    JobCount: ("state", "status", "operation_type", "type_label", "jobs"),
-    SuspendedCount: (
-        "type_label", "handler", "jobs", "for_event", "for_time", "for_somebody", "since",
-        "next_at",
-    ),
-    KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
-}  # fmt: skip
-"""The columns of a table, for types with more than fit on a screen; `json` has them all."""
 
 STYLES: Final = {
     "ok": "green", "yes": "green", "active": "green", "applied": "green",
@@ -98,6 +36,8 @@ STYLES: Final = {
 }  # fmt: skip
 JSON: Final = frozenset({"body", "item", "previous"})
 """Columns that show what users put there."""
+_ID_WIDTH: Final = 36
+_TEXT_WIDTH: Final = 12
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -134,16 +74,23 @@ class Renderer:
         """Return the table as a terminal shows it, also again and again in the same place."""
         if not rows:
             return Text("nothing to show", style="dim")
-        return self._ruled(*self._cells(rows, kind))
+        names, cells = self._cells(rows, kind)
+        natural = [max(map(_width, column)) for column in _columns(names, cells)]
+        if sum(natural) + _gaps(natural) > self.console.width:
+            names, cells = self._cells(rows, kind, brief=True)
+        return self._ruled(names, cells)
 
     def _cells(
-        self, rows: Sequence[Mapping[str, Any]], kind: Any
+        self, rows: Sequence[Mapping[str, Any]], kind: Any, *, brief: bool = False
     ) -> tuple[list[str], list[list[Text]]]:
         times = _times(kind)
         names = [*COLUMNS.get(kind, ())] or list(dict.fromkeys(k for row in rows for k in row))
         names = [name for name in names if any(not _is_empty(row.get(name)) for row in rows)]
         return names, [
-            [self._cell(_shown(name, row.get(name)), is_time=name in times) for name in names]
+            [
+                self._cell(_shown(name, row.get(name)), is_time=name in times, brief=brief)
+                for name in names
+            ]
             for row in rows
         ]
 
@@ -153,16 +100,22 @@ class Renderer:
         times = _times(kind)
         width = max((len(name) for name in fields), default=0)
         for name, field in fields.items():
-            cell = self._cell(field, is_time=name.rpartition(".")[2] in times)
+            last = name.rpartition(".")[2]
+            cell = self._cell(_percent(last, field), is_time=last in times)
             line = Text.assemble((f"{printable(name):<{width}}  ", "bold"), cell)
             self.console.print(line, soft_wrap=True)
 
     def _ruled(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> Table:
+        heads = [name.replace("_", " ") for name in names]
+        widths = _widths(_columns(heads, cells), self.console.width)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for name in names:
-            table.add_column(name.replace("_", " "), overflow="fold")
+        for head, width in zip(heads, widths, strict=False):
+            table.add_column(head, width=width, overflow="fold")
         for row in cells:
-            table.add_row(*row)
+            table.add_row(*row[: len(widths)])
+        if len(widths) < len(heads):
+            table.caption = f"no room for {', '.join(heads[len(widths) :])}: --output json has all"
+            table.caption_justify = "left"
         return table
 
     def _plain(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
@@ -175,7 +128,7 @@ class Renderer:
             )
             self.console.out("  ".join(padded).rstrip(), highlight=False)
 
-    def _cell(self, value: Any, *, is_time: bool) -> Text:
+    def _cell(self, value: Any, *, is_time: bool, brief: bool = False) -> Text:
         if _is_empty(value):
             return Text("-", style="dim")
         match value:
@@ -188,7 +141,7 @@ class Renderer:
             case _:
                 text = str(value)
         if is_time:
-            text = _time(text, relative=self.console.is_terminal)
+            text = _time(text, relative=self.console.is_terminal, brief=brief)
         text = printable(text)
         return Text(text, style=STYLES.get(text, "") if self.console.is_terminal else "")
 
@@ -218,13 +171,49 @@ def printable(text: str) -> str:
     )
 
 
+def _columns(heads: Sequence[str], cells: Sequence[Sequence[Text]]) -> list[list[str]]:
+    """The texts of columns, each under its head."""
+    return [[head, *(row[n].plain for row in cells)] for n, head in enumerate(heads)]
+
+
+def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """How wide columns are; the last ones are dropped if there is no room.
+
+    Words as long as an id are never broken. The first columns get what is left.
+    """
+    natural = [max(map(_width, column)) for column in columns]
+    found = [
+        max(min(whole, _TEXT_WIDTH), min(max(map(_longest, column)), _ID_WIDTH))
+        for whole, column in zip(natural, columns, strict=True)
+    ]
+    while len(found) > 1 and sum(found) + _gaps(found) > room:
+        found.pop()
+    left = max(0, room - sum(found) - _gaps(found))
+    for n, width in enumerate(found):
+        more = min(natural[n] - width, left)
+        found[n], left = width + more, left - more
+    return found
+
+
+def _longest(text: str) -> int:
+    return max(map(_width, text.split()), default=0)
+
+
+def _gaps(widths: Sequence[int]) -> int:
+    """What stands beside the cells."""
+    return 3 * len(widths) - 1
+
+
 def _shown(name: str, value: Any) -> Any:
     """Return what users put into their work as the JSON that it is."""
     if name in JSON and value is not None:
         return msgspec.json.encode(value).decode()
-    if name == "progress" and value is not None:
-        return f"{value:.0%}"
-    return f"{value:.1f}" if isinstance(value, float) else value
+    shown = _percent(name, value)
+    return f"{shown:.1f}" if isinstance(shown, float) else shown
+
+
+def _percent(name: str, value: Any) -> Any:
+    return f"{value:.0%}" if name == "progress" and value is not None else value
 
 
 def _is_empty(value: Any) -> bool:
@@ -266,7 +255,7 @@ def _collect_times(info: inspect.Type, found: set[str]) -> None:
             _collect_times(kind, found)
 
 
-def _time(text: str, *, relative: bool) -> str:
+def _time(text: str, *, relative: bool, brief: bool) -> str:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
@@ -277,4 +266,4 @@ def _time(text: str, *, relative: bool) -> str:
     size, unit = next(((s, u) for s, u in _UNITS if abs(seconds) >= s), (1.0, "s"))
     away = f"{abs(seconds) / size:.0f} {unit}"
     shown = f"{away} ago" if seconds >= 0 else f"in {away}"
-    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S} ({shown})"
+    return shown if brief else f"{instant.astimezone():%Y-%m-%d %H:%M:%S} ({shown})"

@@ -1,5 +1,6 @@
 """System jobs: work that runs apart from the request that caused it (async-service)."""
 
+from relevo.jobs.conditions import COMPLETED, LOCKED, READY, SUSPENDED, State, Status
 from relevo.jobs.errors import (
     Fail,
     JobCanceled,
@@ -14,15 +15,7 @@ from relevo.jobs.errors import (
     Suspend,
 )
 from relevo.jobs.model import Job, Lane, Recurrence
-from relevo.jobs.querying import (
-    COMPLETED,
-    LOCKED,
-    READY,
-    SUSPENDED,
-    JobQuery,
-    State,
-    Status,
-)
+from relevo.jobs.querying import JobQuery
 from relevo.jobs.registry import JobDefinition
 from relevo.jobs.running.context import JobContext
 from relevo.jobs.service import JobHandle, Jobs

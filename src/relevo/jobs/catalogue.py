@@ -167,7 +167,7 @@ _COLUMNS: Final = (
     Column(name="versionnumber", type="bigint", sql="{t}.version", required=True),
     Column(name="relevo_priority", type="int", sql="{t}.priority", required=True),
     Column(name="relevo_timezone", type="text", sql="{t}.zone"),
-    Column(name="relevo_progress", type="float", sql="({t}.progress::float8)"),
+    Column(name="relevo_progress", type="float", sql="({t}.progress::numeric::float8)"),
     Column(name="relevo_seriesid", type="guid", sql="{t}.series"),
     Column(name="relevo_attempt", type="int", sql="{t}.attempt", required=True),
     Column(

@@ -140,6 +140,8 @@ class Job(Struct, frozen=True, kw_only=True):
     def of(cls, row: asyncpg.Record) -> Job:
         """Return the record that a row holds."""
         plain = {name: row[name] for name in _PLAIN}
+        if plain["progress"] is not None:
+            plain["progress"] = round(plain["progress"], 6)  # stored in four bytes
         return cls(
             **plain, blocked=row["chained"], data=_decoded(row["data"]),
             saved=_decoded(row["saved"]), result=_decoded(row["result"]),

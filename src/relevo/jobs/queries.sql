@@ -352,7 +352,8 @@ order by l.name;
 
 -- name: running_jobs
 -- What runs, where and how far it is; the longest first.
-select id, name, lane, handler, status, host_name, attempt, progress, modified_at, started_at from relevo.live_job
+select id, name, lane, handler, status, host_name, attempt, progress::numeric::float8 as progress, modified_at, started_at
+from relevo.live_job
 where host is not null and ($1::uuid is null or host = $1) order by started_at, sequence limit $2;
 
 -- name: count_failures

@@ -6,84 +6,31 @@ it: equal conditions find equal rows (A24), and no value reaches SQL but as a pa
 
 from __future__ import annotations
 
-from datetime import timedelta
-from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from relevo.core.expressions.tree import (
-    Compare,
-    Constant,
-    Expression,
-    In,
-    IsNull,
-    List,
-    Logic,
-    Name,
-)
 from relevo.errors import InvalidValue
-from relevo.jobs import states
-from relevo.jobs.catalogue import JOBS
-from relevo.jobs.model import Job, aware
+from relevo.jobs.conditions import CATALOGUE, JOBS, age, all_of, column_of, compared, condition
+from relevo.jobs.model import Job
 from relevo.postgres import catalog, clock
-from relevo.querying.catalogue import Catalogue
-from relevo.querying.model import RULES, Caller, Item, Order, Position, Query
+from relevo.querying.model import Caller, Item, Order, Position, Query
 from relevo.querying.odata import Reader
 from relevo.querying.planning import plan, plan_count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
-    from relevo.core.expressions.tree import CompareOperator
+    from relevo.core.expressions.tree import Expression
     from relevo.postgres import Database
 
 SQL = catalog.load("relevo.jobs")
-CATALOGUE: Final = Catalogue((JOBS,))
 PAGE_ROWS: Final = 500
 EVERYBODY: Final = Caller(user_id=UUID(int=0), scope="all", may_read_payload=True)
 """Who asks in Python: code that has the database sees every row."""
-
-
-class State(IntEnum):
-    """The four states of a job (`statecode`)."""
-
-    READY = 0
-    SUSPENDED = 1
-    LOCKED = 2
-    COMPLETED = 3
-
-
-class Status(IntEnum):
-    """The eight statuses of a job (`statuscode`); each belongs to one state."""
-
-    WAITING_FOR_RESOURCES = states.READY
-    WAITING = states.WAITING
-    IN_PROGRESS = states.IN_PROGRESS
-    PAUSING = states.PAUSING
-    CANCELING = states.CANCELING
-    SUCCEEDED = states.SUCCEEDED
-    FAILED = states.FAILED
-    CANCELED = states.CANCELED
-
-
-READY: Final = State.READY
-SUSPENDED: Final = State.SUSPENDED
-LOCKED: Final = State.LOCKED
-COMPLETED: Final = State.COMPLETED
-
-SHORT: Final = {
-    "id": "asyncoperationid", "state": "statecode", "status": "statuscode",
-    "type": "operationtype", "token": "dependencytoken", "owner": "ownerid",
-    "lane": "relevo_lane", "handler": "relevo_handler", "extension": "relevo_extension",
-    "series": "relevo_seriesid", "priority": "relevo_priority", "attempt": "relevo_attempt",
-    "error_code": "errorcode", "created_at": "createdon", "started_at": "startedon",
-    "completed_at": "completedon", "modified_at": "modifiedon", "postpone_until": "postponeuntil",
-}  # fmt: skip
-"""What Python calls columns; their logical names are understood as well."""
 
 
 class Found(Struct, frozen=True):
@@ -118,9 +65,9 @@ class JobQuery:
         """Keep jobs whose columns have these values; several values are alternatives, None is null.
 
         Columns go by the names of `Job` or by logical names: `where(token="index")` or
-        `where(dependencytoken="index")`.
+        `where(dependencytoken="index")`. Raises `InvalidValue` for what a column cannot have.
         """
-        return self._with(*(_condition(_column(name), value) for name, value in columns.items()))
+        return self._with(*(condition(name, value) for name, value in columns.items()))
 
     def filter(self, text: str) -> JobQuery:
         """Keep jobs that an OData filter holds for, as `"statecode eq 3 and depth gt 1"`."""
@@ -133,31 +80,29 @@ class JobQuery:
     ) -> JobQuery:
         """Keep jobs that were created longer ago than this, by the clock of the database."""
         made = self._with()
-        made._age = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        made._age = age(days=days, hours=hours, minutes=minutes, seconds=seconds)
         return made
 
     def created(self, *, after: datetime | None = None, before: datetime | None = None) -> JobQuery:
         """Keep jobs created from `after` on, and before `before`."""
         bounds: list[Expression] = []
         if after is not None:
-            bounds.append(_compare(">=", "createdon", aware(after, "after")))
+            bounds.append(compared(">=", "createdon", after, "after"))
         if before is not None:
-            bounds.append(_compare("<", "createdon", aware(before, "before")))
+            bounds.append(compared("<", "createdon", before, "before"))
         return self._with(*bounds)
 
     def order_by(self, *names: str) -> JobQuery:
         """Sort by columns; a minus before a name turns its order round: `"-createdon"`."""
         orders = tuple(
-            Order(path=(_column(name.removeprefix("-")),), descending=name.startswith("-"))
+            Order(path=(column_of(name.removeprefix("-")),), descending=name.startswith("-"))
             for name in names
         )
         return self._asking(orders=orders)
 
     def top(self, rows: int) -> JobQuery:
         """Take so many jobs at most."""
-        if rows < 1:
-            raise InvalidValue(f"top takes 1 job or more, not {rows}", pointer="top")
-        return self._asking(top=rows)
+        return self._asking(top=_rows(rows, "top"))
 
     async def count(self) -> int:
         """Return how many jobs there are; more than 5,000 are counted as 5,001."""
@@ -171,7 +116,7 @@ class JobQuery:
 
     async def page(self, rows: int, position: Position | None = None) -> Found:
         """Return up to so many jobs behind a position."""
-        query = replace(await self.ready(), page_size=rows, position=position)
+        query = replace(await self.ready(), page_size=_rows(rows, "page"), position=position)
         statement = plan(query, CATALOGUE, self._caller)
         shape = statement.shape
         found = await self._database.fetch(statement.sql, *statement.parameters)
@@ -220,11 +165,11 @@ class JobQuery:
                 conditions.append(read.tree)
                 links += read.links
             if self._age is not None:
-                conditions.append(_compare("<", "createdon", now - self._age))
+                conditions.append(compared("<", "createdon", now - self._age))
         orders = self._query.orders or (Order(path=("createdon",)), Order(path=("sequence",)))
         key = (Item(path=(JOBS.key,)),)
         return replace(
-            self._query, items=key, filter=_all_of(conditions), links=links, orders=orders
+            self._query, items=key, filter=all_of(conditions), links=links, orders=orders
         )
 
     def _with(self, *conditions: Expression) -> JobQuery:
@@ -239,59 +184,7 @@ class JobQuery:
         return made
 
 
-def _column(name: str) -> str:
-    found = SHORT.get(name, name)
-    if found not in JOBS.by_name:
-        raise InvalidValue(
-            f"jobs have no column {name!r}; use one of {', '.join(sorted(SHORT))}, or a logical"
-            " name such as createdon",
-            pointer=name,
-        )
-    return found
-
-
-def _condition(column: str, value: Any) -> Expression:
-    """What a value means; a state stands for its statuses, of which the database has statistics."""
-    if column != "statecode" or value is None:
-        return _equal(column, value)
-    several = isinstance(value, list | tuple | set | frozenset)
-    wanted = {_plain(column, one) for one in (value if several else (value,))}
-    return _equal("statuscode", [one for one in states.LABELS if states.state_of(one) in wanted])
-
-
-def _equal(column: str, value: Any) -> Expression:
-    if value is None:
-        return IsNull(Name(column))
-    if isinstance(value, list | tuple | set | frozenset):
-        items = tuple(Constant(_plain(column, one)) for one in value)
-        return In(Name(column), List(items), RULES)
-    return _compare("=", column, _plain(column, value))
-
-
-def _compare(operator: CompareOperator, column: str, value: Any) -> Expression:
-    return Compare(operator, Name(column), Constant(value), RULES)
-
-
-def _plain(column: str, value: Any) -> Any:
-    """A value as the column stores it."""
-    if isinstance(value, Enum):
-        return value.value
-    if column in ("statecode", "statuscode") and isinstance(value, str):
-        words = State if column == "statecode" else Status
-        try:
-            return int(words[value.upper()])
-        except KeyError:
-            known = ", ".join(one.name.lower() for one in words)
-            raise InvalidValue(f"{value!r} is none of {known}", pointer=column) from None
-    if JOBS.by_name[column].type in ("guid", "lookup") and isinstance(value, str):
-        try:
-            return UUID(value)
-        except ValueError:
-            raise InvalidValue(f"{column} is a UUID, not {value!r}", pointer=column) from None
-    return value
-
-
-def _all_of(conditions: Sequence[Expression]) -> Expression | None:
-    if not conditions:
-        return None
-    return conditions[0] if len(conditions) == 1 else Logic("and", tuple(conditions), RULES)
+def _rows(rows: int, what: str) -> int:
+    if type(rows) is not int or rows < 1:
+        raise InvalidValue(f"{what} takes 1 job or more, not {rows!r:.64}", pointer=what)
+    return rows

@@ -49,11 +49,8 @@ class Page(Struct, frozen=True):
 
 def read(rows: Sequence[Row], shape: Shape, preferences: Preferences, caller: Caller) -> Page:
     """Return a page; raises `InvalidQuery` if too many rows went into groups."""
-    if shape.input_cell is not None and rows and rows[0][shape.input_cell] > shape.input_max:
-        raise InvalidQuery(
-            f"More than {shape.input_max:,} rows would go into the groups; filter them further.",
-            dataverse=AGGREGATE_LIMIT,
-        )
+    if rows:
+        _check_input(rows[0], shape)
     more = shape.rows_max is not None and len(rows) > shape.rows_max
     kept = rows[: shape.rows_max]
     position = None
@@ -62,6 +59,22 @@ def read(rows: Sequence[Row], shape: Shape, preferences: Preferences, caller: Ca
         position = Position(values, shape.taken + len(kept))
     writer = _Writer(preferences, caller)
     return Page([writer.row(one, shape) for one in kept], more, position)
+
+
+def counted(row: Row, shape: Shape) -> int:
+    """Return what `plan_count` gave; raises `InvalidQuery` if too many rows went into groups."""
+    _check_input(row, shape)
+    found: int = row["count"]
+    return found
+
+
+def _check_input(row: Row, shape: Shape) -> None:
+    most = shape.input_max
+    if shape.input_cell is not None and most is not None and (row[shape.input_cell] or 0) > most:
+        raise InvalidQuery(
+            f"More than {most:,} rows would go into the groups; filter them further.",
+            dataverse=AGGREGATE_LIMIT,
+        )
 
 
 def envelope(

@@ -260,8 +260,8 @@ def _relative(test: Test) -> Expression:
 
 
 def _of_day(test: Test) -> Expression:
-    moment = test.value(test.texts[0]).astimezone(test.asker.zone)
     try:
+        moment = test.value(test.texts[0]).astimezone(test.asker.zone)
         return _within(test, fetch_dates.of_day(test.operator, moment))
     except OverflowError:
         raise test.refused(f"`{test.texts[0][:64]}` is too far away. Come closer.") from None
@@ -273,7 +273,7 @@ def _within(test: Test, found: fetch_dates.Interval) -> Expression:
         ends.append(Compare(">=", test.subject, Constant(found.since), RULES))
     if found.until is not None:
         ends.append(Compare("<", test.subject, Constant(found.until), RULES))
-    return _all(*ends)
+    return _all(*ends) if ends else Not(IsNull(test.subject), RULES)
 
 
 def _user(test: Test) -> Expression:

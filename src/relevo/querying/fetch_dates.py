@@ -22,6 +22,7 @@ Side = Literal["last", "next", "olderthan"]
 UNITS: Final[tuple[Unit, ...]] = ("minute", "hour", "day", "week", "month", "year")
 TICK: Final = timedelta(microseconds=1)
 """The finest difference that is stored: one tick past an instant includes that instant."""
+_LAST_DAY: Final = datetime(9999, 12, 31)
 _LENGTHS: Final[dict[Unit, timedelta]] = {
     "minute": timedelta(minutes=1),
     "hour": timedelta(hours=1),
@@ -89,9 +90,9 @@ def interval(name: str, now: datetime, count: int = 0) -> Interval:
 def of_day(name: str, moment: datetime) -> Interval:
     """Return the instants on, up to the end of, or from the start of the day of `moment`."""
     start = floor(moment, "day")
+    open_end = name == "on-or-after" or start.replace(tzinfo=None) == _LAST_DAY
     return _interval(
-        None if name == "on-or-before" else start,
-        None if name == "on-or-after" else shift(start, "day", 1),
+        None if name == "on-or-before" else start, None if open_end else shift(start, "day", 1)
     )
 
 

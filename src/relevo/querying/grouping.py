@@ -11,7 +11,7 @@ from relevo.core.expressions.to_sql import SqlType
 from relevo.querying.catalogue import Column
 from relevo.querying.errors import AGGREGATE_ALIAS, InvalidQuery
 from relevo.querying.frames import Frame
-from relevo.querying.selecting import Chosen, selected, tie, written_orders
+from relevo.querying.selecting import Chosen, selected, target_label, tie, written_orders
 from relevo.querying.shapes import Field, Shape, SortKey
 from relevo.querying.sorting import Sorted, text_sql, value_sql
 from relevo.querying.statements import select
@@ -37,18 +37,24 @@ class _Output(Struct, frozen=True, kw_only=True):
     path: tuple[str, ...]
     shown: Column | None = None
     """The column, if its values are shown as they are."""
+    target: str | None = None
+    """Of a lookup: the table that it points into."""
+    label: str | None = None
+    """Of a lookup, if it is wanted: the name of the row that it points at."""
 
 
-def grouped(frame: Frame, query: Query) -> tuple[str, Shape]:
-    """Return the groups of a query without order, and how they are read.
+def grouped(frame: Frame, query: Query, *, names: bool) -> tuple[str, Shape]:
+    """Return the groups of a query without order, and how they are read; `names` behind lookups.
 
     Reading checks how many rows went in: the cell `total` says it, up to one more than may be.
     """
     inputs: dict[str, str] = {}
-    outputs = [_output(chosen, inputs) for chosen in selected(frame, query)]
+    outputs = [_output(chosen, inputs, names=names) for chosen in selected(frame, query)]
     _check_names(outputs)
     most = min(query.aggregate_limit or _MOST, _MOST)
     cells = {f"c{n}": one.sql for n, one in enumerate(outputs)}
+    cells |= {f"t{n}": one.target for n, one in enumerate(outputs) if one.target}
+    cells |= {f"n{n}": one.label for n, one in enumerate(outputs) if one.label}
     sort = list(_sort(frame, query, outputs))
     cells |= {f"s{n}": key.sql for n, key in enumerate(sort)}
     cells["total"] = "(sum(count(*)) over ())::bigint"
@@ -60,7 +66,14 @@ def grouped(frame: Frame, query: Query) -> tuple[str, Shape]:
     shape = Shape(
         table=frame.table,
         fields=tuple(
-            Field(name=one.name, cell=f"c{n}", table=frame.table, column=one.shown)
+            Field(
+                name=one.name,
+                cell=f"c{n}",
+                table=frame.table,
+                column=one.shown,
+                target_cell=f"t{n}" if one.target else None,
+                name_cell=f"n{n}" if one.label else None,
+            )
             for n, one in enumerate(outputs)
         ),
         sort=tuple(
@@ -73,7 +86,7 @@ def grouped(frame: Frame, query: Query) -> tuple[str, Shape]:
     return select(made, f"({source}) as i", group_by=groups), shape
 
 
-def _output(chosen: Chosen, inputs: dict[str, str]) -> _Output:
+def _output(chosen: Chosen, inputs: dict[str, str], *, names: bool) -> _Output:
     frame, item, name = chosen
     if item.aggregate == "count":
         return _Output(
@@ -93,24 +106,36 @@ def _output(chosen: Chosen, inputs: dict[str, str]) -> _Output:
         )
     if item.date_grouping is not None:
         sql = _part(found, column, item)
-    cell = f"i{len(inputs)}"
-    inputs[cell] = sql
+    cell = _input(sql, inputs)
     if item.groupby:
+        lookup = column.type == "lookup"
+        target = column.target.replace("{t}", found.alias) if lookup else ""
+        name_of = target_label(found, column) if lookup and names else ""
         whole = item.date_grouping is not None
         return _Output(
             name=name or column.wire,
-            sql=f"i.{cell}",
+            sql=cell,
             type="bigint" if whole else column.sql_type,
             group=True,
             start=frame,
             path=item.path,
             shown=None if whole else column,
+            # The same in all rows of the group.
+            target=f"min({_input(target, inputs)})" if target else None,
+            label=f"min({_input(name_of, inputs)})" if name_of else None,
         )
-    sql, kind = _aggregate(item, column, f"i.{cell}")
+    sql, kind = _aggregate(item, column, cell)
     shown = column if item.aggregate in ("min", "max") else None
     return _Output(
         name=_named(name), sql=sql, type=kind, group=False, start=frame, path=item.path, shown=shown
     )
+
+
+def _input(sql: str, inputs: dict[str, str]) -> str:
+    """Select something of the rows that go in; returns what it is called."""
+    cell = f"i{len(inputs)}"
+    inputs[cell] = sql
+    return f"i.{cell}"
 
 
 def _named(name: str | None) -> str:

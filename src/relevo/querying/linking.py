@@ -63,7 +63,7 @@ def _first(frame: Frame, link: Link, alias: str) -> str:
     """One related row, the first by the link's orders; what is joined to it is joined outside."""
     tests = tuple(one for one in link.links if one.kind not in JOINED)
     inner = _related(frame, replace(link, links=tests), {})
-    order = order_by([*(column_key(inner, one) for one in link.orders), row_key(inner)])
+    order = order_by([*(column_key(inner, one, inner) for one in link.orders), row_key(inner)])
     rows = select(f"{inner.alias}.*", inner.sql(), where=inner.where(), order_by=order, limit="1")
     return f"lateral ({rows}) as {alias}"
 

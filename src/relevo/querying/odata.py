@@ -33,7 +33,7 @@ from relevo.querying.errors import CONDITIONS, UNKNOWN_COLUMN
 from relevo.querying.fetch_conditions import Asker
 from relevo.querying.model import RULES, Link, related
 from relevo.querying.odata_grammar import Place, parse
-from relevo.querying.odata_paths import Found, find, names_of
+from relevo.querying.odata_paths import Found, behind, find, names_of
 from relevo.querying.odata_values import Written
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class _Builder:
                     UNKNOWN_COLUMN,
                 )
             way.append(navigation)
-            table = self.reader.catalogue.by_name[navigation.table]
+            table = behind(navigation, self.reader.catalogue, found, self.place)
         return way, table
 
     def operand(self, found: Tree[Token]) -> Found | Written:

@@ -36,6 +36,8 @@ SERVED: Final = frozenset(
     {"$select", "$expand", "$filter", "$orderby", "$top", "$count", "$apply", "$skiptoken"}
 )
 NOT_SERVED: Final = frozenset({"$skip", "$search", "$format"})
+_ALONE: Final = frozenset({"fetchXml", "sql"})
+"""Other options that say what is asked for."""
 
 
 class Options(Struct, frozen=True):
@@ -78,7 +80,7 @@ def read(raw: str) -> Options:
         kind = {"$": system, "@": aliases}.get(key[:1], other)
         if kind is system:
             _known(key)
-        if key in kind and kind is not other:
+        if key in kind and (kind is not other or key in _ALONE):
             raise InvalidQuery(
                 f"The option {key[:64]} stands there twice; drop one.", pointer=key[:64]
             )

@@ -12,7 +12,7 @@ from relevo.core.expressions.tree import Expression
 from relevo.querying.errors import UNKNOWN_COLUMN
 from relevo.querying.model import Aggregate, Expand, Item, Link, Order
 from relevo.querying.odata_grammar import Place, parse
-from relevo.querying.odata_paths import Found, find, names_of, unknown_column
+from relevo.querying.odata_paths import Found, behind, find, names_of, unknown_column
 
 if TYPE_CHECKING:
     from relevo.errors import InvalidQuery
@@ -147,7 +147,7 @@ class Parts:
         navigation = table.navigation_by_name.get(str(name))
         if navigation is None:
             raise _unknown_navigation(table, cast(Token, name), place)
-        there = self.catalogue.by_name[navigation.table]
+        there = behind(navigation, self.catalogue, cast(Token, name), place)
         options = _options([cast(Syntax, one) for one in filter(None, parts)], place)
         for option, inside in options.items():
             if option in _OF_COLLECTIONS and not navigation.collection:

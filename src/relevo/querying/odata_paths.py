@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from relevo.core.expressions.tree import Expression
     from relevo.errors import InvalidQuery
-    from relevo.querying.catalogue import Catalogue
+    from relevo.querying.catalogue import Catalogue, Navigation
     from relevo.querying.odata_grammar import Place
 
 _STEPS_MAX: Final = 3
@@ -65,11 +65,22 @@ def find(
         if navigation is None or navigation.collection:
             what = f"`{table.name}` has no single-valued navigation `{step[:64]}`"
             raise place.at(where, f"{what}. Check its name.", UNKNOWN_COLUMN)
-        table = catalogue.by_name[navigation.table]
+        table = behind(navigation, catalogue, where, place)
     known = table.by_wire.get(last) or (table.by_name.get(last) if logical else None)
     if known is None:
         raise unknown_column(table, last, where, place)
     return Found((*way, known.name), table, known)
+
+
+def behind(
+    navigation: Navigation, catalogue: Catalogue, where: Tree[Token] | Token, place: Place
+) -> Table:
+    """Return the table that a navigation leads to."""
+    found = catalogue.by_name.get(navigation.table)
+    if found is None:
+        what = f"`{navigation.name}` leads to `{navigation.table}`, which is not served here"
+        raise place.at(where, f"{what}. Leave it out.", UNKNOWN_COLUMN)
+    return found
 
 
 def unknown_column(

@@ -66,6 +66,7 @@ def plan_count(query: Query, catalogue: Catalogue, caller: Caller) -> Statement:
     """Return the statement that counts the rows of all pages, in a cell `count`.
 
     It counts to one more than `limits.QUERY_COUNT_MAX` and no further; `$top` does not matter.
+    `answers.counted` reads it.
     """
     context = Context(catalogue, caller)
     if query.aggregate or query.distinct:
@@ -75,8 +76,10 @@ def plan_count(query: Query, catalogue: Catalogue, caller: Caller) -> Statement:
         rows = select("1 as one", frame.sql(), where=frame.where())
         shape = Shape(table=frame.table, fields=())
     limit = context.bound(limits.QUERY_COUNT_MAX + 1, "bigint")
-    some = select("1 as one", f"({rows}) as r", limit=limit)
-    counted = select("count(*) as count", f"({some}) as n")
+    total = shape.input_cell
+    some = select(f"r.{total}" if total else "1 as one", f"({rows}) as r", limit=limit)
+    cells = f"count(*) as count, max(n.{total}) as {total}" if total else "count(*) as count"
+    counted = select(cells, f"({some}) as n")
     return Statement(counted, tuple(context.parameters.values), shape)
 
 
@@ -103,7 +106,7 @@ def _rows(context: Context, query: Query, *, names: bool) -> tuple[str, Shape]:
     """All rows of a query, without order: cells for the answer and cells to sort by."""
     frame = _root(context, query)
     if query.aggregate:
-        return grouped(frame, query)
+        return grouped(frame, query, names=names)
     selection = Selection(frame, names=names)
     for there, item, name in selected(frame, query):
         selection.add(there, item, name)

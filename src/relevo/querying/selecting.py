@@ -57,7 +57,7 @@ class Selection:
             if column.target:
                 target = self.cell(column.target.replace("{t}", found.alias))
             if self.names:
-                name_cell = self.cell(_name(found, column))
+                name_cell = self.cell(target_label(found, column))
         cell = self.cell(sql)
         self._shown.append((found, column, sql))
         self.fields.append(
@@ -95,7 +95,7 @@ class Selection:
 
     def sort_rows(self, orders: Iterable[Placed], frames: Iterable[Frame]) -> None:
         """Sort by orders, then by the keys of the frames whose rows make a row."""
-        keys = [column_key(frame, order) for frame, order in orders]
+        keys = [column_key(frame, order, self.frame) for frame, order in orders]
         falling = bool(keys) and keys[-1].descending  # one direction, as an index has
         for frame in frames:
             # A row without a related one has a null there.
@@ -115,7 +115,7 @@ class Selection:
                     f"Different rows cannot be sorted by `{'.'.join(order.path)[:128]}`, which is "
                     "not selected; select it too."
                 )
-            self.sort_by(column_key(frame, order))
+            self.sort_by(column_key(frame, order, self.frame))
         for _, column, sql in self._shown:
             self.sort_by(tie(column, sql))
 
@@ -185,8 +185,8 @@ def _by_path(frame: Frame, query: Query, start: Frame, order: Order) -> Placed:
     )
 
 
-def _name(frame: Frame, column: Column) -> str:
-    """The name of the row that a lookup points at; looked up for rows that are shown only."""
+def target_label(frame: Frame, column: Column) -> str:
+    """Return the name of the row that a lookup points at; looked up for rows that are shown."""
     names = []
     for target in column.targets:
         table = frame.context.catalogue.by_name.get(target)

@@ -41,12 +41,12 @@ def row_key(frame: Frame) -> Sorted:
     return Sorted(sql=key.of(frame.alias), type=key.sql_type, name=key.name, required=True)
 
 
-def column_key(frame: Frame, order: Order) -> Sorted:
-    """Return what an order by a column means."""
+def column_key(frame: Frame, order: Order, root: Frame) -> Sorted:
+    """Return what an order by a column means; only rows of the root are always there."""
     found, column = frame.find(order.path)
     sql, kind = sort_sql(found, column, by_label=order.by_label)
     name = ".".join(order.path)
-    plain = column.required and found is frame and column.type != "lookup"
+    plain = column.required and found is root and column.type != "lookup"
     return Sorted(sql=sql, type=kind, name=name, descending=order.descending, required=plain)
 
 

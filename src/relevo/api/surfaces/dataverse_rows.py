@@ -250,8 +250,8 @@ async def _page(
 
 async def _count(services: Services, who: Asker, query: Query) -> int:
     statement = planning.plan_count(query, who.catalogue, who.caller)
-    found: int = await services.app.database.fetchval(statement.sql, *statement.parameters)
-    return found
+    (row,) = await _fetch(services, statement)
+    return answers.counted(row, statement.shape)
 
 
 def _as_text(count: int) -> Text:

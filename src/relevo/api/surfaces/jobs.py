@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from relevo.api import paging
 from relevo.api.contract import Operation, Versioned
@@ -78,8 +79,8 @@ async def page_of(query: JobQuery, cursor: str | None, limit: int) -> Page[Job]:
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
-    created_at: datetime
-    sequence: int
+    created_at: Annotated[datetime, Meta(tz=True)]
+    sequence: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     id: UUID
 
 

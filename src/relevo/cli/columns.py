@@ -1,0 +1,74 @@
+"""Which columns tables have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from relevo.api.keys import KeyInfo
+from relevo.api.surfaces.bulk import ItemOutcome
+from relevo.api.surfaces.bulk_deletes import BulkDeleteView
+from relevo.api.surfaces.feed import ChangeView
+from relevo.api.surfaces.items import ItemView
+from relevo.api.surfaces.job_models import JobView
+from relevo.api.surfaces.letters import LetterInfo
+from relevo.api.surfaces.routing_policies import (
+    ClassificationPolicyView,
+    DistributionPolicyView,
+    ExceptionPolicyView,
+    RouterQueueView,
+)
+from relevo.api.surfaces.store import ContainerView
+from relevo.api.surfaces.units import FeedView, LeaseView
+from relevo.jobs.views import JobCount, SuspendedCount
+from relevo.leases.model import HostInfo, LeaseInfo
+from relevo.router.views import RouterJob, RouterWorker
+from relevo.router.watching import OpenOffer
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
+    HostInfo: (
+        "name", "live", "draining", "leases", "address", "labels", "version", "started_at",
+        "end_reason",
+    ),
+    LeaseInfo: ("kind", "unit", "name", "state", "owner", "epoch", "handoff_to", "free_since"),
+    ContainerView: (
+        "name", "partition_key", "ttl_seconds", "versions_seconds", "previous_images", "created_at",
+    ),
+    ItemView: ("id", "partition_key", "body", "etag", "ts"),
+    ItemOutcome: ("id", "created", "etag", "error"),
+    ChangeView: ("id", "partition_key", "operation", "item", "previous", "ts"),
+    FeedView: ("container", "name", "mode", "leases", "estimated_lag", "exact", "lag_seconds"),
+    LeaseView: (
+        "lease_token", "owner", "state", "estimated_lag", "exact", "lag_seconds", "attempts",
+    ),
+    LetterInfo: (
+        "id", "item_id", "partition_key", "reason", "error_type", "attempts", "last_failed_at",
+    ),
+    RouterQueueView: ("id", "name", "distributionPolicyId", "exceptionPolicyId", "labels"),
+    DistributionPolicyView: ("id", "name", "offerExpiresAfterSeconds", "mode"),
+    ClassificationPolicyView: ("id", "name", "fallbackQueueId", "prioritizationRule"),
+    ExceptionPolicyView: ("id", "name", "exceptionRules"),
+    RouterJob: ("id", "status", "queueId", "channelId", "priority", "labels", "enqueuedAt"),
+    RouterWorker: ("id", "state", "loadRatio", "capacity", "queues", "labels"),
+    OpenOffer: (
+        "offer_id", "job_id", "queue_id", "channel_id", "job_priority", "job_labels", "expires_at",
+    ),
+    JobView: (
+        "id", "name", "status", "lane", "token", "error_code", "created_at", "postpone_until",
+        "progress", "attempt", "host",
+    ),
+    BulkDeleteView: (
+        "id", "name", "status", "success", "failure", "sources", "progress", "created_at",
+        "postpone_until", "pattern",
+    ),
+    JobCount: ("state", "status", "operation_type", "type_label", "jobs"),
+    SuspendedCount: (
+        "type_label", "handler", "jobs", "for_event", "for_time", "for_somebody", "since",
+        "next_at",
+    ),
+    KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
+}  # fmt: skip
+"""The columns of a table, for types with more than fit on a screen; `json` has them all. What
+matters most comes first: a narrow terminal leaves out the last ones."""

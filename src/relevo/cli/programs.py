@@ -1,0 +1,79 @@
+"""Users' programs: what a command is told to serve is loaded here, and its faults are theirs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import click
+
+from relevo.app import App
+from relevo.cli import exits
+from relevo.errors import RelevoError
+
+if TYPE_CHECKING:
+    from types import ModuleType, TracebackType
+
+
+class ProgramBroken(click.ClickException):
+    """A program could not be loaded."""
+
+    exit_code = exits.USAGE
+
+
+def load(target: str, default: str | None = None) -> tuple[ModuleType, str]:
+    """Return the module that `module:name` says, from the current folder too, and the name.
+
+    `default` is the name if none is given. Raises `click.ClickException` with what to mend; what
+    the program itself raises is shown with its own traceback.
+    """
+    where, _, name = target.partition(":")
+    if where.endswith(".py") or os.sep in where:
+        meant = ".".join(part for part in PurePath(where).with_suffix("").parts if part != "..")
+        raise click.UsageError(f"{where!r} is a file; write its module, {meant}:{name or 'app'}")
+    name = name or default or ""
+    if not where or where.startswith(".") or not name:
+        raise click.UsageError(f"{target!r} is not of the form module:{default or 'name'}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(where), name
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if where == missing or where.startswith(f"{missing}."):
+            raise click.UsageError(f"there is no module {where!r}: {error}") from error
+        _tell(error)
+        raise ProgramBroken(f"{where} needs the module {missing!r}, which is not there") from error
+    except RelevoError:
+        raise
+    except Exception as error:
+        _tell(error)
+        what = f"{type(error).__name__}: {error}"
+        raise ProgramBroken(f"{where} could not be loaded: {what}") from error
+
+
+def app_of(target: str) -> App:
+    """Return the app of a program; raises `click.ClickException`."""
+    module, name = load(target, "app")
+    found = vars(module).get(name)
+    if isinstance(found, App):
+        return found
+    apps = [one for one, value in vars(module).items() if isinstance(value, App)]
+    advice = f"write {module.__name__}:{apps[0]}" if apps else "name the one to serve"
+    raise click.UsageError(f"{name!r} of {module.__name__} is no relevo.App; {advice}")
+
+
+def _tell(error: Exception) -> None:
+    """Show the traceback from where the program begins."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and _is_loading(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(error.with_traceback(trace))
+
+
+def _is_loading(file: str) -> bool:
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
