@@ -397,6 +397,8 @@ async def test_an_empty_pattern_leaves_one_ordinary_job(calendar: Calendar) -> N
     await change(calendar, pattern="")
     row = await calendar.office.row(calendar.job)
     assert (row["series"], row["pattern"], row["status"]) == (None, None, 10)
+    ended = "select count(*) from relevo.event where type = 'relevo.series.ended'"
+    assert await calendar.office.database.fetchval(ended) == 1  # 16
     await calendar.clock.advance(HOUR)
     await calendar.run()
     assert await calendar.office.database.fetchval("select count(*) from relevo.job") == 0

@@ -195,6 +195,7 @@ class Commands:
         pattern = stored["pattern"] if change.pattern is UNSET else (change.pattern or "")
         if not pattern:
             await tx.execute(SQL.stop_recurring, ask.id, ask.user)
+            await tx.execute(SQL.announce_series_ends, [stored["series"]])
             return
         anchor = stored["anchor"] if change.anchor is UNSET else (change.anchor or now)
         plan = series.plan(

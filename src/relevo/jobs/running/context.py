@@ -71,10 +71,10 @@ class JobContext:
     """What the last `checkpoint(state=…)` or `save` stored; None at first."""
     _service: Any = None
 
-    def __init__(self, claim: Claim, workplace: Workplace) -> None:
+    def __init__(self, claim: Claim, workplace: Workplace, now: float) -> None:
         self._claim = claim
         self._at = workplace
-        self.beaten_at = time.monotonic()
+        self.beaten_at = now
         """When it last reported: a lane may ask for a sign of life."""
         if claim.saved is not None:
             self.state = msgspec.json.decode(claim.saved)

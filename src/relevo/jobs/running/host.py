@@ -56,6 +56,8 @@ TURN_SECONDS: Final = 0.0005
 when there is something to settle."""
 GUARD_SECONDS: Final = 0.25
 """How soon handlers are cut off when the host may not act any more, or their time is over."""
+LOOK_SECONDS: Final = 0.001
+"""How long a look at the host's own deadline counts for handlers that begin."""
 END_SECONDS: Final = 1.0
 """What a handler gets to clean up when its host has to stop."""
 WRITE_SECONDS: Final = 5.0
@@ -95,6 +97,7 @@ class JobHost:
         )  # fmt: skip
         self._told = asyncio.Event()
         self._slots: set[asyncio.Task[None]] = set()
+        self._looks_at = 0.0
         self._surroundings = contextvars.copy_context()
         """Context variables as every run finds them."""
         self._checkpoints: Group[tuple[Claim, float | None, str | None], int] = Group(
@@ -211,13 +214,16 @@ class JobHost:
                 lane.came.clear()
                 await lane.came.wait()
                 await asyncio.sleep(0)  # the next statements first: they work while this runs
-            if self.ended:  # perhaps only for a moment: then they are still ours
-                await asyncio.sleep(GUARD_SECONDS)
-                continue
+            now = time.monotonic()
+            if now >= self._looks_at:
+                if self.ended:  # perhaps only for a moment: then they are still ours
+                    await asyncio.sleep(GUARD_SECONDS)
+                    continue
+                self._looks_at = now + LOOK_SECONDS
             claim = lane.waiting.popleft()
             lane.running += 1
             try:
-                settlement = await self._begin(lane, claim, task).execute()
+                settlement = await self._begin(lane, claim, task, now).execute()
             except BaseException as error:
                 if self._over.is_set():
                     raise
@@ -244,10 +250,10 @@ class JobHost:
             elif finished == 1:
                 self._loop.call_later(SETTLE_SECONDS, self._told.set)
 
-    def _begin(self, lane: HostLane, claim: Claim, task: asyncio.Task[Any]) -> Run:
+    def _begin(self, lane: HostLane, claim: Claim, task: asyncio.Task[Any], now: float) -> Run:
         handler = lane.handlers[claim.handler]
         way = self._in_process if handler.kind == "process" else call
-        ctx = JobContext(claim, self._workplace)
+        ctx = JobContext(claim, self._workplace, now)
         run = Run(ctx, handler, lane.lane, way, task, self._over)
         self._runs[claim.id] = run
         return run

@@ -461,6 +461,10 @@ begin
   perform relevo.make_jobs_due(500);
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
+    if cardinality(ids) = 0 and (select sum(r) from unnest(rooms) as r) >= relevo.parcel_min() then
+      -- One after the other: to walk past rows that another has just locked costs more than to wait for its commit.
+      perform pg_advisory_xact_lock(1380273161, hashtext(l.name)) from (select unnest(lanes) as name order by 1) as l;
+    end if;
     return query
       select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots);
   end if;
