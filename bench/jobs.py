@@ -15,7 +15,7 @@ from bench import Figure
 from bench.jobs_peers import HOW as PEERS_HOW
 from bench.jobs_peers import PEERS, Unavailable, default_folder, measure
 from bench.jobs_peers.install import Peer
-from bench.jobs_peers.run import Side, fresh_database
+from bench.jobs_peers.run import DRAINED, Side, fresh_database
 from relevo import telemetry
 from relevo.postgres.embedded import EmbeddedServer
 
@@ -30,8 +30,9 @@ ROUNDS: Final = 3
 HOW: Final = f"""{PEERS_HOW.strip()}
 Relevo: the same roles in its own processes; kept keeps every record, deleted removes those of
 successes, events go to the log as it says. Everybody takes turns; medians of {ROUNDS} rounds of
-{JOBS:,} jobs. Beside is the best of the peers in that figure. With {OTHERS:,} completed jobs in the
-table the drain of one worker is measured again, beside the same without.
+{JOBS:,} jobs, drains of {DRAINED * JOBS:,}. Beside is the best of the peers in that figure. With
+{OTHERS:,} completed jobs in the table the drain of one worker is measured again, beside the same
+without.
 """
 
 RELEVO: Final = Peer(
@@ -145,7 +146,7 @@ async def _beside_others(url: str) -> list[Figure]:
                 side = _side(own, connection)
                 await side.prepare()
                 await _fill(connection, others)
-                found = [await side.drain(1, JOBS) for _ in range(ROUNDS)]
+                found = [await side.drain(1, DRAINED * JOBS) for _ in range(ROUNDS)]
                 rates.append(sorted(one["drain_1_per_second"] for one in found)[ROUNDS // 2])
             finally:
                 await connection.close()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 PAYLOAD_BYTES: Final = 200
+DRAINED: Final = 5
+"""So many times as many jobs are worked off as submitted: the beginning of a drain is no drain."""
 CALLERS: Final = 100
 POOLS: Final = (10, 25)
 """Connections of the pool that single submits go through; which is better differs by peer."""
@@ -97,7 +99,7 @@ class Side:
             "bulk_per_second": jobs / await self._submit("bulk", jobs, CHUNK),
         }
         for workers in WORKERS:
-            found |= await self.drain(workers, jobs)
+            found |= await self.drain(workers, DRAINED * jobs)
         return found | await self._pickup()
 
     async def prepare(self) -> None:
