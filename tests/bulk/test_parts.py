@@ -289,8 +289,8 @@ async def test_a_crash_in_the_middle_goes_on_with_the_same_child(
     app: App, warehouse: Warehouse, relevo_url: str, tmp_path: Path
 ) -> None:
     """A20, A30: parent and child are lost together, and no row is counted twice."""
-    await warehouse.fill(3_000)
-    queries = [warehouse.query(("n", "<", 2_000)), warehouse.query()]
+    await warehouse.fill(1_200)
+    queries = [warehouse.query(("n", "<", 800)), warehouse.query()]
     async with Cluster(
         relevo_url, "tests.bulk.programs:removing", tmp_path, settings=QUICK
     ) as cluster:
@@ -303,11 +303,11 @@ async def test_a_crash_in_the_middle_goes_on_with_the_same_child(
         await cluster.until(some, "two chunks")
         a.kill()
         await cluster.start("b")
-        assert await job.wait(90) == {"success": 3_000, "failure": 0}
-    assert await app.bulk.counts(job.id) == (3_000, 0)
+        assert await job.wait(90) == {"success": 1_200, "failure": 0}
+    assert await app.bulk.counts(job.id) == (1_200, 0)
     assert await warehouse.left() == set()
     first, second = await parts(app)
-    assert [one.result["success"] for one in (first, second)] == [2_000, 1_000]
+    assert [one.result["success"] for one in (first, second)] == [800, 400]
     assert (first.crashes, second.crashes) == (1, 0)
     assert first.completed_at <= second.created_at
 

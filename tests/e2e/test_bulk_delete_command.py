@@ -121,7 +121,8 @@ def test_on_a_terminal_conditions_are_added_step_by_step(cli: Cli) -> None:
     (found,) = cli("bulk-delete", "list", "-o", "json").json["items"]
     assert found["id"] in terminal.said
     asked = cli("job", "payload", found["id"], "-o", "json").json["data"]["queries"]
-    assert asked == [{"container": "orders", "where": [["paid", "=", True], ["id", "<", "004"]]}]
+    wanted = {"container": "orders", "where": [["paid", "=", True], ["id", "<", "004"]]}
+    assert asked == [{**wanted, "by_key": True}]
 
 
 def test_on_a_terminal_no_means_no(cli: Cli) -> None:

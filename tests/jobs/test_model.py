@@ -224,7 +224,9 @@ class Life(RuleBasedStateMachine):
 
     async def _lose(self, worker: int) -> None:
         await self.workers[worker].end()
-        await self.connection.fetchval("select relevo.recover_jobs(100, $1)", CRASHES_MAX)
+        recover = "select relevo.recover_jobs(100, $1)"
+        while await self.connection.fetchval(recover, CRASHES_MAX) < 0:
+            pass  # parcels were unpacked
         self.workers[worker] = await Worker(self.connection).join()
 
     @rule()

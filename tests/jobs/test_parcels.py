@@ -143,6 +143,24 @@ async def test_what_a_running_job_in_a_parcel_writes_is_written(crowd: Crowd) ->
     assert await crowd.office.database.fetchval("select count(*) from effect") == MANY // 3
 
 
+async def test_handlers_that_write_while_they_run_are_claimed_one_by_one(crowd: Crowd) -> None:
+    async def work(ctx: Any, n: int) -> None:
+        await ctx.checkpoint(progress=0.5)
+        crowd.running.add(n)
+        await crowd.go.wait()
+
+    await crowd.gather(work)
+    await until(lambda: len(crowd.running) == MANY, "all run")
+    assert await crowd.end() == {30: MANY}
+    crowd.go.clear()
+    crowd.running.clear()
+    await crowd.office.jobs.submit_many("work", [{"n": n} for n in range(MANY)])
+    await until(lambda: len(crowd.running) == MANY, "all run again")
+    held = "select count(*) from relevo.job where host is not null"
+    assert await crowd.office.database.fetchval(held) == MANY
+    crowd.go.set()
+
+
 async def test_those_that_fail_leave_the_parcel_and_the_others_succeed(crowd: Crowd) -> None:  # 6.3
     async def work(ctx: Any, n: int) -> None:
         crowd.running.add(n)
@@ -210,7 +228,9 @@ async def test_what_an_ended_host_held_is_found_and_its_late_word_refused(
     assert len(claimed) == MANY
     assert await office.database.fetchval("select size from relevo.job_parcel") == MANY
     await worker.end()
-    assert await office.database.fetchval("select relevo.recover_jobs(1000, 3)") == MANY
+    recover = "select relevo.recover_jobs(1000, 3)"
+    assert await office.database.fetchval(recover) == -1  # unpacked, in a commit of its own
+    assert await office.database.fetchval(recover) == MANY
     rows = await office.database.fetch("select status, crashes, attempt from relevo.jobs")
     assert {tuple(row) for row in rows} == {(0, 1, 1)}
     await worker.work(0, settle=[(row, "done") for row in claimed])
@@ -253,6 +273,37 @@ async def test_a_command_waits_for_a_claim_under_way_and_finds_its_job(
     await transaction.commit()
     await asked
     assert await office.status(jobs[3]) == 22
+
+
+async def test_what_is_moved_while_a_claim_is_under_way_is_found(
+    office: Office, worker: Worker
+) -> None:  # A20, A31: as a bulk delete of jobs does
+    jobs = await office.jobs.submit_many("work", [{}] * MANY)
+    transaction = worker.connection.transaction()
+    await transaction.start()
+    assert len(await worker.work(MANY)) == MANY
+    moved = asyncio.ensure_future(
+        office.database.write("select id from relevo.move_jobs($1, '{delete}')", [jobs[3].id])
+    )
+    await until(lambda: _waits(office), "it waits")
+    await transaction.commit()
+    assert [row["id"] for row in await moved] == [jobs[3].id]
+    assert await office.status(jobs[3]) is None
+
+
+async def test_a_job_that_left_its_parcel_has_no_more_to_do_with_it(
+    office: Office, worker: Worker
+) -> None:
+    """A settlement of the others, which has not committed yet, does not hold it up."""
+    jobs = await office.jobs.submit_many("work", [{}] * MANY)
+    claimed = await worker.work(MANY)
+    await office.database.write("select relevo.unpack_jobs($1)", [jobs[0].id])
+    transaction = worker.connection.transaction()
+    await transaction.start()
+    assert await _done(worker, claimed[1:100]) == 0
+    await jobs[0].cancel()
+    assert await office.status(jobs[0]) == 22
+    await transaction.commit()
 
 
 async def _waits(office: Office) -> bool:

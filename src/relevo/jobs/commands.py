@@ -108,9 +108,11 @@ class Commands:
         )
         if keys:
             await tx.execute(SQL.lock_gates, keys)
+        if lock == SQL.lock_jobs:
+            await tx.execute(SQL.unpack, ids)  # parcels before rows, as hosts lock them
         rows = {row["id"]: row for row in await tx.fetch(lock, ids)}
         missing = [one for one in ids if one not in rows]
-        if missing and lock == SQL.lock_jobs:  # perhaps in a parcel: then they become rows again
+        if missing and lock == SQL.lock_jobs:  # perhaps put into a parcel meanwhile
             await tx.execute(SQL.unpack, missing)
             rows |= {row["id"]: row for row in await tx.fetch(lock, missing)}
         over = {row["id"]: row for row in await tx.fetch(SQL.completed_jobs, missing)}

@@ -57,8 +57,8 @@ class Timers:
         while True:
             rows = await self._database.write(SQL.recover, RECOVER_ROWS, self._crashes_max)
             taken: int = rows[0][0]
-            total += taken
-            if taken < RECOVER_ROWS:
+            total += max(0, taken)
+            if 0 <= taken < RECOVER_ROWS:  # else there is more, or parcels were unpacked first
                 break
         if total:
             log.info("jobs.recovered", jobs=total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -45,6 +45,8 @@ class Workplace:
     threads: Executor
     """Where plain functions run."""
     service_for: Callable[[JobContext], Any] | None = None
+    writing: set[str] = field(default_factory=set)
+    """Lanes whose handlers write while they run: parcels would cost them more than rows."""
 
 
 class JobContext:
@@ -157,6 +159,7 @@ class JobContext:
         What was stored is there as `ctx.state` when the job is called again after a pause, a retry
         or a crash.
         """
+        self._writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         self.beaten_at = time.monotonic()
         status = await self._at.store(self._claim, progress, saved)
@@ -176,6 +179,7 @@ class JobContext:
         Raises `JobCanceled` if the job was canceled or is not this host's any more; let it roll the
         transaction back. A pause is obeyed after the commit, by `check()`.
         """
+        self._writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         rows = await tx.fetch(
             SQL.checkpoints, self._at.host, [self.id], [self._claim.number], [progress], [saved]
@@ -227,6 +231,7 @@ class JobContext:
         if self.settled:
             raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
         self.check()
+        self._writes()
         async with self._at.database.transaction() as tx:
             with nullcontext() if self.service is None else self.service.joined(tx):
                 yield tx
@@ -234,6 +239,9 @@ class JobContext:
                 raise self.refusal
             await self._complete(tx, encoded_result(result))
         self.settled = True
+
+    def _writes(self) -> None:
+        self._at.writing.add(self._claim.lane)
 
     async def _complete(self, tx: Transaction, result: str | None) -> None:
         claim, spent = self._claim, time.monotonic() - self._claim.taken_at

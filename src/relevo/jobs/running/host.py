@@ -81,10 +81,6 @@ class JobHost:
         self._over = asyncio.Event()
         self._runs: dict[UUID, Run] = {}
         self._lanes = served(registry)
-        self._rounds = Rounds(
-            database, wakeups, self._host, leases.name, self._lanes, self._runs,
-            numbers or itertools.count(1), note,
-        )  # fmt: skip
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(
@@ -94,6 +90,10 @@ class JobHost:
         self._workplace = Workplace(
             host=self._host, database=database, store=self._checkpoint, loop=self._loop,
             threads=self._threads, service_for=service_for,
+        )  # fmt: skip
+        self._rounds = Rounds(
+            database, wakeups, self._host, leases.name, self._lanes, self._runs,
+            self._workplace.writing, numbers or itertools.count(1), note,
         )  # fmt: skip
         self._told = asyncio.Event()
         self._slots: set[asyncio.Task[None]] = set()

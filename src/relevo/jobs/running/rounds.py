@@ -14,7 +14,7 @@ from relevo.jobs.running.claims import Claim, Settlement, arguments, is_plain, r
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
     from uuid import UUID
 
     import asyncpg
@@ -41,8 +41,8 @@ class Rounds:
 
     def __init__(
         self, database: Database, wakeups: Wakeups, host: UUID, name: str,
-        lanes: Mapping[str, HostLane], runs: Mapping[UUID, Run], numbers: Iterator[int],
-        note: Callable[[Sequence[Settlement]], None] | None,
+        lanes: Mapping[str, HostLane], runs: Mapping[UUID, Run], writing: Set[str],
+        numbers: Iterator[int], note: Callable[[Sequence[Settlement]], None] | None,
     ) -> None:  # fmt: skip
         self._database = database
         self._wakeups = wakeups
@@ -50,6 +50,8 @@ class Rounds:
         self._name = name
         self._lanes = lanes
         self._runs = runs
+        self._writing = writing
+        """Lanes of which nothing is to come in parcels."""
         self._numbers = numbers
         """Of claims; a life uses none twice, whoever works in it."""
         self._note = note
@@ -109,6 +111,7 @@ class Rounds:
             rows = await self._database.write(
                 SQL.work, self._host, self._name, number, *self._wanted(rooms),
                 *arguments(batch, self._capped), [self._lanes[name].free for name in rooms],
+                not self._writing.isdisjoint(rooms),
             )  # fmt: skip
         except BaseException:
             self.finished[:0] = batch  # written again, or found stale

@@ -22,7 +22,7 @@ return jsonb_strip_nulls(jsonb_build_object(
 -- Jobs that a host claimed together: a parcel is one row, where each of them would be a new version of its own in the
 -- table and in two of its indexes. They are in progress, and seen as that (relevo.live_job). What follows for
 -- one of them but its success takes it out and makes a row of it again (relevo.unpack_jobs), so nobody else need know.
--- Lock order: rows of jobs by id, then parcels by host and claim.
+-- Lock order: parcels by host and claim, then rows of jobs by id.
 create table relevo.job_parcel (
   host      uuid not null,
   claim     bigint not null,
@@ -54,7 +54,7 @@ begin atomic
     j.deleted, p.host, j.lane, j.handler, j.name, j.data, p.host_name, j.chain, j.token, j.owner, j.created_by, j.modified_by,
     j.saved, j.result, j.message, j.friendly, j.message_name, j.extension, j.regarding_type, j.regarding_id, j.correlation,
     j.correlation_at, j.request, j.series, j.pattern, j.anchor, j.zone, j.nominal, j.next_at, j.details
-  from unnest(p.jobs) as j where not (j.id = any (p.done));
+  from unnest(p.jobs) as j left join unnest(p.done) as d (id) on d.id = j.id where d.id is null;
 end;
 
 -- Jobs that are not completed, as people see them: a running job that was deleted is gone.
@@ -86,7 +86,9 @@ begin
   if not exists (select from relevo.job_parcel) then return 0; end if;
   for p in
     select * from relevo.job_parcel q
-    where exists (select from unnest(q.ids) as i (id) join unnest(wanted) as w (id) on w.id = i.id)
+    where exists (
+      select from unnest(q.ids) as i (id) join unnest(wanted) as w (id) on w.id = i.id
+      left join unnest(q.done) as d (id) on d.id = i.id where d.id is null)
     order by q.host, q.claim for update
   loop
     with made as (
@@ -117,19 +119,23 @@ begin
   where p.host = p_host and (claims is null or p.claim = any (claims)) order by p.claim;
 end $$;
 
--- As before (0012), and some parcels of ended hosts are unpacked first.
+-- As before (0012). If ended hosts have parcels, some of them are unpacked and nothing else is done, which is answered by
+-- -1: the commit is to come before anybody waits for gates.
 alter function relevo.recover_jobs rename to recover_job_rows;
 create function relevo.recover_jobs(amount integer, crashes_max integer) returns integer language plpgsql volatile as $$
-declare p record;
+declare
+  p record;
+  unpacked boolean := false;
 begin
   for p in
     select q.host, q.claim from relevo.job_parcel q
     where not exists (select from relevo.host x where x.incarnation = q.host and x.ended_at is null)
-    order by q.host, q.claim limit amount / relevo.parcel_min() + 1
+    order by q.host, q.claim limit 10
   loop
     perform relevo.unpack_parcels(p.host, array[p.claim]);
+    unpacked := true;
   end loop;
-  return relevo.recover_job_rows(amount, crashes_max);
+  return case when unpacked then -1 else relevo.recover_job_rows(amount, crashes_max) end;
 end $$;
 
 -- Ends jobs of parcels that succeeded, in the name of their host; answers which. Where no record is kept and nothing is
@@ -150,16 +156,18 @@ begin
     select q.claim, q.keeps, q.lanes, q.done from relevo.job_parcel q
     where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.claim for update
   loop
-    select array_agg(g.id) into mine from unnest(given, claims) as g (id, claim)
-    where g.claim = p.claim and not (g.id = any (p.done));
+    select array_agg(distinct g.id) into mine
+    from unnest(given, claims) as g (id, claim) left join unnest(p.done) as d (id) on d.id = g.id
+    where g.claim = p.claim and d.id is null;
     if mine is null then continue; end if;
-    told := array(select name from relevo.job_lane l where l.name = any (p.lanes) and l.told = 1);
+    told := array(select name from relevo.job_lane l where l.name = any (p.lanes) and l.events <> 'none');
     if p.keeps or cardinality(told) > 0 then
       with got as materialized (
         select j.*, q.host_name as held_by, q.taken_at, g.friendly as friend, g.result as answer, g.seconds
         from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
         join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds) on g.id = j.id and g.claim = q.claim
-        where q.host = p_host and q.claim = p.claim and not (j.id = any (p.done))
+        left join unnest(p.done) as d (id) on d.id = j.id
+        where q.host = p_host and q.claim = p.claim and d.id is null
       ), kept as (
         insert into relevo.job_history (
           id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
@@ -187,7 +195,8 @@ begin
   return ended;
 end $$;
 
--- As before (0017), and jobs are taken out of parcels first; rows that are locked cannot be put into one meanwhile.
+-- As before (0017), and jobs are taken out of parcels first. Who moves them in nobody's name waits for claims under way
+-- before, which may have put them into another one.
 alter function relevo.move_jobs rename to move_job_rows;
 create function relevo.move_jobs(
   ids uuid[], events text[], p_host uuid default null, claims bigint[] default '{}', postpones timestamptz[] default '{}',
@@ -196,8 +205,9 @@ create function relevo.move_jobs(
   audit boolean default false, keys text[] default '{}')
 returns table (id uuid, before smallint, after smallint, version bigint, host uuid) language plpgsql volatile as $$
 begin
-  if exists (select from relevo.job_parcel) then
-    if p_host is null then perform from relevo.job j where j.id = any (ids) order by j.id for update; end if;
+  perform relevo.unpack_jobs(ids);
+  if p_host is null then
+    perform from relevo.job j where j.id = any (ids) order by j.id for update;
     perform relevo.unpack_jobs(ids);
   end if;
   return query select * from relevo.move_job_rows(
@@ -242,9 +252,11 @@ end $$;
 -- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
 -- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
 -- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
--- them brings hosts down, few others are with it, and it is soon known. Many plain ones leave as a parcel.
+-- them brings hosts down, few others are with it, and it is soon known. Many plain ones leave as a parcel,
+-- unless they are wanted `singly`.
 create function relevo.claim_jobs(
-  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[])
+  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
+  singly boolean)
 returns setof relevo.job_work language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 #variable_conflict use_column
@@ -278,7 +290,7 @@ begin
       ) c where s.siblings > 1
     ) n where n.nth <= n.room group by lane, handler, braked, probe
   )
-  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0), bool_and(c.plain), bool_or(c.keeps), bool_or(c.system)
+  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0), bool_and(c.plain and not w.braked), bool_or(c.keeps), bool_or(c.system)
   into places, recurs, suspected, plain, keeps, own
   from wanted w cross join lateral (
     select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes, j.system, j.retain or not j.auto_delete as keeps,
@@ -298,7 +310,7 @@ begin
     ) c join unnest(lanes, slots) as l (lane, slots) on l.lane = c.lane and c.nth <= coalesce(l.slots, c.nth);
   end if;
   if places is null then return; end if;
-  if plain and cardinality(places) >= relevo.parcel_min() and not exists (
+  if plain and not singly and cardinality(places) >= relevo.parcel_min() and not exists (
     select from relevo.job_lane l where l.name = any (lanes) and (l.told > 1 or l.owner_cap is not null)
   ) then
     with gone as (
@@ -426,7 +438,8 @@ create function relevo.work_jobs(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[],
   ids uuid[] default '{}', events text[] default '{}', claims bigint[] default '{}', postpones timestamptz[] default '{}',
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
-  results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}')
+  results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}',
+  singly boolean default false)
 returns setof relevo.job_work language plpgsql volatile set plan_cache_mode = force_generic_plan as $$
 declare settled uuid[];
 begin
@@ -457,16 +470,16 @@ begin
     -- A claim that a crash forgets is claimed again, and its fence matches no row.
     perform set_config('synchronous_commit', 'off', true);
   end if;
+  if cardinality(ids) = 0 and (select sum(r) from unnest(rooms) as r) >= relevo.parcel_min() then
+    -- One after the other: to walk past rows that another has just locked costs more than to wait for its commit.
+    perform pg_advisory_xact_lock(1380273162, hashtext(l.name)) from (select unnest(lanes) as name order by 1) as l;
+  end if;
   if exists (select from relevo.job_gate) then perform relevo.open_noted_job_gates(); end if;
   perform relevo.make_jobs_due(500);
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
-    if cardinality(ids) = 0 and (select sum(r) from unnest(rooms) as r) >= relevo.parcel_min() then
-      -- One after the other: to walk past rows that another has just locked costs more than to wait for its commit.
-      perform pg_advisory_xact_lock(1380273161, hashtext(l.name)) from (select unnest(lanes) as name order by 1) as l;
-    end if;
     return query
-      select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots);
+      select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
   end if;
   return query
     select 'asked', j.id, case when j.deleted then -1::smallint else j.status end, j.claim, null::text, null::text, null::text,
