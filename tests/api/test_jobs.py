@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -232,6 +233,17 @@ async def test_waiting_ends_with_the_time_and_not_with_the_job(site: Site) -> No
     assert (asked.json["done"], asked.json["job"]["status"]) == (False, "waiting_for_resources")
     never = await site.ask("GET", f"{JOBS}/{uuid.uuid4()}/end", key="viewer")
     assert never.status == 404
+
+
+async def test_a_job_that_is_deleted_while_somebody_waits_has_not_succeeded(site: Site) -> None:
+    key = await submit(site)
+    waiting = asyncio.ensure_future(site.ask("GET", f"{JOBS}/{key}/end", key="viewer"))
+    jobs = site.services.app.jobs
+    assert jobs._waiting is not None
+    while uuid.UUID(key) not in jobs._waiting._awaited or jobs._waiting.looks < 2:
+        await asyncio.sleep(0.005)
+    await jobs.handle(key).delete()
+    assert (await waiting).json == {"done": True, "job": None, "deleted": True}
 
 
 async def test_views_count_what_there_is(site: Site) -> None:

@@ -185,7 +185,7 @@ async def test_contradictions_are_refused(office: Office) -> None:  # 7
         {"recurrence": told, "start": START + timedelta(days=1)},
         {"recurrence": told, "timezone": "Europe/Paris"},
         {"timezone": "Europe/Paris"},
-        {"recurrence": ""}, {"recurrence": 5},
+        {"recurrence": 5},
     ):  # fmt: skip
         with pytest.raises(InvalidValue):
             await office.jobs.submit("work", **options)
@@ -253,6 +253,19 @@ async def test_a_lane_in_which_nobody_serves_the_handler_is_refused(office: Offi
         "update relevo.job_handler set served_at = relevo.now() - interval '1 hour'"
     )
     await office.jobs.submit("work", lane="bulk")  # a host to come may serve it there
+
+
+async def test_a_submit_in_a_transaction_needs_no_second_connection(office: Office) -> None:
+    app = office.new_app(pool_size=1)
+    async with app, app.database.transaction() as tx:
+        await app.jobs.submit("elsewhere", lane="plugin", tx=tx)
+        job = await app.jobs.submit("elsewhere", recurrence="FREQ=DAILY", tx=tx)
+    assert (await office.row(job))["series"] == job.id
+
+
+async def test_an_empty_pattern_is_none(office: Office) -> None:  # 7.1
+    job = await office.jobs.submit("work", recurrence="")
+    assert (await office.row(job))["series"] is None
 
 
 # Values.

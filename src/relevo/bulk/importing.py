@@ -199,7 +199,7 @@ class Importing:
             return None
         failed = [row for row in parts if row["status"] not in (None, states.SUCCEEDED)]
         if failed:
-            told = (failed[0]["text"] or "").rstrip().rpartition("\n")[2]  # of a trace: the error
+            told = failed[0]["friendly"] or "see the message of the first that failed"
             raise Fail(
                 failed[0]["error_code"],
                 f"{len(failed)} of {len(parts)} parts failed: {told}"[:2_000],

@@ -207,11 +207,12 @@ async def _wait(session: Session, calls: Calls, key: str, timeout: float | None)
     if session.output == "json":
         renderer.show(reply.body, operation.response)
     elif job is None:
-        renderer.console.print("succeeded; its record is removed")
+        said = "was deleted" if found.get("deleted") else "succeeded; its record is removed"
+        renderer.console.print(said)
     else:
         renderer.console.print(printable(_sentence(job)), soft_wrap=True)
         _hint(job)
-    succeeded = job is None or job["status"] == "succeeded"
+    succeeded = not found.get("deleted") if job is None else job["status"] == "succeeded"
     return exits.OK if succeeded else exits.REFUSED
 
 

@@ -32,7 +32,7 @@ def load(target: str, default: str | None = None) -> tuple[ModuleType, str]:
     the program itself raises is shown with its own traceback.
     """
     where, _, name = target.partition(":")
-    if where.endswith(".py") or os.sep in where:
+    if PurePath(where).name and (where.endswith(".py") or os.sep in where):
         meant = ".".join(part for part in PurePath(where).with_suffix("").parts if part != "..")
         raise click.UsageError(f"{where!r} is a file; write its module, {meant}:{name or 'app'}")
     name = name or default or ""

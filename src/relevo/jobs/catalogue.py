@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from relevo.jobs.operation_types import OPERATION_TYPES
-from relevo.jobs.states import COMPLETED, IN_PROGRESS, LABELS, LIVE, STATE_LABELS
+from relevo.jobs.states import COMPLETED, LABELS, LIVE, STATE_LABELS
 from relevo.querying.catalogue import Catalogue, Column, Navigation, Table
 from relevo.users.model import SYSTEM
 
@@ -59,8 +59,7 @@ STATUSES: Final = _labels(LABELS, _SPANISH_STATUSES)
 _TYPES: Final = _labels(
     {number: one.label for number, one in OPERATION_TYPES.items()}, _SPANISH_TYPES
 )
-_WAITING: Final = "(select * from relevo.job where not deleted)"
-_RUNNING: Final = "relevo.live_job"
+_LIVE: Final = "relevo.live_job"
 _DONE: Final = "relevo.job_history"
 _OWNER: Final = f"coalesce({{t}}.owner, '{SYSTEM}'::uuid)"
 
@@ -238,11 +237,8 @@ JOBS: Final = Table(
     unit="owningbusinessunit",
     version="versionnumber",
     sources_by_state={
-        "statecode": {0: _WAITING, 1: _WAITING, 2: _RUNNING, 3: _DONE},
-        "statuscode": {
-            **{one: _WAITING if one < IN_PROGRESS else _RUNNING for one in LIVE},
-            **dict.fromkeys(COMPLETED, _DONE),
-        },
+        "statecode": {0: _LIVE, 1: _LIVE, 2: _LIVE, 3: _DONE},
+        "statuscode": {**dict.fromkeys(LIVE, _LIVE), **dict.fromkeys(COMPLETED, _DONE)},
     },
     columns=_COLUMNS,
     navigations=_NAVIGATIONS,

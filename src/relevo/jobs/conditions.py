@@ -171,7 +171,9 @@ def _stored(column: Column, value: Any, words: type[IntEnum] | None) -> Any:
     match column.type:
         case "guid" | "lookup":
             key = _uuid(value)
-            return str(key) if key and column.sql_type == "text" else key
+            if column.sql_type != "text":
+                return key
+            return value if isinstance(value, str) and _storable(value) else key and str(key)
         case "text" | "memo" | "json":
             return value if isinstance(value, str) and _storable(value) else None
         case "int" | "bigint" | "choice":

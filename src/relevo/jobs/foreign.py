@@ -26,7 +26,7 @@ async def store(tx: Any, arrays: Sequence[Sequence[Any]]) -> str:
 
     They exist when it commits, and never did if it is rolled back. Nothing is locked.
     """
-    driver = _driver_of(tx)
+    driver = driver_of(tx)
     if driver == "asyncpg":
         number: str = await tx.fetchval(SQL.submit_in, *arrays)
         return number
@@ -49,7 +49,7 @@ async def store(tx: Any, arrays: Sequence[Sequence[Any]]) -> str:
     return str(next(iter(row.values())) if isinstance(row, Mapping) else row[0])
 
 
-def _driver_of(tx: Any) -> str:
+def driver_of(tx: Any) -> str:
     """Whose connection it is; also one of a class of the caller's own."""
     for kind in type(tx).__mro__:
         module = kind.__module__.partition(".")[0]

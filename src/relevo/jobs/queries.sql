@@ -405,7 +405,7 @@ select relevo.lock_job_event($1, $2);
 -- What a job waits for at a step, and the time; children with how they ended, if they have.
 select w.part, w.event, w.child, w.deadline, w.came_at, w.data, relevo.now() as now,
   w.child is not null and not relevo.is_live(w.child) as over,
-  h.status, h.result, h.error_code, coalesce(h.friendly, h.message) as text
+  h.status, h.result, h.error_code, h.friendly, coalesce(h.friendly, h.message) as text
 from relevo.job_wait w left join relevo.job_history h on h.id = w.child
 where w.job = $1 and w.step = $2 order by w.part;
 

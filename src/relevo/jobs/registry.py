@@ -268,5 +268,6 @@ class JobDefinition(Generic[P, R]):
         arguments = arguments_of(self.function, args, kwargs)
         options = dict(self._options)
         if options.get("token") is None:  # by what was given, not by what it is as data
-            options["token"] = self._handler.token_of(arguments) or ""
+            token = self._handler.token_of(arguments)
+            options["token"] = "" if token is None else token
         return await self._jobs.submit(self.name, arguments, **options)

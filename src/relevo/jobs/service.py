@@ -130,8 +130,8 @@ class Jobs(Attachable):
         )  # fmt: skip
         if token is None:
             job = self._chained(job, data)
-        await self._check_lane(job)
-        recur = await self._recurring(job, recurrence, timezone)
+        await self._check_lane(job, tx)
+        recur = await self._recurring(job, recurrence, timezone, tx)
         if recur is not None:
             job = recur(job)
         number = None
@@ -159,8 +159,8 @@ class Jobs(Attachable):
             raise InvalidValue(f"many jobs cannot have one {min(strange)}; leave it out")
         common, ids = submission.checked(handler, **options), new_ids(len(data))
         datas = [submission.encoded(one) for one in data]
-        await self._check_lane(common)
-        recur = await self._recurring(common, recurrence, timezone)
+        await self._check_lane(common, tx)
+        recur = await self._recurring(common, recurrence, timezone, tx)
         known = self.registry.handlers.get(handler)
         if recur or (known and known.token and options.get("token") is None):
             jobs = [
@@ -190,17 +190,23 @@ class Jobs(Attachable):
         checking.text("token", token, TOKEN_LENGTH_MAX)
         return msgspec.structs.replace(job, token=token or None)
 
-    async def _check_lane(self, job: Submission) -> None:
+    async def _check_lane(self, job: Submission, tx: Any) -> None:
         if job.lane is None:
             return
         known = self.registry.handlers.get(job.handler)
         if known is not None:
             submission.check_served(job.handler, job.lane, known.lane)
-        if self._writing is not None:  # in a transaction of the caller nobody need be connected
-            await self._writing.check_lane(job.lane, None if known else job.handler)
+        # In a transaction of the caller nobody need be connected, and the function looks, too.
+        if self._writing is not None and (tx is None or self._reads(tx)):
+            await self._writing.check_lane(job.lane, None if known else job.handler, tx)
+
+    @staticmethod
+    def _reads(tx: Any) -> bool:
+        """Whether a connection of the caller can be asked as one of ours."""
+        return tx is not None and foreign.driver_of(tx) == "asyncpg"
 
     async def _recurring(
-        self, job: Submission, recurrence: str | Recurrence | None, timezone: str | None
+        self, job: Submission, recurrence: str | Recurrence | None, timezone: str | None, tx: Any
     ) -> Callable[[Submission], Submission] | None:
         """What makes a job the first of a series, if it is to be one."""
         whole = submission.whole(recurrence, job.start, timezone)
@@ -209,7 +215,7 @@ class Jobs(Attachable):
         known = self.registry.handlers.get(job.handler)
         usual = known.operation_type if known else EXECUTE
         kind = (job.options or {}).get("operation_type") or usual
-        now = await clock.now(self.database)
+        now = await clock.now(tx if self._reads(tx) else self.database)
         return lambda one: submission.recurring(
             msgspec.structs.replace(one, start=None), whole, now, kind
         )

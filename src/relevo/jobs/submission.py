@@ -106,7 +106,7 @@ def whole(
     """Return a recurrence with the start and the zone that stand beside it."""
     if timezone is not None and not isinstance(timezone, str):
         raise InvalidValue(f"timezone names a zone, not {timezone!r}", pointer="timezone")
-    if recurrence is None:
+    if not recurrence:  # none, or an empty pattern
         if timezone is not None:
             raise InvalidValue(
                 "timezone is that of a recurrence, of which there is none; a start has its own",
@@ -191,13 +191,15 @@ class Submitting:
         """Wait for what is under way."""
         await self._group.close()
 
-    async def check_lane(self, lane: str, handler: str | None) -> None:
+    async def check_lane(self, lane: str, handler: str | None, tx: Any = None) -> None:
         """Refuse a lane that no host has configured, before it can spoil a group; lanes stay.
 
-        The same for one in which nobody would run jobs of the handler, if that is given.
+        The same for one in which nobody would run jobs of the handler, if that is given. Looks in
+        `tx`, if there is one: who has a connection must not wait for a second.
         """
+        reader = tx or self._database
         if lane not in self._lanes:
-            rows = await self._database.fetch(SQL.lanes)
+            rows = await reader.fetch(SQL.lanes)
             self._lanes = frozenset(row["name"] for row in rows)
         if lane not in self._lanes:
             raise InvalidValue(
@@ -206,7 +208,7 @@ class Submitting:
                 pointer="lane",
             )
         if handler is not None:
-            served = await self._database.fetchval(SQL.served_lane, handler, UNSERVED)
+            served = await reader.fetchval(SQL.served_lane, handler, UNSERVED)
             check_served(handler, lane, served)
 
     async def _store(self, jobs: Sequence[Submission]) -> list[UUID | Exception]:

@@ -232,6 +232,8 @@ class JobWaited(Struct, frozen=True, kw_only=True):
     done: bool
     job: JobView | None
     """Null if its record was removed meanwhile: then it counts as succeeded."""
+    deleted: bool = False
+    """Whether somebody deleted it before it had ended."""
 
 
 def view_of(job: Job, blocked_by: UUID | None = None) -> JobView:

@@ -131,8 +131,10 @@ async def wait_for_job(services: Services, principal: Principal, command: WaitFo
     """Return when a job has ended, or when the time is over."""
     await seen(services, principal, command.id)  # one that never was is not waited for
     try:
-        await services.app.jobs.end_of(command.id, command.wait_seconds)
+        end = await services.app.jobs.end_of(command.id, command.wait_seconds)
         done = True
+        if end.gone is not None:
+            return JobWaited(done=True, job=None, deleted=True)
     except TimeoutError:
         done = False
     try:
