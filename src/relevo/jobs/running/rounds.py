@@ -80,7 +80,8 @@ class Rounds:
         now = time.monotonic()
         for lane in self._lanes.values():
             self.finished += map(returned, lane.late(now, stopping=self.stopping))
-        batch, self.finished = self.finished[: self._rows_max], self.finished[self._rows_max :]
+        size = self._rows_to_settle()
+        batch, self.finished = self.finished[:size], self.finished[size:]
         rooms = {} if self.stopping else self._rooms()
         try:
             await self._settle_and_claim(batch, rooms)
@@ -89,6 +90,18 @@ class Rounds:
                 if lane.waiting:  # they begin while the next statements are on their way
                     lane.came.set()
         return any(self._lanes[name].more for name in self._rooms())
+
+    def _rows_to_settle(self) -> int:
+        """How many; without those of a claim that is not finished yet, if there are many others:
+        what was claimed together may be a parcel, which costs least as a whole."""
+        size = min(len(self.finished), self._rows_max)
+        last = self.finished[size - 1].claim.number if size > APART_ROWS else 0
+        if any(lane.waiting and lane.waiting[0].number == last for lane in self._lanes.values()):
+            whole = size
+            while whole and self.finished[whole - 1].claim.number == last:
+                whole -= 1
+            return whole if whole >= APART_ROWS else size
+        return size
 
     async def _settle_and_claim(self, batch: Sequence[Settlement], rooms: dict[str, int]) -> None:
         """One statement does both. Where there is much of both, several do it at the same time:

@@ -156,18 +156,22 @@ begin
     select q.claim, q.keeps, q.lanes, q.done from relevo.job_parcel q
     where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.claim for update
   loop
-    select array_agg(distinct g.id) into mine
-    from unnest(given, claims) as g (id, claim) left join unnest(p.done) as d (id) on d.id = g.id
-    where g.claim = p.claim and d.id is null;
+    if p.done = '{}' then  -- as a rule
+      select array_agg(g.id) into mine from unnest(given, claims) as g (id, claim) where g.claim = p.claim;
+    else
+      select array_agg(g.id) into mine
+      from unnest(given, claims) as g (id, claim) left join unnest(p.done) as d (id) on d.id = g.id
+      where g.claim = p.claim and d.id is null;
+    end if;
     if mine is null then continue; end if;
     told := array(select name from relevo.job_lane l where l.name = any (p.lanes) and l.events <> 'none');
     if p.keeps or cardinality(told) > 0 then
-      with got as materialized (
+      with got as not materialized (
         select j.*, q.host_name as held_by, q.taken_at, g.friendly as friend, g.result as answer, g.seconds
         from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
-        join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds) on g.id = j.id and g.claim = q.claim
-        left join unnest(p.done) as d (id) on d.id = j.id
-        where q.host = p_host and q.claim = p.claim and d.id is null
+        join unnest(given, friendlies, results, p_seconds) as g (id, friendly, result, seconds) on g.id = j.id
+        join unnest(mine) as m (id) on m.id = j.id
+        where q.host = p_host and q.claim = p.claim
       ), kept as (
         insert into relevo.job_history (
           id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
@@ -183,7 +187,7 @@ begin
       select array_agg(id) as ids, array_agg(version + 2) as versions, array_agg(name) as names, array_agg(lane) as lanes,
         array_agg(operation_type) as types, array_agg(attempt + 1) as attempts, array_agg(held_by) as hosts,
         array_agg(error_code) as errors, array_agg(created_at) as created, array_agg(coalesce(started_at, taken_at)) as started
-      into e from got where lane = any (told);
+      into e from got where cardinality(told) > 0 and lane = any (told);  -- looked at only if anything is told
       perform relevo.announce_jobs(e.ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.ids)]),
         array_fill(20::smallint, array[cardinality(e.ids)]), array_fill(30::smallint, array[cardinality(e.ids)]),
         e.names, e.lanes, e.types, e.attempts, e.hosts, e.errors, e.created, e.started)
