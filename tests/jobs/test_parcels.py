@@ -323,3 +323,17 @@ async def test_with_a_special_one_among_them_each_is_claimed_by_itself(
     await office.jobs.submit_many("work", [{}] * MANY)
     assert len(await worker.work(MANY)) == MANY
     assert await office.database.fetchval("select count(*) from relevo.job_parcel") == 0
+
+
+async def test_the_probe_of_a_brake_is_a_row(office: Office, worker: Worker) -> None:  # 6.4
+    """What becomes of it is looked for there: in a parcel it would count as gone."""
+    probe = await office.jobs.submit("bad")
+    await office.database.write(
+        "insert into relevo.job_brake (extension, since, until, probe, handlers, lanes)"
+        " values ('bad', relevo.now(), relevo.now(), $1, '{bad}', '{plugin}') returning 1",
+        probe.id,
+    )
+    await office.jobs.submit_many("work", [{}] * MANY)
+    claimed = await worker.work(MANY + 1, handlers=("work", "bad"))
+    assert probe.id in {row["id"] for row in claimed}
+    assert await office.database.fetchval("select count(*) from relevo.job_parcel") == 0
