@@ -52,8 +52,8 @@ SETTLE_SECONDS: Final = 0.02
 """How long a finished job may wait for others that are about to be finished."""
 TURN_RUNS: Final = 25
 TURN_SECONDS: Final = 0.0005
-"""How many handlers, if they are as quick as that, run before others in the loop have their turn,
-when there is something to settle."""
+"""Others in the loop have their turn after a handler that took so long, or after so many quick
+ones when there is something to settle."""
 GUARD_SECONDS: Final = 0.25
 """How soon handlers are cut off when the host may not act any more, or their time is over."""
 LOOK_SECONDS: Final = 0.001
@@ -238,17 +238,19 @@ class JobHost:
             if settlement is not None:
                 self._rounds.finished.append(settlement)
             finished = len(self._rounds.finished)
+            turn = settlement is None or settlement.seconds > TURN_SECONDS
             if not lane.waiting:
                 if lane.more and not lane.running:
                     lane.appetite.hungry()
                 self._told.set()
-                await asyncio.sleep(0)  # so that the statement is on its way while the rest runs
+                turn = True  # so that the statement is on its way while the rest runs
             elif finished >= lane.appetite.step:
                 self._told.set()
-                if finished % TURN_RUNS == 0 or not settlement or settlement.seconds > TURN_SECONDS:
-                    await asyncio.sleep(0)
+                turn = turn or finished % TURN_RUNS == 0
             elif finished == 1:
                 self._loop.call_later(SETTLE_SECONDS, self._told.set)
+            if turn:
+                await asyncio.sleep(0)
 
     def _begin(self, lane: HostLane, claim: Claim, task: asyncio.Task[Any], now: float) -> Run:
         handler = lane.handlers[claim.handler]
