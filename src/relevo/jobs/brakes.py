@@ -114,9 +114,12 @@ class Brakes:
     async def deactivate(self, extension: str) -> int:
         """Cancel the jobs of an extension that have not started (S20), in chunks; how many."""
         total = 0
-        while moved := await self._database.run(lambda tx: self._deactivate(tx, extension)):
+        while True:
+            await self._database.write(SQL.unpack_ready, extension, ROWS)
+            moved = await self._database.run(lambda tx: self._deactivate(tx, extension))
+            if not moved:
+                return total
             total += moved
-        return total
 
     async def _deactivate(self, tx: Transaction, extension: str) -> int:
         rows = await tx.fetch(SQL.jobs_of_extension, extension, ROWS)

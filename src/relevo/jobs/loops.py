@@ -121,6 +121,7 @@ class Timers:
         """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
         text = "no host has had a handler for this job in its lane for 10 minutes"
         await self._database.write(SQL.open_gates)
+        await self._database.write(SQL.unpack_unserved, UNSERVED, RECOVER_ROWS)
         rows = await self._database.write(
             SQL.fail_unserved, UNSERVED, RECOVER_ROWS, codes.HANDLER_MISSING, text
         )

@@ -17,7 +17,8 @@ select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[]
 -- name: held
 -- What a host holds, all or by numbers of claims; columns as of relevo.job_work.
 select 'claimed' as kind, j.id, null::smallint as status, j.claim, j.lane, j.handler, j.name, j.data, j.attempt,
-  j.operation_type, date_part('epoch', j.created_at) as created, relevo.job_particulars(j) as particulars
+  j.operation_type, date_part('epoch', j.created_at) as created, relevo.job_particulars(j) as particulars,
+  null::uuid[] as ids, null::text[] as datas
 from relevo.job j where j.host = $1 and ($2::bigint[] is null or j.claim = any ($2))
 order by j.rank, j.sequence;
 
@@ -186,11 +187,11 @@ select relevo.announce_series_ends($1::uuid[]);
 
 -- name: read_jobs
 -- Jobs by id, whatever their state.
-select * from relevo.jobs where id = any ($1::uuid[]);
+select * from relevo.jobs_by_id($1::uuid[]);
 
 -- name: awaited
 -- Of jobs that are looked at for the first time, those that are not over: whether success leaves no record of them.
-select id, auto_delete and not retain as brief from relevo.live_job where id = any ($1::uuid[]);
+select id, auto_delete and not retain as brief from relevo.jobs_by_id($1::uuid[]) where status < 30;
 
 -- name: ends
 -- Which of some jobs are over, or are no more, and then why; not those whose transaction is under way. Without `gone` a job
@@ -269,8 +270,8 @@ insert into relevo.job_gate (key) select 'c' || chain from changed where chain i
 
 -- name: waiting_row
 -- The row of a job's series that has not started.
-select w.id from relevo.jobs j join relevo.job w on w.series = j.series
-where j.id = $1 and w.attempt = 0 and w.status in (0, 10);
+select w.id from relevo.jobs_by_id(array[$1::uuid]) j join relevo.job w on w.series = j.series
+where w.attempt = 0 and w.status in (0, 10);
 
 -- name: chain_heads
 -- Which jobs hold up others of their chain: the open one, or the oldest as long as none is.
@@ -302,7 +303,7 @@ group by operation_type, handler order by jobs desc limit $1;
 -- How long ready jobs have waited, by lane; `blocked` ones wait behind others of their chain or owner.
 select lane, width_bucket(extract(epoch from relevo.now() - created_at)::float8, $1::float8[]) as bucket, count(*) as jobs,
   count(*) filter (where chained or capped) as blocked, min(created_at) as oldest
-from relevo.job where status = 0 and not deleted
+from relevo.live_job where status = 0
 group by lane, bucket order by lane, bucket;
 
 -- name: failed_jobs
@@ -359,8 +360,8 @@ where host is not null and ($1::uuid is null or host = $1) order by started_at, 
 -- name: count_failures
 -- Counts failed runs to their extensions, by the minute.
 insert into relevo.job_failure (extension, minute, lane, handler, failures)
-select extension, date_trunc('minute', relevo.now()), lane, handler, count(*) from relevo.jobs
-where id = any ($1::uuid[]) and extension is not null
+select extension, date_trunc('minute', relevo.now()), lane, handler, count(*) from relevo.jobs_by_id($1::uuid[])
+where extension is not null
 group by 1, 2, 3, 4 order by 1, 3, 4
 on conflict (extension, minute, lane, handler) do update set failures = relevo.job_failure.failures + excluded.failures;
 
@@ -379,6 +380,14 @@ select relevo.release_braked_jobs($1);
 -- name: brakes
 -- Which extensions are braked, since when and until when.
 select extension, since, until, probe from relevo.job_brake order by extension;
+
+-- name: unpack_ready
+-- Makes rows of about so many jobs of a handler that wait in parcels.
+select relevo.unpack_ready(array[$1::text], $2);
+
+-- name: unpack_unserved
+-- The same of handlers that nobody has served for so long.
+select relevo.unpack_unserved($1::interval, $2);
 
 -- name: jobs_of_extension
 -- Some jobs of an extension that have not started, with their gates.

@@ -56,11 +56,20 @@ class Claim(Particulars, frozen=True, gc=False):
     @classmethod
     def of(cls, row: asyncpg.Record, at: float) -> Claim:
         """Return the claim that a row of `relevo.job_work` tells."""
-        _, id_, _, *told, particulars = row
+        _, id_, _, *told, particulars, _, _ = row
         common: Any = (id_, *told, at)
         if particulars is None:
             return cls(*common)
         return cls(*common, **structs.asdict(_DECODER.decode(particulars)))
+
+    @classmethod
+    def of_parcel(cls, row: asyncpg.Record, at: float) -> list[Claim]:
+        """Return the claims of such a row that tells of many jobs at once."""
+        _, _, _, number, lane, handler, name, _, attempt, type_, created, _, ids, datas = row
+        return [
+            cls(id_, number, lane, handler, name, data, attempt, type_, created, at)
+            for id_, data in zip(ids, datas, strict=True)
+        ]
 
     @property
     def correlation(self) -> UUID:
