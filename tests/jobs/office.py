@@ -170,15 +170,18 @@ class Worker:
         )  # fmt: skip
         for row, _ in settle:
             self.held.pop(row["id"], None)
-        claimed = [_whole(row) for row in rows if row["kind"] == "claimed"]
+        claimed = [one for row in rows for one in _claims(row)]
         self.held |= {row["id"]: row for row in claimed}
         self.stale = [row["id"] for row in rows if row["kind"] == "stale"]
         return claimed
 
 
-def _whole(row: Any) -> dict[str, Any]:
-    """A claimed row with what only few jobs have."""
-    return {**row, **msgspec.structs.asdict(Claim.of(row, 0.0))}
+def _claims(row: Any) -> list[dict[str, Any]]:
+    """The jobs that a row tells of, if it is of claims, with what only few of them have."""
+    found = {
+        "claimed": lambda: [Claim.of(row, 0.0)], "parcel": lambda: Claim.of_parcel(row, 0.0),
+    }.get(row["kind"], list[Claim])()  # fmt: skip
+    return [{**row, "claim": one.number, **msgspec.structs.asdict(one)} for one in found]
 
 
 class Stage:

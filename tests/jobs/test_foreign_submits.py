@@ -146,7 +146,7 @@ async def test_no_job_exists_if_the_transaction_is_rolled_back(
         async with way(office.url) as tx:
             await office.jobs.submit("work", tx=tx, token="t")
             raise Undone
-    assert await office.database.fetchval("select count(*) from relevo.job") == 0
+    assert await office.database.fetchval("select count(*) from relevo.jobs") == 0
     assert await office.database.fetchval("select count(*) from relevo.job_gate") == 0
 
 
@@ -183,7 +183,7 @@ async def test_the_function_is_for_every_language(office: Office) -> None:  # 5.
 async def test_what_is_no_connection_is_refused(office: Office) -> None:
     with pytest.raises(InvalidValue, match="asyncpg, psycopg"):
         await office.jobs.submit("work", tx=object())
-    assert await office.database.fetchval("select count(*) from relevo.job") == 0
+    assert await office.database.fetchval("select count(*) from relevo.jobs") == 0
 
 
 async def test_submits_are_checked_before_anything_is_written(office: Office) -> None:
@@ -195,4 +195,4 @@ async def test_submits_are_checked_before_anything_is_written(office: Office) ->
     ):  # fmt: skip
         with pytest.raises(InvalidValue):
             await office.jobs.submit(**{"handler": "work", **wrong})  # type: ignore[arg-type]
-    assert await office.database.fetchval("select count(*) from relevo.job") == 0
+    assert await office.database.fetchval("select count(*) from relevo.jobs") == 0

@@ -54,7 +54,7 @@ async def test_jobs_that_are_submitted_together_are_refused_together(office: Off
         await office.jobs.submit_many("work", [{}, {"n": object()}])
     with pytest.raises(InvalidValue, match="lane"):
         await office.jobs.submit_many("work", [{}, {}], lane="nowhere")
-    assert await office.database.fetchval("select count(*) from relevo.job") == 0
+    assert await office.database.fetchval("select count(*) from relevo.jobs") == 0
 
 
 @pytest.mark.parametrize("lost", [False, True])

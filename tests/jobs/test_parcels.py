@@ -1,4 +1,5 @@
-"""Jobs that are claimed by the hundred: nobody but the database sees that they travel together."""
+"""Jobs that are submitted or claimed by the hundred: nobody but the database sees that they travel
+together."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import secrets
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -23,14 +25,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 MANY = 150
+OWNED = {"owner": uuid4()}
+"""Makes jobs rows until they are claimed; others wait in parcels from the start."""
 COUNT = "select status, count(*) from relevo.jobs group by status"
 
 
 class Crowd:
     """Jobs that are in a parcel of one host, and wait there for a word."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: Office, options: dict[str, Any]) -> None:
         self.office = office
+        self.options = options
         self.go = asyncio.Event()
         self.running: set[int] = set()
         self.jobs: Sequence[JobHandle[Any]] = []
@@ -46,7 +51,12 @@ class Crowd:
         app.jobs.configure(Lane(name="wide", slots=MANY, **options.pop("lane", {})))
         app.job("work", lane="wide", **options)(function or self.work)
         await self.office.serve(app)
-        self.jobs = await self.office.jobs.submit_many("work", [{"n": n} for n in range(MANY)])
+        await self.submit()
+
+    async def submit(self) -> None:
+        self.jobs = await self.office.jobs.submit_many(
+            "work", [{"n": n} for n in range(MANY)], **self.options
+        )
 
     async def until_running(self) -> None:
         await until(lambda: len(self.running) == MANY, "all run")
@@ -70,9 +80,15 @@ class Crowd:
         return not any(status < 30 for status in await self.counts())
 
 
+@pytest.fixture(params=[{}, OWNED], ids=["submitted", "claimed"])
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What makes jobs a parcel at once, or at their claim."""
+    return dict(request.param)
+
+
 @pytest.fixture
-def crowd(office: Office) -> Crowd:
-    return Crowd(office)
+def crowd(office: Office, options: dict[str, Any]) -> Crowd:
+    return Crowd(office, options)
 
 
 async def test_jobs_in_a_parcel_are_seen_as_running(crowd: Crowd) -> None:  # A2, S5
@@ -154,7 +170,7 @@ async def test_handlers_that_write_while_they_run_are_claimed_one_by_one(crowd: 
     assert await crowd.end() == {30: MANY}
     crowd.go.clear()
     crowd.running.clear()
-    await crowd.office.jobs.submit_many("work", [{"n": n} for n in range(MANY)])
+    await crowd.submit()
     await until(lambda: len(crowd.running) == MANY, "all run again")
     held = "select count(*) from relevo.job where host is not null"
     assert await crowd.office.database.fetchval(held) == MANY
@@ -188,7 +204,7 @@ async def test_a_host_that_stops_gives_its_parcel_back(crowd: Crowd) -> None:  #
     app.jobs.configure(Lane(name="wide", slots=MANY))
     app.job("work", lane="wide")(crowd.work)
     async with app.host():
-        await crowd.office.jobs.submit_many("work", [{"n": n} for n in range(MANY)])
+        await crowd.submit()
         await crowd.until_running()
     assert await crowd.counts() == {0: MANY}
     assert await crowd.parcelled() == 0
@@ -221,9 +237,9 @@ async def worker(office: Office) -> Any:
 
 
 async def test_what_an_ended_host_held_is_found_and_its_late_word_refused(
-    office: Office, worker: Worker
+    office: Office, worker: Worker, options: dict[str, Any]
 ) -> None:  # A5, A16, S14
-    await office.jobs.submit_many("work", [{}] * MANY)
+    await office.jobs.submit_many("work", [{}] * MANY, **options)
     claimed = await worker.work(MANY)
     assert len(claimed) == MANY
     assert await office.database.fetchval("select size from relevo.job_parcel") == MANY
@@ -238,9 +254,9 @@ async def test_what_an_ended_host_held_is_found_and_its_late_word_refused(
 
 
 async def test_a_parcel_is_settled_in_pieces_and_each_job_once(
-    office: Office, worker: Worker
+    office: Office, worker: Worker, options: dict[str, Any]
 ) -> None:  # A5
-    await office.jobs.submit_many("work", [{}] * MANY)
+    await office.jobs.submit_many("work", [{}] * MANY, **options)
     claimed = await worker.work(MANY)
     first, second = claimed[:100], claimed[100:]
     assert await _done(worker, first) == 0
@@ -262,9 +278,9 @@ async def _done(worker: Worker, rows: Sequence[Any]) -> int:
 
 
 async def test_a_command_waits_for_a_claim_under_way_and_finds_its_job(
-    office: Office, worker: Worker
+    office: Office, worker: Worker, options: dict[str, Any]
 ) -> None:  # 3.3: never "there is no such job"
-    jobs = await office.jobs.submit_many("work", [{}] * MANY)
+    jobs = await office.jobs.submit_many("work", [{}] * MANY, **options)
     transaction = worker.connection.transaction()
     await transaction.start()
     assert len(await worker.work(MANY)) == MANY
@@ -276,9 +292,9 @@ async def test_a_command_waits_for_a_claim_under_way_and_finds_its_job(
 
 
 async def test_what_is_moved_while_a_claim_is_under_way_is_found(
-    office: Office, worker: Worker
+    office: Office, worker: Worker, options: dict[str, Any]
 ) -> None:  # A20, A31: as a bulk delete of jobs does
-    jobs = await office.jobs.submit_many("work", [{}] * MANY)
+    jobs = await office.jobs.submit_many("work", [{}] * MANY, **options)
     transaction = worker.connection.transaction()
     await transaction.start()
     assert len(await worker.work(MANY)) == MANY
@@ -292,10 +308,10 @@ async def test_what_is_moved_while_a_claim_is_under_way_is_found(
 
 
 async def test_a_job_that_left_its_parcel_has_no_more_to_do_with_it(
-    office: Office, worker: Worker
+    office: Office, worker: Worker, options: dict[str, Any]
 ) -> None:
     """A settlement of the others, which has not committed yet, does not hold it up."""
-    jobs = await office.jobs.submit_many("work", [{}] * MANY)
+    jobs = await office.jobs.submit_many("work", [{}] * MANY, **options)
     claimed = await worker.work(MANY)
     await office.database.write("select relevo.unpack_jobs($1)", [jobs[0].id])
     transaction = worker.connection.transaction()
@@ -320,7 +336,7 @@ async def test_with_a_special_one_among_them_each_is_claimed_by_itself(
     office: Office, worker: Worker, special: dict[str, Any]
 ) -> None:
     await office.jobs.submit("work", **special)
-    await office.jobs.submit_many("work", [{}] * MANY)
+    await office.jobs.submit_many("work", [{}] * MANY, **OWNED)
     assert len(await worker.work(MANY)) == MANY
     assert await office.database.fetchval("select count(*) from relevo.job_parcel") == 0
 
@@ -333,7 +349,7 @@ async def test_the_probe_of_a_brake_is_a_row(office: Office, worker: Worker) -> 
         " values ('bad', relevo.now(), relevo.now(), $1, '{bad}', '{plugin}') returning 1",
         probe.id,
     )
-    await office.jobs.submit_many("work", [{}] * MANY)
+    await office.jobs.submit_many("work", [{}] * MANY, **OWNED)
     claimed = await worker.work(MANY + 1, handlers=("work", "bad"))
     assert probe.id in {row["id"] for row in claimed}
     assert await office.database.fetchval("select count(*) from relevo.job_parcel") == 0

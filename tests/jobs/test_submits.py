@@ -128,7 +128,7 @@ async def test_data_from_which_no_token_follows_is_refused(app: App) -> None:
     for wrong in (None, [1], {}, {"shard": "x"}, {"shard": 1, "other": 2}):
         with pytest.raises(InvalidValue, match="work"):
             await app.jobs.submit("work", wrong)
-    assert await app.database.fetchval("select count(*) from relevo.job") == 0
+    assert await app.database.fetchval("select count(*) from relevo.jobs") == 0
 
 
 # Arguments.
@@ -189,7 +189,7 @@ async def test_contradictions_are_refused(office: Office) -> None:  # 7
     ):  # fmt: skip
         with pytest.raises(InvalidValue):
             await office.jobs.submit("work", **options)
-    assert await office.database.fetchval("select count(*) from relevo.job") == 0
+    assert await office.database.fetchval("select count(*) from relevo.jobs") == 0
 
 
 # Many.
@@ -225,8 +225,8 @@ async def test_many_series(office: Office) -> None:  # 7.3
 async def test_many_are_of_a_transaction(office: Office) -> None:  # A1
     async for tx in by_psycopg(office.url):
         jobs = await office.jobs.submit_many("work", [{"n": n} for n in range(1500)], tx=tx)
-        assert await office.database.fetchval("select count(*) from relevo.job") == 0
-    rows = await office.database.fetch("select id, data from relevo.job order by sequence")
+        assert await office.database.fetchval("select count(*) from relevo.jobs") == 0
+    rows = await office.database.fetch("select id, data from relevo.jobs order by sequence")
     assert [row["id"] for row in rows] == [job.id for job in jobs]
     assert rows[-1]["data"] == '{"n":1499}'
     assert await office.jobs.submit_many("work", []) == []

@@ -171,78 +171,100 @@ returns uuid[] language plpgsql volatile set enable_nestloop = off as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();
-  told text[];
-  ended uuid[] := '{}';
-  m record;
+  told text[] := array(select name from relevo.job_lane l where l.events <> 'none');
+  m record;  -- numbers of parcels, by what is to be done
   e record;
 begin
-  for m in
-    with held as materialized (
-      select q.number, q.keeps, q.lanes, q.done, q.ids, q.size from relevo.job_parcel q
-      where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.number for update
-    )
-    select h.number, h.keeps, h.lanes, array_agg(i.id) as ids
-    from held h cross join lateral unnest(h.ids) as i (id) join unnest(given) as g (id) on g.id = i.id
+  with held as materialized (
+    select q.number, q.keeps, q.jobs is null as alike, q.lanes && told as tells, q.size - cardinality(q.done) as jobs, q.ids, q.done
+    from relevo.job_parcel q
+    where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.number for update
+  ), pairs as materialized (
+    select h.number, i.id from held h cross join lateral unnest(h.ids) as i (id) join unnest(given) as g (id) on g.id = i.id
     where h.done = '{}' or i.id <> all (h.done)
-    group by h.number, h.keeps, h.lanes
-  loop
-    told := array(select name from relevo.job_lane l where l.name = any (m.lanes) and l.events <> 'none');
-    if m.keeps or cardinality(told) > 0 then
-      with got as not materialized (
-        select j.*, g.friendly as friend, g.result as answer, g.seconds
-        from relevo.job_parcel q cross join lateral relevo.parcelled_jobs(q) as j
-        join unnest(given, friendlies, results, p_seconds) as g (id, friendly, result, seconds) on g.id = j.id
-        where q.number = m.number
-      ), kept as (
-        insert into relevo.job_history (
-          id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
-          attempt, retries, crashes, operation_type, depth, progress, status, priority, retain, auto_delete, hold, lane,
-          handler, name, data, host_name, token, owner, created_by, modified_by, result, friendly, message_name,
-          extension, regarding_type, regarding_id, correlation, correlation_at, request)
-        select id, sequence, rank, version + 1, created_at, at, started_at, at, postpone_until,
-          run_seconds + coalesce(seconds, 0), attempt, retries, crashes, operation_type, depth, 1, 30, priority, retain,
-          auto_delete, hold, lane, handler, name, data, host_name, token, owner, created_by, modified_by, answer,
-          coalesce(friend, friendly), message_name, extension, regarding_type, regarding_id, correlation, correlation_at, request
-        from got where retain or not auto_delete
-      )
-      select array_agg(id) as ids, array_agg(version + 1) as versions, array_agg(name) as names, array_agg(lane) as lanes,
-        array_agg(operation_type) as types, array_agg(attempt) as attempts, array_agg(host_name) as hosts,
-        array_agg(error_code) as errors, array_agg(created_at) as created, array_agg(started_at) as started
-      into e from got where cardinality(told) > 0 and lane = any (told);  -- looked at only if anything is told
-      perform relevo.announce_jobs(e.ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.ids)]),
-        array_fill(20::smallint, array[cardinality(e.ids)]), array_fill(30::smallint, array[cardinality(e.ids)]),
-        e.names, e.lanes, e.types, e.attempts, e.hosts, e.errors, e.created, e.started)
-      where e.ids is not null;
-    end if;
-    perform relevo.shrink_parcel(m.number, m.ids);
-    ended := ended || m.ids;
-  end loop;
-  return ended;
+  ), counts as (
+    select number, count(*) as jobs from pairs group by number
+  )
+  select array_agg(h.number) filter (where h.keeps and h.alike) as alike, array_agg(h.number) filter (where h.keeps and not h.alike) as mixed,
+    array_agg(h.number) filter (where h.tells) as telling, array_agg(h.number) filter (where c.jobs = h.jobs) as whole,
+    array_agg(h.number) filter (where c.jobs < h.jobs) as parts, (select array_agg(id) from pairs) as ids
+  into m from held h join counts c on c.number = h.number;
+  if m.alike is not null then
+    insert into relevo.job_history (
+      id, sequence, rank, version, created_at, modified_at, started_at, completed_at, run_seconds, attempt, operation_type, progress,
+      status, priority, lane, handler, name, data, host_name, result, friendly, message_name, extension, correlation, correlation_at)
+    select u.id, u.sequence, q.rank, 3, q.created_at, at, q.taken_at, at, coalesce(g.seconds, 0), 1, q.operation_type, 1,
+      30, q.priority, q.lane, q.handler, q.name, u.data, q.host_name, g.result, g.friendly, q.handler, q.handler, u.id, q.created_at
+    from relevo.job_parcel q cross join lateral unnest(q.ids, q.datas, q.sequences) as u (id, data, sequence)
+    join unnest(given, friendlies, results, p_seconds) as g (id, friendly, result, seconds) on g.id = u.id
+    where q.number = any (m.alike) and (q.done = '{}' or u.id <> all (q.done));
+  end if;
+  if m.mixed is not null then
+    insert into relevo.job_history (
+      id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
+      attempt, retries, crashes, operation_type, depth, progress, status, priority, retain, auto_delete, hold, lane,
+      handler, name, data, host_name, token, owner, created_by, modified_by, result, friendly, message_name,
+      extension, regarding_type, regarding_id, correlation, correlation_at, request)
+    select j.id, j.sequence, j.rank, j.version + 2, j.created_at, at, coalesce(j.started_at, q.taken_at), at, j.postpone_until,
+      j.run_seconds + coalesce(g.seconds, 0), j.attempt + 1, j.retries, j.crashes, j.operation_type, j.depth, 1, 30, j.priority,
+      j.retain, j.auto_delete, j.hold, j.lane, j.handler, j.name, j.data, q.host_name, j.token, j.owner, j.created_by,
+      j.modified_by, g.result, coalesce(g.friendly, j.friendly), j.message_name, j.extension, j.regarding_type, j.regarding_id,
+      j.correlation, j.correlation_at, j.request
+    from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
+    join unnest(given, friendlies, results, p_seconds) as g (id, friendly, result, seconds) on g.id = j.id
+    where q.number = any (m.mixed) and (q.done = '{}' or j.id <> all (q.done)) and (j.retain or not j.auto_delete);
+  end if;
+  if m.telling is not null then
+    select array_agg(j.id) as ids, array_agg(j.version + 1) as versions, array_agg(j.name) as names, array_agg(j.lane) as lanes,
+      array_agg(j.operation_type) as types, array_agg(j.attempt) as attempts, array_agg(j.host_name) as hosts,
+      array_agg(j.error_code) as errors, array_agg(j.created_at) as created, array_agg(j.started_at) as started
+    into e from relevo.job_parcel q cross join lateral relevo.parcelled_jobs(q) as j join unnest(given) as g (id) on g.id = j.id
+    where q.number = any (m.telling) and j.lane = any (told);
+    perform relevo.announce_jobs(e.ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.ids)]),
+      array_fill(20::smallint, array[cardinality(e.ids)]), array_fill(30::smallint, array[cardinality(e.ids)]),
+      e.names, e.lanes, e.types, e.attempts, e.hosts, e.errors, e.created, e.started)
+    where e.ids is not null;
+  end if;
+  if m.whole is not null then
+    delete from relevo.job_parcel q where q.number = any (m.whole);
+  end if;
+  if m.parts is not null then
+    update relevo.job_parcel q set done = q.done || array(
+      select i.id from unnest(q.ids) as i (id) join unnest(given) as g (id) on g.id = i.id where i.id <> all (q.done))
+    where q.number = any (m.parts);
+  end if;
+  return coalesce(m.ids, '{}');
 end $$;
 
--- Chooses parcels that wait in a lane, as long as nothing comes before them and they fit. If the first does not fit, or jobs
--- are wanted singly, it becomes rows. Answers also where rows end, because a parcel comes before the rest of them.
+-- Chooses parcels that wait in a lane, as long as no row comes before them and they fit. If the first does not fit, or jobs
+-- are wanted singly, it becomes rows. Answers also the room that is left, and the parcel before which rows may take it.
 create function relevo.choose_parcels(
-  p_lane text, room integer, p_handlers text[], singly boolean, out chosen bigint[], out next_rank bigint, out next_sequence bigint)
+  p_lane text, inout room integer, p_handlers text[], singly boolean, out chosen bigint[], out next_rank bigint, out next_sequence bigint)
 language plpgsql volatile set enable_seqscan = off as $$
 declare
   most integer := room / relevo.parcel_min() + 2;
+  free text[] := array(  -- of the others each is a row
+    select h from unnest(p_handlers) as h
+    where not exists (select from relevo.job_brake b where h = any (b.handlers) and p_lane = any (b.lanes)));
   first record;  -- of the rows
   p record;
 begin
   chosen := '{}';
   singly := singly or exists (select from relevo.job_lane l where l.name = p_lane and (l.told > 1 or l.owner_cap is not null));
-  select j.rank, j.sequence into first from unnest(p_handlers) as h (name) cross join lateral (
-    select r.rank, r.sequence from relevo.job r
-    where r.lane = p_lane and r.handler = h.name and r.status = 0 and not r.chained and not r.capped
-    order by r.rank, r.sequence limit 1
+  select j.rank, j.sequence into first from (
+    select r.rank, r.sequence from unnest(free) as h cross join lateral (
+      select * from relevo.job r where r.lane = p_lane and r.handler = h and r.status = 0 and not r.chained and not r.capped
+      order by r.rank, r.sequence limit 1) r
+    union all
+    select r.rank, r.sequence from relevo.job_brake b join relevo.job r on r.id = b.probe
+    where r.lane = p_lane and r.handler = any (p_handlers) and r.status = 0 and not r.chained and not r.capped
   ) j order by j.rank, j.sequence limit 1;
   for p in
     select q.number, q.rank, q.sequence, q.ids, q.size - cardinality(q.done) as jobs from relevo.job_parcel q
     where q.host is null and q.number = any (array(
-      select w.number from unnest(p_handlers) as h (name) cross join lateral (
+      select w.number from unnest(free) as h cross join lateral (
         select x.number, x.rank, x.sequence from relevo.job_parcel x
-        where x.host is null and x.lane = p_lane and x.handler = h.name order by x.rank, x.sequence limit most
+        where x.host is null and x.lane = p_lane and x.handler = h order by x.rank, x.sequence limit most
       ) w order by w.rank, w.sequence limit most))
     order by q.rank, q.sequence for update skip locked
   loop
@@ -267,10 +289,10 @@ end $$;
 -- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
 -- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
 -- them brings hosts down, few others are with it, and it is soon known. Many plain ones leave as a parcel,
--- unless they are wanted `singly`. Parcels that wait are claimed as they are; a lane from which some were takes no rows.
-create function relevo.claim_jobs(
+-- unless they are wanted `singly`. By lane, those from `next_ranks` and `next_sequences` on come after a parcel that waits.
+create function relevo.claim_job_rows(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
-  singly boolean)
+  singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}')
 returns setof relevo.job_work language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 #variable_conflict use_column
@@ -283,36 +305,7 @@ declare
   own boolean;  -- any of them is the platform's
   keeps boolean;
   taken relevo.job[];
-  parcels bigint[] := '{}';
-  next_ranks bigint[];  -- by lane: rows from here on come after a parcel that waits
-  next_sequences bigint[];
-  p record;
 begin
-  if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (lanes)) then
-    for n in 1 .. cardinality(lanes) loop
-      select * into p from relevo.choose_parcels(lanes[n], rooms[n], array(
-        select h.handler from unnest(handler_lanes, handlers) as h (lane, handler)
-        where h.lane = lanes[n] and not exists (
-          select from relevo.job_brake b where h.handler = any (b.handlers) and h.lane = any (b.lanes))), singly);
-      if cardinality(p.chosen) > 0 then
-        parcels := parcels || p.chosen;
-        rooms[n] := 0;
-      end if;
-      next_ranks[n] := p.next_rank;
-      next_sequences[n] := p.next_sequence;
-    end loop;
-    if cardinality(parcels) > 0 then
-      update relevo.job_parcel q set host = p_host, claim = p_claim, host_name = p_name, taken_at = at where q.number = any (parcels);
-      return query
-      select 'parcel', null::uuid, null::smallint, p_claim, q.lane, q.handler, q.name, null::text, 1, q.operation_type,
-        date_part('epoch', q.created_at), null::text,
-        case when q.done = '{}' then q.ids else array(
-          select u.id from unnest(q.ids) with ordinality as u (id, n) where u.id <> all (q.done) order by u.n) end,
-        case when q.done = '{}' then q.datas else array(
-          select u.data from unnest(q.ids, q.datas) with ordinality as u (id, data, n) where u.id <> all (q.done) order by u.n) end
-      from relevo.job_parcel q where q.number = any (parcels) order by q.rank, q.sequence;
-    end if;
-  end if;
   with served as materialized (
     select h.lane, h.handler, l.room, l.next_rank, l.next_sequence, count(*) over (partition by h.lane) as siblings,
       b.extension is not null as braked, b.probe
@@ -401,6 +394,54 @@ begin
   end if;
 end $$;
 
+-- Claims jobs where parcels wait: as they are, in their order among rows.
+create function relevo.claim_jobs(
+  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
+  singly boolean)
+returns setof relevo.job_work language plpgsql volatile set enable_seqscan = off as $$
+declare
+  before integer[];
+  parcels bigint[];
+  next_ranks bigint[];
+  next_sequences bigint[];
+  p record;
+  claimed relevo.job_work;
+begin
+  for turn in 1 .. 10 loop
+    before := rooms;
+    parcels := '{}';
+    for n in 1 .. cardinality(lanes) loop
+      select * into p from relevo.choose_parcels(lanes[n], rooms[n], array(
+        select h.handler from unnest(handler_lanes, handlers) as h (lane, handler) where h.lane = lanes[n]), singly);
+      parcels := parcels || p.chosen;
+      rooms[n] := p.room;
+      next_ranks[n] := p.next_rank;
+      next_sequences[n] := p.next_sequence;
+    end loop;
+    if cardinality(parcels) > 0 then
+      update relevo.job_parcel q set host = p_host, claim = p_claim, host_name = p_name, taken_at = relevo.now()
+      where q.number = any (parcels);
+      return query
+      select 'parcel', null::uuid, null::smallint, p_claim, q.lane, q.handler, q.name, null::text, 1, q.operation_type,
+        date_part('epoch', q.created_at), null::text,
+        case when q.done = '{}' then q.ids else array(
+          select u.id from unnest(q.ids) with ordinality as u (id, n) where u.id <> all (q.done) order by u.n) end,
+        case when q.done = '{}' then q.datas else array(
+          select u.data from unnest(q.ids, q.datas) with ordinality as u (id, data, n) where u.id <> all (q.done) order by u.n) end
+      from relevo.job_parcel q where q.number = any (parcels) order by q.rank, q.sequence;
+    end if;
+    exit when not exists (select from unnest(rooms) as r where r > 0);
+    for claimed in
+      select * from relevo.claim_job_rows(
+        p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly, next_ranks, next_sequences)
+    loop
+      return next claimed;
+      rooms[array_position(lanes, claimed.lane)] := rooms[array_position(lanes, claimed.lane)] - 1;
+    end loop;
+    exit when rooms = before;
+  end loop;
+end $$;
+
 -- All a host does with jobs, in one round trip and one commit: settle what is finished, let the next through gates,
 -- make ready what is due, claim. Without events all were done, and most of those are plain.
 create function relevo.work_jobs(
@@ -447,8 +488,13 @@ begin
   perform relevo.make_jobs_due(500);
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
-    return query
-      select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
+    if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (work_jobs.lanes)) then
+      return query
+        select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
+    else
+      return query
+        select * from relevo.claim_job_rows(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
+    end if;
   end if;
   return query
     select 'asked', j.id, case when j.deleted then -1::smallint else j.status end, j.claim, null::text, null::text, null::text,
