@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    multiple,
     rule,
     run_state_machine_as_test,
 )
@@ -130,6 +131,15 @@ class Life(RuleBasedStateMachine):
         self.submitted += 1
         status, due = (10, self.time + 1) if deferred else (0, None)
         return Model(job.id, self.submitted, token, status, due)
+
+    @rule(target=jobs, count=st.integers(2, 4))
+    def submit_many(self, count: int) -> Any:
+        """They wait in one parcel, or each is a row."""
+        made = self.do(self.app.jobs.submit_many("work", [{}] * count))
+        for job in made:
+            self.submitted += 1
+            self.models[job.id] = Model(job.id, self.submitted, None, 0, None)
+        return multiple(*(job.id for job in made))
 
     @rule(id_=jobs, command=st.sampled_from(sorted(TABLE)))
     def command(self, id_: UUID, command: str) -> None:
@@ -277,7 +287,7 @@ def test_lives_of_jobs_are_those_of_the_model(shared_url: str, parcels_from: int
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=EXAMPLES // 8, stateful_step_count=40, deadline=None,
+            max_examples=EXAMPLES // 2, stateful_step_count=40, deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate], print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),

@@ -140,6 +140,7 @@ async def test_each_command_reaches_a_job_in_a_parcel(crowd: Crowd) -> None:  # 
 
 async def test_what_a_running_job_in_a_parcel_writes_is_written(crowd: Crowd) -> None:  # 6.2, 5.3
     await crowd.office.database.write("create table if not exists effect (n integer)")
+    await crowd.office.database.write("truncate effect")
 
     async def work(ctx: Any, n: int) -> None:
         if n % 3 == 0:
