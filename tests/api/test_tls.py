@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,30 @@ async def test_what_is_no_http_is_refused_inside_tls_as_well(authority: Authorit
         assert b" 400 " in await reader.readline()
         await reader.read()  # ends only because the server closes
         writer.close()
+
+
+async def test_a_peer_that_does_not_say_goodbye_is_dropped_when_the_server_stops(
+    authority: Authority,
+) -> None:
+    _, api = application()
+    context = client_tls(authority.ca)
+
+    def connect(port: int) -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+        return context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def ask(peer: ssl.SSLSocket) -> bytes:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        return peer.recv(100)
+
+    tls = server_tls(told(*authority.make_out("a")))
+    async with serving(api, "127.0.0.1", 0, tls=tls, grace_seconds=0) as address:
+        peer = await asyncio.to_thread(connect, address.port)
+        assert b" 200 " in await asyncio.to_thread(ask, peer)
+    with socket.socket(fileno=peer.detach()) as wire:  # which answers nothing of TLS
+        wire.settimeout(5)
+        while await asyncio.to_thread(wire.recv, 1_000):
+            """Read until the server has closed the connection itself."""
 
 
 async def test_links_in_answers_lead_back_over_https(

@@ -60,7 +60,8 @@ async def opened(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.ca))
     connector = aiohttp.TCPConnector(ssl=client_tls(authority.ca))
     async with (
-        # The client ends its connections without a word of TLS; the host need not wait for one.
+        # The client keeps a connection as long as somebody holds an error that came over it, and
+        # says no word of TLS on it; the host need not wait for one.
         open_site(tls_cert=cert, tls_key=key, grace_seconds=1) as site,
         aiohttp.ClientSession(connector=connector) as session,
     ):

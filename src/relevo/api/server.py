@@ -71,6 +71,7 @@ async def serving(
         await task
         if cut_off := server.server_state.tasks:  # past the grace; they are about to say so
             await asyncio.wait(cut_off, timeout=LINGER_SECONDS)
+        await server.drop_connections()
 
 
 async def serve(
@@ -153,6 +154,12 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.up.set()
+
+    async def drop_connections(self) -> None:
+        """Close what is still open past the grace: over TLS, peers that do not say goodbye."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # in which the loop closes them
 
 
 class _BoundedProtocol(HttpToolsProtocol):

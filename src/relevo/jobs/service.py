@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import itertools
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from relevo.errors import InvalidValue
 from relevo.jobs import checking, foreign, states, submission
-from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
-from relevo.jobs.loops import Timers
+from relevo.jobs.hosting import Hosting
 from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
 from relevo.jobs.querying import EVERYBODY, JobQuery
-from relevo.jobs.registry import EXECUTE, Registry
-from relevo.jobs.running.host import JobHost
-from relevo.jobs.running.processes import Processes
+from relevo.jobs.registry import EXECUTE
 from relevo.jobs.submission import Submitting
 from relevo.jobs.views import Views
 from relevo.jobs.waiting import Known, Waiting
-from relevo.jobs.waits import Waits
-from relevo.leases.loops import Duty
 from relevo.postgres import catalog, clock
-from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
-    from relevo.jobs.model import Lane, Recurrence, Submission
-    from relevo.jobs.running.context import JobContext
-    from relevo.leases import Leases
+    from relevo.jobs.model import Recurrence, Submission
     from relevo.postgres import Database, Wakeups
     from relevo.querying.model import Caller
     from relevo.settings import Settings
-    from relevo.supervision import Supervisor
 
 SQL = catalog.load(__package__)
-SERVED_SECONDS = 60.0
-TEND_SECONDS = 0.75
-"""How often the leader looks at what happens to jobs by itself: timers are to be in time by 1 s."""
 
 
-class Jobs(Attachable):
+class Jobs(Hosting):
     """The asynchronous service of an app.
 
     >>> job = await app.jobs.submit("rebuild-index", {"shard": 3}, token="index")  # doctest: +SKIP
@@ -56,23 +42,13 @@ class Jobs(Attachable):
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__("app.jobs")
-        self.registry = Registry()
-        self._settings = settings
+        super().__init__(settings)
         self._strict = frozenset(
             name for name in ("strict_states", "strict_delete") if getattr(settings, f"jobs_{name}")
         )
         self._writing: Submitting | None = None
         self._commanding: Commands | None = None
         self._waiting: Waiting | None = None
-        self._host: JobHost | None = None
-        self._supervisor: Supervisor | None = None
-        self._processes = Processes()
-        self._numbers = itertools.count(1)
-        self._brakes: Brakes | None = None
-        self._waits: Waits | None = None
-        self.service_for: Callable[[JobContext], Any] | None = None
-        """What gives a run its `ctx.service`: the event pipeline."""
 
     def attach(self, database: Database, wakeups: Wakeups) -> None:
         """Connect, or connect anew."""
@@ -80,11 +56,6 @@ class Jobs(Attachable):
         self._writing = Submitting(database, wakeups)
         self._commanding = Commands(database, wakeups, strict=self._strict)
         self._waiting = Waiting(database, wakeups)
-        self._brakes = Brakes(
-            database, wakeups, failures=self._settings.jobs_brake_failures,
-            minutes=self._settings.jobs_brake_minutes,
-        )  # fmt: skip
-        self._waits = Waits(database, wakeups)
 
     async def close(self) -> None:
         """Finish what was accepted."""
@@ -92,11 +63,6 @@ class Jobs(Attachable):
             await self._writing.close()
             await self._commanding.close()
             await self._waiting.close()
-
-    def configure(self, *lanes: Lane) -> None:
-        """Add lanes, or change those that there are; before handlers name them."""
-        for one in lanes:
-            self.registry.configure(one)
 
     async def submit(
         self,
@@ -299,110 +265,7 @@ class Jobs(Attachable):
         return await self.waits.signal(event, key, data, tx=tx)
 
     @property
-    def waits(self) -> Waits:
-        """What suspended jobs wait for."""
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._waits is not None
-        return self._waits
-
-    @property
-    def brakes(self) -> Brakes:
-        """Which extensions fail too often, and what holds them back."""
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._brakes is not None
-        return self._brakes
-
-    @property
     def _writer(self) -> Submitting:
         self._connected  # noqa: B018 - raises if not connected
         assert self._writing is not None
         return self._writing
-
-    # The host's side.
-
-    def duties(self) -> list[Duty]:
-        """What one host does for all."""
-        told = self._settings
-
-        def kept(days: float) -> timedelta | None:
-            return timedelta(days=days) if days else None
-
-        timers = Timers(
-            self.database, self.wakeups, crashes_max=told.jobs_crashes_max,
-            retention={
-                states.SUCCEEDED: kept(told.jobs_keep_succeeded_days),
-                states.CANCELED: kept(told.jobs_keep_canceled_days),
-                states.FAILED: kept(told.jobs_keep_failed_days),
-            },
-        )  # fmt: skip
-        self.timers = timers
-        tending = Duty("jobs.tend", TEND_SECONDS, self._tend)
-        return [tending, *timers.duties(), *self.waits.duties()]
-
-    async def _tend(self) -> None:
-        """See to what happens to jobs by itself; an idle installation costs one look."""
-        found = await self.database.fetchrow(SQL.tend)
-        assert found is not None
-        if found["lost"]:
-            await self.timers.recover()
-        if found["series"]:
-            await self.timers.start_series()
-        if found["waits"]:
-            await self.waits.wake()
-        if found["brakes"] and self.brakes.on:
-            await self.brakes.watch()
-
-    async def start(self, leases: Leases, supervisor: Supervisor) -> None:
-        """Write which lanes and handlers there are; begin to claim and run."""
-        lanes = self.registry.declared()
-        await self.database.write(
-            SQL.declare_lanes, [one.name for one in lanes], [one.events for one in lanes],
-            [one.priority for one in lanes], [one.max_running_per_owner for one in lanes],
-            idempotent=True,
-        )  # fmt: skip
-        if not self.registry.handlers:
-            return
-        await self._declare()
-        self._supervisor = supervisor
-        supervisor.run("jobs.declare", self._declare_often)
-        supervisor.run("jobs.failures", self.brakes.count)
-        supervisor.run("jobs.work", lambda: self._work(leases))
-
-    async def _declare(self) -> None:
-        found = list(self.registry.handlers.values())
-        await self.database.write(
-            SQL.declare_handlers, [one.name for one in found], [one.lane for one in found],
-            [one.operation_type for one in found], [one.auto_delete for one in found],
-            idempotent=True,
-        )  # fmt: skip
-
-    async def _declare_often(self) -> None:
-        while True:
-            await self._declare()
-            await asyncio.sleep(SERVED_SECONDS)
-
-    async def _work(self, leases: Leases) -> None:
-        """Serve one life after the other."""
-        while True:
-            if not leases.may_act:
-                await asyncio.sleep(0.1)
-                continue
-            self._host = JobHost(
-                self.database, self.wakeups, leases, self.registry, self._processes.call,
-                service_for=self.service_for, numbers=self._numbers, note=self.brakes.note,
-            )  # fmt: skip
-            await self._host.run()
-            if self._host.stopping:  # whoever stops it ends this loop next
-                await asyncio.Event().wait()
-
-    async def stop(self, timeout: float) -> None:
-        """Claim nothing more; let handlers end, then give back what they did not finish."""
-        if self._supervisor is None:
-            return
-        if self._host is not None:
-            await self._host.stop(timeout)
-        await self._supervisor.stop("jobs.work")
-        await self._supervisor.stop("jobs.failures")
-        await self._supervisor.stop("jobs.declare")
-        await self._processes.close()
-        self._host = self._supervisor = None

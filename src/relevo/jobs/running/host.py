@@ -23,14 +23,13 @@ from relevo.errors import RelevoError
 from relevo.jobs import codes
 from relevo.jobs.commands import HOST_TOPIC
 from relevo.jobs.errors import JobCanceled
+from relevo.jobs.running.checkpoints import Checkpoints
 from relevo.jobs.running.claims import Settlement, returned
 from relevo.jobs.running.context import JobContext, Workplace
 from relevo.jobs.running.execution import HostStops, Run, call
 from relevo.jobs.running.lanes import served
 from relevo.jobs.running.rounds import Rounds
 from relevo.jobs.submission import TOPIC
-from relevo.postgres import catalog
-from relevo.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from relevo.postgres import Database, Wakeups
     from relevo.postgres.wakeups import Signal
 
-SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
 """How often an idle host looks: what foreign transactions submit has no other herald."""
@@ -72,7 +70,6 @@ class JobHost:
         numbers: Iterator[int] | None = None,
         note: Callable[[Sequence[Settlement]], None] | None = None,
     ) -> None:  # fmt: skip
-        self._database = database
         self._wakeups = wakeups
         self._leases = leases
         self._in_process = in_process
@@ -87,8 +84,9 @@ class JobHost:
             sum(one.lane.slots for one in self._lanes.values()) or 1, "relevo-job"
         )
         """One for each slot: a lane whose functions take long keeps no other waiting."""
+        self._checkpoints = Checkpoints(database, self._host)
         self._workplace = Workplace(
-            host=self._host, database=database, store=self._checkpoint, loop=self._loop,
+            host=self._host, database=database, store=self._checkpoints.store, loop=self._loop,
             threads=self._threads, service_for=service_for,
         )  # fmt: skip
         self._rounds = Rounds(
@@ -100,10 +98,6 @@ class JobHost:
         self._looks_at = 0.0
         self._surroundings = contextvars.copy_context()
         """Context variables as every run finds them."""
-        self._checkpoints: Group[tuple[Claim, float | None, str | None], int] = Group(
-            "job checkpoint", self._store_checkpoints, key=lambda one: one[0].id,
-            metrics=database.metrics,
-        )  # fmt: skip
 
     @property
     def stopping(self) -> bool:
@@ -259,20 +253,6 @@ class JobHost:
         run = Run(ctx, handler, lane.lane, way, task, self._over)
         self._runs[claim.id] = run
         return run
-
-    async def _checkpoint(self, claim: Claim, progress: float | None, saved: str | None) -> int:
-        return await self._checkpoints.call((claim, progress, saved))
-
-    async def _store_checkpoints(
-        self, calls: Sequence[tuple[Claim, float | None, str | None]]
-    ) -> list[int | Exception]:
-        rows = await self._database.write(
-            SQL.checkpoints, self._host, [one.id for one, _, _ in calls],
-            [one.number for one, _, _ in calls], [progress for _, progress, _ in calls],
-            [saved for _, _, saved in calls], idempotent=True,
-        )  # fmt: skip
-        found = {row["id"]: -1 if row["deleted"] else row["status"] for row in rows}
-        return [found.get(one.id, -1) for one, _, _ in calls]
 
     def _abandon(self) -> None:
         """The life has ended: what runs is cut off, and nothing of it is written."""
