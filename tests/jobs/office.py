@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROWS = (
     "(select * from relevo.job union all select * from relevo.job_history union all"
-    " select j.* from relevo.job_parcel p cross join lateral relevo.parcelled_jobs(p) as j)"
+    " select * from relevo.jobs_in_parcels())"
 )
 """Every job, wherever it stands and whether or not people see it."""
 PARCELS = "create or replace function relevo.parcel_min() returns integer immutable return {}"

@@ -37,8 +37,8 @@ create index job_parcel_hosts on relevo.job_parcel (host, claim) where host is n
 create index job_parcel_claims on relevo.job_parcel (lane, handler, rank, sequence) where host is null;
 create index job_parcel_spans on relevo.job_parcel using gist (span);
 
--- The jobs of a parcel that are still in it, as the rows that they would be.
-create or replace function relevo.parcelled_jobs(p relevo.job_parcel) returns setof relevo.job language sql stable
+-- The jobs of all parcels, or those with some numbers, that are still in them: as the rows that they would be.
+create function relevo.jobs_in_parcels(first bigint default 0, last bigint default 9223372036854775807) returns setof relevo.job language sql stable
 begin atomic
   select j.id, j.sequence, j.rank, j.version + 1, j.created_at, p.taken_at, coalesce(j.started_at, p.taken_at), j.completed_at,
     j.postpone_until, p.claim, j.run_seconds, j.attempt + 1, j.retries, j.crashes, j.operation_type, j.depth, j.error_code,
@@ -46,7 +46,8 @@ begin atomic
     j.deleted, p.host, j.lane, j.handler, j.name, j.data, p.host_name, j.chain, j.token, j.owner, j.created_by, j.modified_by,
     j.saved, j.result, j.message, j.friendly, j.message_name, j.extension, j.regarding_type, j.regarding_id, j.correlation,
     j.correlation_at, j.request, j.series, j.pattern, j.anchor, j.zone, j.nominal, j.next_at, j.details
-  from unnest(p.jobs) as j left join unnest(p.done) as d (id) on d.id = j.id where d.id is null
+  from relevo.job_parcel p cross join lateral unnest(p.jobs) as j
+  where p.jobs is not null and p.number between first and last and (p.done = '{}' or j.id <> all (p.done))
   union all
   select u.id, u.sequence, p.rank, case when p.host is null then 1 else 2 end, p.created_at, coalesce(p.taken_at, p.created_at),
     p.taken_at, null, null, p.claim, 0, case when p.host is null then 0 else 1 end, 0, 0, p.operation_type, 1, null,
@@ -54,9 +55,15 @@ begin atomic
     false, p.host, p.lane, p.handler, p.name, u.data, p.host_name, null, null, null, null, null,
     null, null, null, null, p.handler, p.handler, null, null, u.id,
     p.created_at, null, null, null, null, null, null, null, null
-  from unnest(p.ids, p.datas, p.sequences) as u (id, data, sequence) left join unnest(p.done) as d (id) on d.id = u.id
-  where d.id is null and p.jobs is null;
+  from relevo.job_parcel p cross join lateral unnest(p.ids, p.datas, p.sequences) as u (id, data, sequence)
+  where p.datas is not null and p.number between first and last and (p.done = '{}' or u.id <> all (p.done));
 end;
+
+create or replace view relevo.live_job as
+  select * from relevo.job where not deleted
+  union all
+  select * from relevo.jobs_in_parcels();
+drop function relevo.parcelled_jobs;
 
 -- Which parcels may have some of these jobs.
 create function relevo.parcels_spanning(wanted uuid[]) returns bigint[] language sql stable
@@ -68,8 +75,7 @@ create function relevo.jobs_by_id(wanted uuid[]) returns setof relevo.job langua
 begin atomic
   select * from relevo.job j where j.id = any (wanted) and not j.deleted
   union all
-  select j.* from relevo.job_parcel p cross join lateral relevo.parcelled_jobs(p) as j
-  where p.number = any (relevo.parcels_spanning(wanted)) and j.id = any (wanted)
+  select j.* from unnest(relevo.parcels_spanning(wanted)) as n cross join lateral relevo.jobs_in_parcels(n, n) as j where j.id = any (wanted)
   union all
   select * from relevo.job_history h where h.id = any (wanted);
 end;
@@ -80,20 +86,20 @@ return exists (select from relevo.job_parcel p where p.span @> job and job = any
 -- Takes jobs out of parcels: they are rows again, ready, or held by the same host under the same claim. Answers how many were.
 create or replace function relevo.unpack_jobs(wanted uuid[]) returns integer language plpgsql volatile as $$
 declare
-  p relevo.job_parcel;
+  p record;
   taken uuid[];
   unpacked integer := 0;
 begin
   if not exists (select from relevo.job_parcel) then return 0; end if;
   for p in
-    select * from relevo.job_parcel q
+    select q.number from relevo.job_parcel q
     where q.number = any (relevo.parcels_spanning(wanted)) and exists (
       select from unnest(q.ids) as i (id) join unnest(wanted) as w (id) on w.id = i.id
       left join unnest(q.done) as d (id) on d.id = i.id where d.id is null)
     order by q.number for update
   loop
     with made as (
-      insert into relevo.job select j.* from relevo.parcelled_jobs(p) as j where j.id = any (wanted) returning id
+      insert into relevo.job select * from relevo.jobs_in_parcels(p.number, p.number) as j where j.id = any (wanted) returning id
     )
     select array_agg(id) into taken from made;
     if taken is null then continue; end if;
@@ -218,8 +224,8 @@ begin
     select array_agg(j.id) as ids, array_agg(j.version + 1) as versions, array_agg(j.name) as names, array_agg(j.lane) as lanes,
       array_agg(j.operation_type) as types, array_agg(j.attempt) as attempts, array_agg(j.host_name) as hosts,
       array_agg(j.error_code) as errors, array_agg(j.created_at) as created, array_agg(j.started_at) as started
-    into e from relevo.job_parcel q cross join lateral relevo.parcelled_jobs(q) as j join unnest(given) as g (id) on g.id = j.id
-    where q.number = any (m.telling) and j.lane = any (told);
+    into e from unnest(m.telling) as n cross join lateral relevo.jobs_in_parcels(n, n) as j join unnest(given) as g (id) on g.id = j.id
+    where j.lane = any (told);
     perform relevo.announce_jobs(e.ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.ids)]),
       array_fill(20::smallint, array[cardinality(e.ids)]), array_fill(30::smallint, array[cardinality(e.ids)]),
       e.names, e.lanes, e.types, e.attempts, e.hosts, e.errors, e.created, e.started)
@@ -236,8 +242,8 @@ begin
   return coalesce(m.ids, '{}');
 end $$;
 
--- Chooses parcels that wait in a lane, as long as no row comes before them and they fit. If the first does not fit, or jobs
--- are wanted singly, it becomes rows. Answers also the room that is left, and the parcel before which rows may take it.
+-- Chooses parcels that wait in a lane, as long as no row comes before them and they fit. If the first does not fit, or lacks
+-- jobs that may come back between the others, or jobs are wanted singly, it becomes rows. Answers also the room that is left, and the parcel before which rows may take it.
 create function relevo.choose_parcels(
   p_lane text, inout room integer, p_handlers text[], singly boolean, out chosen bigint[], out next_rank bigint, out next_sequence bigint)
 language plpgsql volatile set enable_seqscan = off as $$
@@ -260,7 +266,7 @@ begin
     where r.lane = p_lane and r.handler = any (p_handlers) and r.status = 0 and not r.chained and not r.capped
   ) j order by j.rank, j.sequence limit 1;
   for p in
-    select q.number, q.rank, q.sequence, q.ids, q.size - cardinality(q.done) as jobs from relevo.job_parcel q
+    select q.number, q.rank, q.sequence, q.ids, q.size, q.done = '{}' as intact from relevo.job_parcel q
     where q.host is null and q.number = any (array(
       select w.number from unnest(free) as h cross join lateral (
         select x.number, x.rank, x.sequence from relevo.job_parcel x
@@ -271,9 +277,9 @@ begin
     next_rank := p.rank;
     next_sequence := p.sequence;
     if (first.rank, first.sequence) < (p.rank, p.sequence) then return; end if;
-    if not singly and p.jobs between relevo.parcel_min() and room then
+    if not singly and p.intact and p.size between relevo.parcel_min() and room then
       chosen := chosen || p.number;
-      room := room - p.jobs;
+      room := room - p.size;
     elsif chosen = '{}' and room > 0 then
       perform relevo.unpack_jobs(p.ids);
       select p.rank, p.sequence into first;
@@ -423,11 +429,7 @@ begin
       where q.number = any (parcels);
       return query
       select 'parcel', null::uuid, null::smallint, p_claim, q.lane, q.handler, q.name, null::text, 1, q.operation_type,
-        date_part('epoch', q.created_at), null::text,
-        case when q.done = '{}' then q.ids else array(
-          select u.id from unnest(q.ids) with ordinality as u (id, n) where u.id <> all (q.done) order by u.n) end,
-        case when q.done = '{}' then q.datas else array(
-          select u.data from unnest(q.ids, q.datas) with ordinality as u (id, data, n) where u.id <> all (q.done) order by u.n) end
+        date_part('epoch', q.created_at), null::text, q.ids, q.datas
       from relevo.job_parcel q where q.number = any (parcels) order by q.rank, q.sequence;
     end if;
     exit when not exists (select from unnest(rooms) as r where r > 0);
