@@ -51,9 +51,7 @@ async def rows(office: Office) -> int:
 
 async def counts(office: Office) -> dict[int, int]:
     """How many jobs have each status."""
-    found = await office.database.fetch(
-        "select status, count(*) from relevo.jobs group by status"
-    )
+    found = await office.database.fetch("select status, count(*) from relevo.jobs group by status")
     return {row[0]: row[1] for row in found}
 
 
@@ -99,7 +97,7 @@ class Tally:
         self.office = office
         self.ran: Counter[int] = Counter()
 
-    async def work(self, ctx: Any, n: int = 0, **_: Any) -> None:
+    async def work(self, ctx: Any, /, n: int = 0, **_: Any) -> None:
         self.ran[n] += 1
 
     async def until_over(self, left: int = 0) -> dict[int, int]:
@@ -182,7 +180,8 @@ async def test_one_of_many_has_the_record_of_one_submitted_alone(
     numbers = [one.sequence for one in (first, *others)]
     assert numbers == sorted(set(numbers))
     expected = likeness(await office.row(alone))
-    assert all([likeness(await office.row(one)) == expected for one in (many[0], many[-1])])
+    for one in (many[0], many[-1]):
+        assert likeness(await office.row(one)) == expected
 
 
 async def test_each_command_reaches_one_waiting_job_and_the_others_run(
@@ -219,7 +218,9 @@ async def test_commands_at_the_same_time_leave_the_rest_of_a_parcel_alone(
     office: Office, worker: Worker
 ) -> None:  # A5
     jobs = await submitted(office)
-    await asyncio.gather(*(one.cancel() for one in jobs[::2]), *(one.delete() for one in jobs[1:9:2]))
+    await asyncio.gather(
+        *(one.cancel() for one in jobs[::2]), *(one.delete() for one in jobs[1:9:2])
+    )
     assert await counts(office) == {0: MANY // 2 - 4, 32: MANY // 2}
     assert ids(await worker.work(ALL)) == ids(jobs[9::2])
     await asyncio.gather(*(one.delete() for one in jobs[::2]))
@@ -306,9 +307,9 @@ async def test_what_nobody_serves_fails_after_ten_minutes(
     while found := await office.jobs.timers.fail_unserved():
         failed += found
     assert failed == 1_600
-    assert {
-        (one.status, one.error_code) for one in await office.jobs.query().where(state=3)
-    } == {(31, codes.HANDLER_MISSING)}
+    assert {(one.status, one.error_code) for one in await office.jobs.query().where(state=3)} == {
+        (31, codes.HANDLER_MISSING)
+    }
     assert sorted(ids(await office.jobs.query().where(state=3))) == sorted(ids(unknown))
     assert [await office.status(one) for one in (known[0], late[0])] == [0, 0]
     assert ids(await worker.work(ALL, ["known"])) == ids(known)
