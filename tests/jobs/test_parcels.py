@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 MANY = 150
-OWNED = {"owner": uuid4()}
+OWNED: dict[str, Any] = {"owner": uuid4()}
 """Makes jobs rows until they are claimed; others wait in parcels from the start."""
 COUNT = "select status, count(*) from relevo.jobs group by status"
 

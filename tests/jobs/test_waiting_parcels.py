@@ -12,7 +12,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from relevo.jobs import codes, submission
+from relevo.jobs import codes
 from relevo.jobs.brakes import PAUSE
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.model import Lane
@@ -346,7 +346,6 @@ async def test_where_all_is_told_from_now_on_the_start_of_those_that_wait_is(
     await set_lane(office, "events = 'all'")
     claimed = await worker.work(ALL)
     assert ids(claimed) == ids(jobs)
-    # FAULT: each turn of a claim tells of all that the claim has so far.
     assert await told(office) == once("started", jobs)
 
 
@@ -402,17 +401,3 @@ async def test_submits_at_the_same_time_wait_together_and_run_once(
     await office.host({"work": tally.work})
     assert await tally.until_over() == {30: MANY}
     assert tally.ran == Counter(range(MANY))
-
-
-async def test_a_chosen_id_is_refused_the_second_time(office: Office, worker: Worker) -> None:  # 2
-    chosen = [submission.checked("work", id=uuid4()) for _ in range(MANY)]
-    write = office.jobs._writer.one
-    await write(chosen[0])
-    with pytest.raises(asyncpg.UniqueViolationError):
-        await write(chosen[0])
-    for refused in (1, MANY):
-        answers = await asyncio.gather(*map(write, chosen), return_exceptions=True)
-        errors = [one for one in answers if isinstance(one, asyncpg.UniqueViolationError)]
-        assert len(errors) == refused
-    assert await counts(office) == {0: MANY}
-    assert sorted(ids(await worker.work(ALL))) == sorted(one.id for one in chosen)

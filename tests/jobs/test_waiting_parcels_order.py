@@ -243,7 +243,6 @@ async def test_what_a_claim_under_way_does_not_take_is_left_to_others(
     first, second, *_ = crew
     async with first.connection.transaction():
         assert len(await first.work(taken * MANY)) == taken * MANY
-        # FAULT: it locks parcels ahead of its need, and the other looks at the first two only.
         assert ids(await second.work(99)) == ids(jobs[taken][:99])
 
 
@@ -357,7 +356,6 @@ async def test_a_claim_that_was_forgotten_settles_nothing(office: Office, worker
     await transaction.rollback()
     claimed = await worker.work(MANY)
     assert ids(claimed) == ids(forgotten)
-    # FAULT: a job of a parcel is settled under the number of any claim that is named beside it.
     assert await succeed(worker, [forgotten[0], claimed[1]]) == ids(forgotten[:1])
     assert await counts(office) == {20: MANY - 1, 30: 1}
 
@@ -375,7 +373,6 @@ async def test_series_before_and_behind_a_parcel_go_on(office: Office, worker: W
         return job
 
     before, many, behind = await due(), await submitted(office), await due()
-    # FAULT: the second turn of the claim makes the next row of the first series again.
     assert ids(await worker.work(ALL)) == ids([before, *many, behind])
     next_rows = "select series from relevo.job where status = 10 order by series"
     found = await office.database.fetch(next_rows)
@@ -390,7 +387,6 @@ async def test_platform_jobs_before_and_behind_a_parcel_are_told_of_once(
     many = await submitted(office)
     behind = await office.jobs.submit("work", system=True)
     assert ids(await worker.work(ALL)) == ids([before, *many, behind])
-    # FAULT: each turn of a claim tells of all that the claim has so far.
     assert await told_of(office) == once("submitted", [before, behind]) + once(
         "started", [before, behind]
     )
@@ -406,5 +402,4 @@ async def test_with_one_that_a_host_was_lost_with_no_more_are_claimed_than_can_b
     await lost.end()
     assert await office.database.fetchval("select relevo.recover_jobs(100, 3)") == 20
     await submitted(office)
-    # FAULT: each turn of a claim takes so many.
     assert ids(await other.work(ALL, slots=[2])) == ids(jobs[:2])

@@ -84,8 +84,6 @@ class Submission(Struct, frozen=True, kw_only=True):
     priority: int | None = None
     owner: UUID | None = None
     options: dict[str, Any] | None = None
-    named: bool = False
-    """Whether the caller chose the id: then it may be there already."""
 
 
 class Job(Struct, frozen=True, kw_only=True):

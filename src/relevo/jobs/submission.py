@@ -92,7 +92,6 @@ def checked(
         id=id or new_id(), handler=handler, data=encoded(data), name=name, token=token or None,
         start=None if start is None else aware(start, "start"), lane=lane, priority=priority,
         owner=None if owner is None else checking.uuid("owner", owner), options=extra or None,
-        named=id is not None,
     )  # fmt: skip
 
 
@@ -247,7 +246,7 @@ def columns(jobs: Sequence[Submission]) -> tuple[Sequence[Any], ...]:
     """Return the arrays of the statement; those of which no job has anything are empty."""
     ids, datas = [one.id for one in jobs], [one.data for one in jobs]
     kinds = [_kind(one) for one in jobs]
-    if kinds.count(kinds[0]) == len(kinds) and not any(one.named for one in jobs):
+    if kinds.count(kinds[0]) == len(kinds):
         return alike(jobs[0], ids, datas)
     handlers, *others = map(list, zip(*kinds, strict=True))
     return ids, handlers, datas, *([] if one.count(None) == len(one) else one for one in others)

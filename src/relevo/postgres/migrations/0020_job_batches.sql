@@ -184,11 +184,12 @@ declare
   e record;
 begin
   with held as materialized (
-    select q.number, q.keeps, q.jobs is null as alike, q.lanes && told as tells, q.size - cardinality(q.done) as jobs, q.ids, q.done
+    select q.number, q.claim, q.keeps, q.jobs is null as alike, q.lanes && told as tells, q.size - cardinality(q.done) as jobs, q.ids, q.done
     from relevo.job_parcel q
     where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.number for update
   ), pairs as materialized (
-    select h.number, i.id from held h cross join lateral unnest(h.ids) as i (id) join unnest(given) as g (id) on g.id = i.id
+    select h.number, i.id from held h cross join lateral unnest(h.ids) as i (id)
+    join unnest(given, claims) as g (id, claim) on g.id = i.id and g.claim = h.claim
     where h.done = '{}' or i.id <> all (h.done)
   ), counts as (
     select number, count(*) as jobs from pairs group by number
@@ -204,7 +205,7 @@ begin
     select u.id, u.sequence, q.rank, 3, q.created_at, at, q.taken_at, at, coalesce(g.seconds, 0), 1, q.operation_type, 1,
       30, q.priority, q.lane, q.handler, q.name, u.data, q.host_name, g.result, g.friendly, q.handler, q.handler, u.id, q.created_at
     from relevo.job_parcel q cross join lateral unnest(q.ids, q.datas, q.sequences) as u (id, data, sequence)
-    join unnest(given, friendlies, results, p_seconds) as g (id, friendly, result, seconds) on g.id = u.id
+    join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds) on g.id = u.id and g.claim = q.claim
     where q.number = any (m.alike) and (q.done = '{}' or u.id <> all (q.done));
   end if;
   if m.mixed is not null then
@@ -219,14 +220,15 @@ begin
       j.modified_by, g.result, coalesce(g.friendly, j.friendly), j.message_name, j.extension, j.regarding_type, j.regarding_id,
       j.correlation, j.correlation_at, j.request
     from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
-    join unnest(given, friendlies, results, p_seconds) as g (id, friendly, result, seconds) on g.id = j.id
+    join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds) on g.id = j.id and g.claim = q.claim
     where q.number = any (m.mixed) and (q.done = '{}' or j.id <> all (q.done)) and (j.retain or not j.auto_delete);
   end if;
   if m.telling is not null then
     select array_agg(j.id) as ids, array_agg(j.version + 1) as versions, array_agg(j.name) as names, array_agg(j.lane) as lanes,
       array_agg(j.operation_type) as types, array_agg(j.attempt) as attempts, array_agg(j.host_name) as hosts,
       array_agg(j.error_code) as errors, array_agg(j.created_at) as created, array_agg(j.started_at) as started
-    into e from unnest(m.telling) as n cross join lateral relevo.jobs_in_parcels(n, n) as j join unnest(given) as g (id) on g.id = j.id
+    into e from unnest(m.telling) as n cross join lateral relevo.jobs_in_parcels(n, n) as j
+    join unnest(given, claims) as g (id, claim) on g.id = j.id and g.claim = j.claim
     where j.lane = any (told);
     perform relevo.announce_jobs(e.ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.ids)]),
       array_fill(20::smallint, array[cardinality(e.ids)]), array_fill(30::smallint, array[cardinality(e.ids)]),
@@ -238,7 +240,8 @@ begin
   end if;
   if m.parts is not null then
     update relevo.job_parcel q set done = q.done || array(
-      select i.id from unnest(q.ids) as i (id) join unnest(given) as g (id) on g.id = i.id where i.id <> all (q.done))
+      select i.id from unnest(q.ids) as i (id) join unnest(given, claims) as g (id, claim) on g.id = i.id and g.claim = q.claim
+      where i.id <> all (q.done))
     where q.number = any (m.parts);
   end if;
   return coalesce(m.ids, '{}');
@@ -250,12 +253,15 @@ create function relevo.choose_parcels(
   p_lane text, inout room integer, p_handlers text[], singly boolean, out chosen bigint[], out next_rank bigint, out next_sequence bigint)
 language plpgsql volatile set enable_seqscan = off as $$
 declare
-  most integer := room / relevo.parcel_min() + 2;
   free text[] := array(  -- of the others each is a row
     select h from unnest(p_handlers) as h
     where not exists (select from relevo.job_brake b where h = any (b.handlers) and p_lane = any (b.lanes)));
   first record;  -- of the rows
+  last_rank bigint := -9223372036854775808;
+  last_sequence bigint := 0;
   p record;
+  locked record;
+  fits boolean;
 begin
   chosen := '{}';
   singly := singly or exists (select from relevo.job_lane l where l.name = p_lane and (l.told > 1 or l.owner_cap is not null));
@@ -267,30 +273,32 @@ begin
     select r.rank, r.sequence from relevo.job_brake b join relevo.job r on r.id = b.probe
     where r.lane = p_lane and r.handler = any (p_handlers) and r.status = 0 and not r.chained and not r.capped
   ) j order by j.rank, j.sequence limit 1;
-  for p in
-    select q.number, q.rank, q.sequence, q.ids, q.size, q.done = '{}' as intact from relevo.job_parcel q
-    where q.host is null and q.number = any (array(
-      select w.number from unnest(free) as h cross join lateral (
-        select x.number, x.rank, x.sequence from relevo.job_parcel x
-        where x.host is null and x.lane = p_lane and x.handler = h order by x.rank, x.sequence limit most
-      ) w order by w.rank, w.sequence limit most))
-    order by q.rank, q.sequence for update skip locked
   loop
-    next_rank := p.rank;
-    next_sequence := p.sequence;
-    if (first.rank, first.sequence) < (p.rank, p.sequence) then return; end if;
-    if not singly and p.intact and p.size between relevo.parcel_min() and room then
+    select w.* into p from unnest(free) as h cross join lateral (
+      select x.number, x.rank, x.sequence, x.size, x.done = '{}' as intact from relevo.job_parcel x
+      where x.host is null and x.lane = p_lane and x.handler = h and (x.rank, x.sequence) > (last_rank, last_sequence)
+      order by x.rank, x.sequence limit 1
+    ) w order by w.rank, w.sequence limit 1;
+    exit when p.number is null;
+    if (first.rank, first.sequence) < (p.rank, p.sequence) then exit; end if;
+    fits := not singly and p.intact and p.size between relevo.parcel_min() and room;
+    if not fits and (room = 0 or chosen <> '{}') then exit; end if;
+    last_rank := p.rank;
+    last_sequence := p.sequence;
+    select q.ids, q.done = '{}' as intact into locked from relevo.job_parcel q
+    where q.number = p.number and q.host is null for update skip locked;
+    if locked.ids is null then
+      null;  -- another has it
+    elsif fits and locked.intact then
       chosen := chosen || p.number;
       room := room - p.size;
-    elsif chosen = '{}' and room > 0 then
-      perform relevo.unpack_jobs(p.ids);
-      select p.rank, p.sequence into first;
     else
-      return;
+      perform relevo.unpack_jobs(locked.ids);
+      first := p;
     end if;
   end loop;
-  next_rank := null;
-  next_sequence := null;
+  next_rank := p.rank;
+  next_sequence := p.sequence;
 end $$;
 
 -- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
@@ -298,9 +306,10 @@ end $$;
 -- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
 -- them brings hosts down, few others are with it, and it is soon known. Many plain ones leave as a parcel,
 -- unless they are wanted `singly`. By lane, those from `next_ranks` and `next_sequences` on come after a parcel that waits.
+-- With a `turn` it is one of several statements of a claim: what follows from them all is left to the caller.
 create function relevo.claim_job_rows(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
-  singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}')
+  singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}', turn integer default 0)
 returns setof relevo.job_work language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 #variable_conflict use_column
@@ -346,6 +355,7 @@ begin
     order by j.rank, j.sequence limit w.amount
     for update skip locked
   ) c;
+  if suspected and turn > 1 then return; end if;
   if suspected then
     select array_agg(c.place order by c.nth) into places
     from (
@@ -384,7 +394,16 @@ begin
     case when j.owner is null and j.chain is null and j.series is null and j.saved is null and j.details is null and j.token is null
            and j.regarding_id is null and j.regarding_type is null and j.retries = 0 and j.crashes = 0 and j.depth = 1 and j.correlation = j.id
          then null else relevo.job_particulars(j) end, null::uuid[], null::text[];
-  if recurs then
+  if turn = 0 and (recurs or own or exists (select from relevo.job_lane l where l.name = any (lanes) and l.events = 'all')) then
+    perform relevo.after_job_claims(p_host, p_claim);
+  end if;
+end $$;
+
+-- What follows from claimed rows: of a series the next one waits; where lanes say so, or they are the platform's, their start is told.
+create function relevo.after_job_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile as $$
+declare at timestamptz := relevo.now();
+begin
+  if exists (select from relevo.job j where j.host = p_host and j.claim = p_claim and j.series is not null) then
     perform set_config('synchronous_commit', 'on', true);
     insert into relevo.job (
       id, rank, created_at, modified_at, status, postpone_until, priority, operation_type, lane, handler, name, data, token,
@@ -397,7 +416,8 @@ begin
     from relevo.job g cross join lateral (select relevo.uuid7() as id where g.id is not null) as m
     where g.host = p_host and g.claim = p_claim and g.series is not null and g.attempt = 1 and g.next_at is not null;
   end if;
-  if own or exists (select from relevo.job_lane l where l.name = any (lanes) and l.events = 'all') then
+  if exists (select from relevo.job j join relevo.job_lane l on l.name = j.lane
+             where j.host = p_host and j.claim = p_claim and (l.events = 'all' or j.system)) then
     perform relevo.announce_claims(p_host, p_claim);
   end if;
 end $$;
@@ -414,6 +434,8 @@ declare
   next_sequences bigint[];
   p record;
   claimed relevo.job_work;
+  rows boolean := false;
+  suspected boolean := false;  -- a host was lost with one of them
 begin
   for turn in 1 .. 10 loop
     before := rooms;
@@ -437,13 +459,17 @@ begin
     exit when not exists (select from unnest(rooms) as r where r > 0);
     for claimed in
       select * from relevo.claim_job_rows(
-        p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly, next_ranks, next_sequences)
+        p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly, next_ranks, next_sequences,
+        turn + cardinality(parcels))
     loop
       return next claimed;
+      rows := true;
+      suspected := suspected or coalesce((claimed.particulars::jsonb ->> 'crashes')::integer > 0, false);
       rooms[array_position(lanes, claimed.lane)] := rooms[array_position(lanes, claimed.lane)] - 1;
     end loop;
-    exit when rooms = before;
+    exit when rooms = before or suspected;
   end loop;
+  if rows then perform relevo.after_job_claims(p_host, p_claim); end if;
 end $$;
 
 -- All a host does with jobs, in one round trip and one commit: settle what is finished, let the next through gates,
