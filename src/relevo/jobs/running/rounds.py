@@ -138,7 +138,7 @@ class Rounds:
         got = self._receive(rows)
         self._forget_pauses(rows)
         for name, room in rooms.items():
-            self._lanes[name].more = 2 * got.get(name, 0) > room  # a parcel more may not have fit
+            self._lanes[name].more = 2 * got.get(name, 0) >= room  # a parcel more may not have fit
 
     async def _return_left_over(self) -> None:
         """Give back what a former worker of this life held when it was cut off."""

@@ -187,16 +187,19 @@ begin
     select q.number, q.claim, q.keeps, q.jobs is null as alike, q.lanes && told as tells, q.size - cardinality(q.done) as jobs, q.ids, q.done
     from relevo.job_parcel q
     where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.number for update
-  ), pairs as materialized (
-    select h.number, i.id from held h cross join lateral unnest(h.ids) as i (id)
-    join unnest(given, claims) as g (id, claim) on g.id = i.id and g.claim = h.claim
-    where h.done = '{}' or i.id <> all (h.done)
+  ), inside as materialized (
+    select h.number, h.claim, i.id from held h cross join lateral unnest(h.ids) as i (id) where h.done = '{}' or i.id <> all (h.done)
+  ), matched as materialized (
+    select i.number, g.* from inside i join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds)
+      on g.id = i.id and g.claim = i.claim
   ), counts as (
-    select number, count(*) as jobs from pairs group by number
+    select number, count(*) as jobs from matched group by number
   )
   select array_agg(h.number) filter (where h.keeps and h.alike) as alike, array_agg(h.number) filter (where h.keeps and not h.alike) as mixed,
     array_agg(h.number) filter (where h.tells) as telling, array_agg(h.number) filter (where c.jobs = h.jobs) as whole,
-    array_agg(h.number) filter (where c.jobs < h.jobs) as parts, (select array_agg(id) from pairs) as ids
+    array_agg(h.number) filter (where c.jobs < h.jobs) as parts,
+    (select array_agg(id) from matched) as ids, (select array_agg(friendly) from matched) as friendlies,
+    (select array_agg(result) from matched) as results, (select array_agg(seconds) from matched) as seconds
   into m from held h join counts c on c.number = h.number;
   if m.alike is not null then
     insert into relevo.job_history (
@@ -205,7 +208,7 @@ begin
     select u.id, u.sequence, q.rank, 3, q.created_at, at, q.taken_at, at, coalesce(g.seconds, 0), 1, q.operation_type, 1,
       30, q.priority, q.lane, q.handler, q.name, u.data, q.host_name, g.result, g.friendly, q.handler, q.handler, u.id, q.created_at
     from relevo.job_parcel q cross join lateral unnest(q.ids, q.datas, q.sequences) as u (id, data, sequence)
-    join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds) on g.id = u.id and g.claim = q.claim
+    join unnest(m.ids, m.friendlies, m.results, m.seconds) as g (id, friendly, result, seconds) on g.id = u.id
     where q.number = any (m.alike) and (q.done = '{}' or u.id <> all (q.done));
   end if;
   if m.mixed is not null then
@@ -220,7 +223,7 @@ begin
       j.modified_by, g.result, coalesce(g.friendly, j.friendly), j.message_name, j.extension, j.regarding_type, j.regarding_id,
       j.correlation, j.correlation_at, j.request
     from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
-    join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds) on g.id = j.id and g.claim = q.claim
+    join unnest(m.ids, m.friendlies, m.results, m.seconds) as g (id, friendly, result, seconds) on g.id = j.id
     where q.number = any (m.mixed) and (q.done = '{}' or j.id <> all (q.done)) and (j.retain or not j.auto_delete);
   end if;
   if m.telling is not null then
@@ -228,8 +231,7 @@ begin
       array_agg(j.operation_type) as types, array_agg(j.attempt) as attempts, array_agg(j.host_name) as hosts,
       array_agg(j.error_code) as errors, array_agg(j.created_at) as created, array_agg(j.started_at) as started
     into e from unnest(m.telling) as n cross join lateral relevo.jobs_in_parcels(n, n) as j
-    join unnest(given, claims) as g (id, claim) on g.id = j.id and g.claim = j.claim
-    where j.lane = any (told);
+    join unnest(m.ids) as g (id) on g.id = j.id where j.lane = any (told);
     perform relevo.announce_jobs(e.ids, e.versions, array_fill('succeeded'::text, array[cardinality(e.ids)]),
       array_fill(20::smallint, array[cardinality(e.ids)]), array_fill(30::smallint, array[cardinality(e.ids)]),
       e.names, e.lanes, e.types, e.attempts, e.hosts, e.errors, e.created, e.started)
@@ -240,17 +242,16 @@ begin
   end if;
   if m.parts is not null then
     update relevo.job_parcel q set done = q.done || array(
-      select i.id from unnest(q.ids) as i (id) join unnest(given, claims) as g (id, claim) on g.id = i.id and g.claim = q.claim
-      where i.id <> all (q.done))
+      select i.id from unnest(q.ids) as i (id) join unnest(m.ids) as g (id) on g.id = i.id)
     where q.number = any (m.parts);
   end if;
   return coalesce(m.ids, '{}');
 end $$;
 
--- Chooses parcels that wait in a lane, as long as no row comes before them and they fit. If the first does not fit, or lacks
--- jobs that may come back between the others, or jobs are wanted singly, it becomes rows. Answers also the room that is left, and the parcel before which rows may take it.
+-- Chooses parcels that wait in a lane, as long as no row comes before them and they fit. If one does not fit, or lacks
+-- jobs that may come back between the others, or jobs are wanted singly, it becomes rows, unless half of the room is used already. Answers also the room that is left, and the parcel before which rows may take it.
 create function relevo.choose_parcels(
-  p_lane text, inout room integer, p_handlers text[], singly boolean, out chosen bigint[], out next_rank bigint, out next_sequence bigint)
+  p_lane text, inout room integer, wanted integer, p_handlers text[], singly boolean, out chosen bigint[], out next_rank bigint, out next_sequence bigint)
 language plpgsql volatile set enable_seqscan = off as $$
 declare
   free text[] := array(  -- of the others each is a row
@@ -282,7 +283,7 @@ begin
     exit when p.number is null;
     if (first.rank, first.sequence) < (p.rank, p.sequence) then exit; end if;
     fits := not singly and p.intact and p.size between relevo.parcel_min() and room;
-    if not fits and (room = 0 or chosen <> '{}') then exit; end if;
+    if not fits and 2 * room <= wanted then exit; end if;
     last_rank := p.rank;
     last_sequence := p.sequence;
     select q.ids, q.done = '{}' as intact into locked from relevo.job_parcel q
@@ -428,6 +429,7 @@ create function relevo.claim_jobs(
   singly boolean)
 returns setof relevo.job_work language plpgsql volatile set enable_seqscan = off as $$
 declare
+  wanted integer[] := rooms;
   before integer[];
   parcels bigint[];
   next_ranks bigint[];
@@ -441,7 +443,7 @@ begin
     before := rooms;
     parcels := '{}';
     for n in 1 .. cardinality(lanes) loop
-      select * into p from relevo.choose_parcels(lanes[n], rooms[n], array(
+      select * into p from relevo.choose_parcels(lanes[n], rooms[n], wanted[n], array(
         select h.handler from unnest(handler_lanes, handlers) as h (lane, handler) where h.lane = lanes[n]), singly);
       parcels := parcels || p.chosen;
       rooms[n] := p.room;
