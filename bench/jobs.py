@@ -29,9 +29,9 @@ ROUNDS: Final = 3
 
 HOW: Final = f"""{PEERS_HOW.strip()}
 Relevo: the same roles in its own processes; kept keeps every record, deleted removes those of
-successes, events go to the log as it says, owned jobs are submitted each for itself (others by
-the thousand, as the peers'). Everybody takes turns; medians of {ROUNDS} rounds of
-{JOBS:,} jobs, drains of {DRAINED * JOBS:,}. Beside is the best of the peers in that figure. With
+successes, events go to the log as it says, owned jobs are rows until they are claimed (the
+others wait in parcels). Everybody takes turns; medians of {ROUNDS} rounds of {JOBS:,} jobs, drains
+of {DRAINED * JOBS:,}. Beside is the best of the peers in that figure. With
 {OTHERS:,} completed jobs in the table the drain of one worker is measured again, beside the same
 without.
 """
