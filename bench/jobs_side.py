@@ -1,7 +1,8 @@
 """Relevo's side of the measurement of jobs: `python -m bench.jobs_side ROLE URL [ARGUMENT …]`.
 
 The roles are those of `bench.jobs_peers.run`, so that everybody is measured by the same clock.
-BENCH_JOBS_DELETE=1 removes the record of a success, BENCH_JOBS_EVENTS says what the log gets.
+BENCH_JOBS_DELETE=1 removes the record of a success, BENCH_JOBS_EVENTS says what the log gets,
+BENCH_JOBS_OWNER=1 gives jobs an owner, with which each is a row until it is claimed.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ import os
 import sys
 import time
 from typing import Any, Final
+from uuid import UUID
 
 from relevo import App, serving, settings, telemetry
 from relevo.jobs.model import Lane
+from relevo.jobs.submission import Options
 
 DELETE: Final = os.environ.get("BENCH_JOBS_DELETE") == "1"
 EVENTS: Final = os.environ.get("BENCH_JOBS_EVENTS", "none")
+OPTIONS: Final[Options] = (
+    {"owner": UUID(int=1)} if os.environ.get("BENCH_JOBS_OWNER") == "1" else {}
+)
 
 
 def now() -> float:
@@ -60,7 +66,8 @@ async def bulk(app: App, count: int, size: int, chunk: int) -> None:
         began = now()
         for at in range(0, count, chunk):
             many = min(chunk, count - at)
-            await app.jobs.submit_many("nothing", [payload(size) for _ in range(many)])
+            datas = [payload(size) for _ in range(many)]
+            await app.jobs.submit_many("nothing", datas, **OPTIONS)
         tell({"seconds": (now() - began) / 1000})
 
 

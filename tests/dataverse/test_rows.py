@@ -292,6 +292,30 @@ async def test_a_chained_job_names_the_one_that_holds_it_up(dataverse: Dataverse
     assert [row["relevo_blockedby"] for row in found] == [None, str(jobs[0]), str(jobs[0])]
 
 
+async def test_large_data_has_a_key_of_its_own(dataverse: Dataverse) -> None:  # 2
+    small = await dataverse.submit(data={"text": "x" * 60_000})
+    large = await dataverse.submit(data={"text": "x" * 70_000})
+    keys = {row["asyncoperationid"]: row["datablobid"] for row in
+            await dataverse.rows("asyncoperations?$select=datablobid")}  # fmt: skip
+    assert keys == {str(small): None, str(large): str(large)}
+
+
+async def test_rows_are_found_by_their_keys_with_other_conditions(dataverse: Dataverse) -> None:
+    first, second = [await dataverse.submit(name=name) for name in ("one", "two")]
+    for condition, expected in (
+        (f"asyncoperationid eq {first}", {first}),
+        (f"{second} eq asyncoperationid and statuscode eq 0", {second}),
+        (f"asyncoperationid eq {first} and name eq 'two'", set()),
+        (f"asyncoperationid eq {first} or name eq 'two'", {first, second}),
+        (f"asyncoperationid eq {first} and asyncoperationid eq {second}", set()),
+        (f"not (asyncoperationid eq {first})", {second}),
+        (f"Microsoft.Dynamics.CRM.In(PropertyName='asyncoperationid',"
+         f"PropertyValues=['{first}','{second}'])", {first, second}),
+    ):  # fmt: skip
+        found = await dataverse.rows(f"asyncoperations?$select=name&$filter={condition}")
+        assert {row["asyncoperationid"] for row in found} == set(map(str, expected)), condition
+
+
 async def test_a_missing_start_of_a_navigation_is_missing(dataverse: Dataverse) -> None:
     reply = await dataverse.ask("GET", f"systemusers({uuid4()})/SystemUser_AsyncOperations")
     assert (reply.status, code(reply)) == (404, "0x80040217")

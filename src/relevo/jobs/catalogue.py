@@ -61,6 +61,7 @@ _TYPES: Final = _labels(
 )
 _LIVE: Final = "relevo.live_job"
 _DONE: Final = "relevo.job_history"
+_BLOB: Final = "(case when octet_length({t}.data) > 65536 then {t}.id end)"
 _OWNER: Final = f"coalesce({{t}}.owner, '{SYSTEM}'::uuid)"
 
 
@@ -143,6 +144,9 @@ _COLUMNS: Final = (
     _detail("parentpluginexecutionid", "guid", "::uuid"),
     _detail("callerorigin"),
     Column(name="data", type="memo", payload=True),
+    Column(  # large values are stored apart, under the job's own key
+        name="datablobid", type="guid", sql=_BLOB, filterable=False
+    ),
     Column(name="errorcode", type="int", sql="{t}.error_code"),
     # A trace: it names files, and can tell what users put in (A33).
     Column(name="message", type="memo", payload=True),
@@ -178,6 +182,7 @@ _COLUMNS: Final = (
         " (select h.id from relevo.job h where h.chain = {t}.chain order by h.sequence limit 1)),"
         " {t}.id) end)",
         filterable=False,
+        key_of="asyncoperation",
     ),
     Column(name="relevo_lane", type="text", sql="{t}.lane", required=True),
     Column(name="relevo_handler", type="text", sql="{t}.handler", required=True),
@@ -233,6 +238,7 @@ JOBS: Final = Table(
     key="asyncoperationid",
     primary_name="name",
     source="relevo.jobs",
+    by_keys="relevo.jobs_by_id({keys})",
     owner="ownerid",
     unit="owningbusinessunit",
     version="versionnumber",

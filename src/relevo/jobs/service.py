@@ -197,10 +197,15 @@ class Jobs(Hosting):
             raise JobMissing(f"there is no job {id}")
         return Job.of(rows[0])
 
-    async def blocked_by(self, ids: Sequence[UUID]) -> dict[UUID, UUID]:
-        """Return for jobs of chains the job that each waits for."""
+    async def blocked_by(
+        self, ids: Sequence[UUID], caller: Caller = EVERYBODY
+    ) -> dict[UUID, UUID]:
+        """Return for jobs of chains the job that each waits for, if the caller may see it."""
         rows = await self.database.fetch(SQL.chain_heads, list(ids)) if ids else []
-        return {row["id"]: row["head"] for row in rows}
+        heads = {row["head"] for row in rows}
+        if heads and caller.scope != "all":
+            heads = {job.id for job in await self.query(caller).where(id=heads)}
+        return {row["id"]: row["head"] for row in rows if row["head"] in heads}
 
     def query(self, caller: Caller = EVERYBODY) -> JobQuery:
         """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`.

@@ -72,6 +72,9 @@ class Column(Struct, frozen=True, kw_only=True):
     """Null for callers without the privilege, who cannot filter, order or group by it (A28)."""
     filterable: bool = True
     """Whether filters, orders and groups may name it."""
+    key_of: str = ""
+    """Logical name of the table of whose rows it tells keys: only of those that the caller may see
+    (A27). What is `filterable` tells none."""
 
     @property
     def wire(self) -> str:
@@ -131,6 +134,8 @@ class Table(Struct, frozen=True, kw_only=True, dict=True):
     sources_by_state: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """Narrower sources with the same columns, by logical column name and value: read instead of
     `source` if the filter fixes that column to values that all have the same one."""
+    by_keys: str = ""
+    """Template over `{keys}`, a uuid[]: read instead of `source` if the filter says which rows."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:

@@ -6,7 +6,8 @@ every use of a column other than showing it asks whether the caller may (A28): b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -67,7 +68,23 @@ class Context:
 
     def source(self, table: Table, alias: str, condition: Expression | None = None) -> str:
         """Return what stands behind `from` for a table: only rows that the caller may see."""
-        source, scope = _narrowed(table, condition), self._scope(table)
+        keys = _keys(table, condition)
+        if keys is not None:
+            return self._scoped(table, alias, table.by_keys.format(keys=self.bound(keys, "uuid[]")))
+        return self._scoped(table, alias, _narrowed(table, condition))
+
+    def visible(self, table: Table, key: str) -> str:
+        """Return a key that SQL computes if the caller may see the row that has it, else null."""
+        if self._scope(table) is None:
+            return key
+        alias = self.alias()
+        source = table.by_keys.format(keys=f"array[{key}]") if table.by_keys else table.source
+        there = table.by_name[table.key].of(alias)
+        scoped = self._scoped(table, alias, source)
+        return f"({select(there, scoped, where=f'{there} = {key}')})"
+
+    def _scoped(self, table: Table, alias: str, source: str) -> str:
+        scope = self._scope(table)
         if scope is None:
             return f"{source} as {alias}"
         return f"({select('t.*', f'{source} as t', where=scope)}) as {alias}"
@@ -90,29 +107,43 @@ class Context:
         return f"{column.of('t')} = any({self._mine[key]})"
 
 
+def _operands(condition: Expression | None) -> tuple[Expression | None, ...]:
+    """What must hold, all of it."""
+    if isinstance(condition, Logic) and condition.operator == "and":
+        return tuple(children(condition))
+    return (condition,)
+
+
+def _keys(table: Table, condition: Expression | None) -> list[UUID] | None:
+    """Which rows a filter leaves possible, if it says so and the table can be read by keys."""
+    for operand in _operands(condition) if table.by_keys else ():
+        name, values = _fixed(operand)
+        if name == table.key and all(isinstance(value, UUID) for value in values):
+            return [value for value in values if isinstance(value, UUID)]
+    return None
+
+
 def _narrowed(table: Table, condition: Expression | None) -> str:
     """The source for the states that a filter leaves possible."""
-    conjunction = isinstance(condition, Logic) and condition.operator == "and"
-    for operand in children(condition) if conjunction and condition else (condition,):
+    for operand in _operands(condition):
         name, values = _fixed(operand)
-        by_value: Mapping[int, str] = table.sources_by_state.get(name, {})
+        by_value: Mapping[Any, str] = table.sources_by_state.get(name, {})
         sources = {by_value.get(value, table.source) for value in values}
         if by_value and len(sources) == 1:
             return sources.pop()
     return table.source
 
 
-def _fixed(node: Expression | None) -> tuple[str, list[int]]:
-    """The column that a condition fixes to some whole numbers; an empty name if it fixes none."""
+def _fixed(node: Expression | None) -> tuple[str, list[Any]]:
+    """The column that a condition fixes to some values; an empty name if it fixes none."""
     match node:
-        case Compare(operator="=", left=Name(name=name), right=Constant(value=int(value))):
+        case Compare(operator="=", left=Name(name=name), right=Constant(value=value)):
             return name, [value]
-        case Compare(operator="=", left=Constant(value=int(value)), right=Name(name=name)):
+        case Compare(operator="=", left=Constant(value=value), right=Name(name=name)):
             return name, [value]
         case In(item=Name(name=name), container=List(items=items)):
             values = [one.value for one in items if isinstance(one, Constant)]
-            numbers = [value for value in values if type(value) is int]
-            return (name, numbers) if len(numbers) == len(items) else ("", [])
+            return (name, values) if len(values) == len(items) else ("", [])
         case _:
             return "", []
 
@@ -201,6 +232,13 @@ class Frame:
             self.joined.append(Joined("left join", frame, on))
             self._reached[key] = frame
         return self._reached[key]
+
+    def shown(self, column: Column) -> str:
+        """Return the SQL expression of a column as the caller may see it."""
+        if column.payload and not self.context.caller.may_read_payload:
+            return f"null::{column.sql_type}"
+        sql = column.of(self.alias)
+        return self.context.visible(self.context.table(column.key_of), sql) if column.key_of else sql
 
     def usable(self, column: Column) -> Column:
         """Return a column that conditions, orders, groups and joins may use; refuses others."""

@@ -51,7 +51,7 @@ class Selection:
         if any(field.name == name for field in self.fields):
             return
         hidden = column.payload and not frame.context.caller.may_read_payload
-        sql = f"null::{column.sql_type}" if hidden else column.of(found.alias)
+        sql = found.shown(column)
         target = name_cell = None
         if column.type == "lookup" and not hidden:
             if column.target:
