@@ -17,13 +17,10 @@ from uuid import UUID
 
 from relevo import App, serving, settings, telemetry
 from relevo.jobs.model import Lane
-from relevo.jobs.submission import Options
 
 DELETE: Final = os.environ.get("BENCH_JOBS_DELETE") == "1"
 EVENTS: Final = os.environ.get("BENCH_JOBS_EVENTS", "none")
-OPTIONS: Final[Options] = (
-    {"owner": UUID(int=1)} if os.environ.get("BENCH_JOBS_OWNER") == "1" else {}
-)
+OWNER: Final = UUID(int=1) if os.environ.get("BENCH_JOBS_OWNER") == "1" else None
 
 
 def now() -> float:
@@ -67,7 +64,7 @@ async def bulk(app: App, count: int, size: int, chunk: int) -> None:
         for at in range(0, count, chunk):
             many = min(chunk, count - at)
             datas = [payload(size) for _ in range(many)]
-            await app.jobs.submit_many("nothing", datas, **OPTIONS)
+            await app.jobs.submit_many("nothing", datas, owner=OWNER)
         tell({"seconds": (now() - began) / 1000})
 
 

@@ -186,7 +186,10 @@ class Life(RuleBasedStateMachine):
         ]  # fmt: skip
         expected = sorted(eligible, key=lambda one: one.number)[:room]  # A8
         claimed = self.do(self.workers[worker].work(room))
-        assert 2 * len(claimed) >= len(expected)  # a parcel that does not fit may wait then
+        if any(one.crashes for one in expected):  # then few are claimed
+            assert claimed
+        else:  # a parcel that does not fit may wait if half the room is used
+            assert 2 * len(claimed) >= len(expected)
         expected = expected[: len(claimed)]
         assert [row["id"] for row in claimed] == [one.id for one in expected]  # A6, A7, A9
         for row, one in zip(claimed, expected, strict=True):

@@ -3,6 +3,10 @@
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[],
   $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
 
+-- name: submit_plain
+-- The same of jobs of which there is nothing else to say: most, and every value costs time.
+select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[]);
+
 -- name: submit_in
 -- The same in a transaction of somebody else; answers its number, by which others see whether it has committed.
 select pg_current_xact_id()::text, relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[],
@@ -13,6 +17,11 @@ select pg_current_xact_id()::text, relevo.submit_jobs($1::uuid[], $2::text[], $3
 select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
   $10::bigint[], $11::timestamptz[], $12::float8[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[],
   $18::float8[], $19::text[], $20::integer[], $21);
+
+-- name: claim
+-- The same where there is nothing to settle.
+select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[],
+  slots => $8::integer[], singly => $9);
 
 -- name: held
 -- What a host holds, all or by numbers of claims; columns as of relevo.job_work.

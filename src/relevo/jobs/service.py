@@ -197,9 +197,7 @@ class Jobs(Hosting):
             raise JobMissing(f"there is no job {id}")
         return Job.of(rows[0])
 
-    async def blocked_by(
-        self, ids: Sequence[UUID], caller: Caller = EVERYBODY
-    ) -> dict[UUID, UUID]:
+    async def blocked_by(self, ids: Sequence[UUID], caller: Caller = EVERYBODY) -> dict[UUID, UUID]:
         """Return for jobs of chains the job that each waits for, if the caller may see it."""
         rows = await self.database.fetch(SQL.chain_heads, list(ids)) if ids else []
         heads = {row["head"] for row in rows}

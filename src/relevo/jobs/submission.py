@@ -179,10 +179,10 @@ class Submitting:
 
         async def work(tx: Any) -> None:
             for arrays in batches:
-                await tx.execute(SQL.submit, *arrays)
+                await tx.execute(*_statement(arrays))
 
         if len(batches) == 1:
-            await self._database.write(SQL.submit, *batches[0])
+            await self._database.write(*_statement(batches[0]))
         else:
             await self._database.run(work)
         self._wakeups.send(TOPIC)
@@ -212,9 +212,15 @@ class Submitting:
             check_served(handler, lane, served)
 
     async def _store(self, jobs: Sequence[Submission]) -> list[UUID | Exception]:
-        await self._database.write(SQL.submit, *columns(jobs))
+        await self._database.write(*_statement(columns(jobs)))
         self._wakeups.send(TOPIC)
         return [one.id for one in jobs]
+
+
+def _statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    """The statement that stores jobs, and its arguments."""
+    ids, handlers, datas, *others = arrays
+    return (SQL.submit, *arrays) if any(others) else (SQL.submit_plain, ids, handlers, datas)
 
 
 def check_served(handler: str, lane: str, served: str | None) -> None:

@@ -238,7 +238,9 @@ class Frame:
         if column.payload and not self.context.caller.may_read_payload:
             return f"null::{column.sql_type}"
         sql = column.of(self.alias)
-        return self.context.visible(self.context.table(column.key_of), sql) if column.key_of else sql
+        return (
+            self.context.visible(self.context.table(column.key_of), sql) if column.key_of else sql
+        )
 
     def usable(self, column: Column) -> Column:
         """Return a column that conditions, orders, groups and joins may use; refuses others."""

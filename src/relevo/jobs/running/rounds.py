@@ -122,9 +122,9 @@ class Rounds:
         number = next(self._numbers)
         try:
             rows = await self._database.write(
-                SQL.work, self._host, self._name, number, *self._wanted(rooms),
-                *arguments(batch, self._capped), [self._lanes[name].free for name in rooms],
-                not self._writing.isdisjoint(rooms),
+                SQL.work if batch else SQL.claim, self._host, self._name, number,
+                *self._wanted(rooms), *(arguments(batch, self._capped) if batch else ()),
+                [self._lanes[name].free for name in rooms], not self._writing.isdisjoint(rooms),
             )  # fmt: skip
         except BaseException:
             self.finished[:0] = batch  # written again, or found stale

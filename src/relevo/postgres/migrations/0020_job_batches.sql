@@ -517,7 +517,9 @@ begin
     perform pg_advisory_xact_lock(1380273162, hashtext(l.name)) from (select unnest(lanes) as name order by 1) as l;
   end if;
   if exists (select from relevo.job_gate) then perform relevo.open_noted_job_gates(); end if;
-  perform relevo.make_jobs_due(500);
+  if exists (select from relevo.job j where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event) then
+    perform relevo.make_jobs_due(500);
+  end if;
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
     if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (work_jobs.lanes)) then
