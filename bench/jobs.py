@@ -77,17 +77,20 @@ async def _measure(url: str) -> list[Figure]:
                 continue
             rounds.setdefault(peer, []).append(found)
         for way, environment in WAYS.items():
-            rounds.setdefault(way, []).append(await _ours(url, environment))
+            found = await _ours(url, environment, drains="owned" in way)
+            rounds.setdefault(way, []).append(found)
     medians = {name: _median(many) for name, many in rounds.items()}
     return _figures(medians) + await _beside_others(url)
 
 
-async def _ours(url: str, environment: Mapping[str, str]) -> dict[str, float]:
+async def _ours(url: str, environment: Mapping[str, str], *, drains: bool) -> dict[str, float]:
+    """Measure everything, or drains alone."""
     os.environ.update(environment)
     async with fresh_database(url, "bench_relevo") as own:
         connection = await asyncpg.connect(own)
         try:
-            return await _side(own, connection).figures(JOBS)
+            side = _side(own, connection)
+            return await (side.drains(JOBS) if drains else side.figures(JOBS))
         finally:
             await connection.close()
 

@@ -102,6 +102,14 @@ class Side:
             found |= await self.drain(workers, DRAINED * jobs)
         return found | await self._pickup()
 
+    async def drains(self, jobs: int) -> dict[str, float]:
+        """Measure only how fast jobs are worked off."""
+        await self.prepare()
+        found: dict[str, float] = {}
+        for workers in WORKERS:
+            found |= await self.drain(workers, DRAINED * jobs)
+        return found
+
     async def prepare(self) -> None:
         """Make the schema."""
         await self._run("prepare")
