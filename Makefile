@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_JOBS ?= 2
+# Tests start hundreds of processes: without compiled modules on disk each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test check format bench soak lock clean
 

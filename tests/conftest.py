@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -14,6 +15,12 @@ settings.register_profile(
     "relevo", deadline=None, max_examples=EXAMPLES, derandomize="RELEVO_EXAMPLES" not in os.environ
 )
 settings.load_profile("relevo")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: collections need not walk through thousands of tests every time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
