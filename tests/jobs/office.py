@@ -157,7 +157,7 @@ class Worker:
         self.number += 1
         keys = sorted({f"c{row['chain']}" for row, _ in settle if row["chain"]})
         rows = await self.connection.fetch(
-            "select * from relevo.work_jobs($1, 'worker', $2, $3::text[], $4::integer[],"
+            "select * from relevo.serve_jobs($1, 'worker', $2, $3::text[], $4::integer[],"
             " $5::text[], $6::text[], $7::uuid[], $8::text[], $9::bigint[],"
             " delays => $10::float8[], keys => $11::text[], slots => $12::integer[])",
             self.host, self.number, self.lanes if room else [],

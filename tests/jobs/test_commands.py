@@ -217,7 +217,7 @@ async def test_a_deleted_run_vanishes_and_is_asked_to_stop(desk: Desk) -> None: 
     with pytest.raises(JobMissing):
         await job.cancel()
     asked = await desk.worker.connection.fetch(
-        "select * from relevo.work_jobs($1, 'w', 9, '{}', '{}', '{}', '{}')", desk.worker.host
+        "select * from relevo.serve_jobs($1, 'w', 9, '{}', '{}', '{}', '{}')", desk.worker.host
     )
     assert [(row["kind"], row["id"], row["status"]) for row in asked] == [
         ("asked", job.id, states.REMOVED)

@@ -61,7 +61,7 @@ async def buffers(worker: Worker, room: int) -> int:
     await transaction.start()
     plan = await worker.connection.fetch(
         "explain (analyze, buffers, timing off, costs off) select * from"
-        " relevo.work_jobs($1, 'w', 1, '{plugin}', array[$2::integer], '{plugin}', '{work}')",
+        " relevo.serve_jobs($1, 'w', 1, '{plugin}', array[$2::integer], '{plugin}', '{work}')",
         worker.host,
         room,
     )

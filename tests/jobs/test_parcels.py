@@ -271,7 +271,7 @@ async def _done(worker: Worker, rows: Sequence[Any]) -> int:
     """Settle successes in the quick way; returns how many were refused."""
     ids, claims = [row["id"] for row in rows], [row["claim"] for row in rows]
     told = await worker.connection.fetch(
-        "select kind from relevo.work_jobs($1, 'worker', 99, '{}', '{}', '{}', '{}', $2::uuid[],"
+        "select kind from relevo.serve_jobs($1, 'worker', 99, '{}', '{}', '{}', '{}', $2::uuid[],"
         " claims => $3::bigint[])",
         worker.host, ids, claims,
     )  # fmt: skip

@@ -72,7 +72,7 @@ async def drained(worker: Worker, room: int, handlers: Sequence[str] = ("work",)
 async def succeed(worker: Worker, claimed: Sequence[Any]) -> list[UUID]:
     """Settle successes as hosts do; returns which were refused."""
     found = await worker.connection.fetch(
-        "select kind, id from relevo.work_jobs($1, 'worker', 99, '{}', '{}', '{}', '{}',"
+        "select kind, id from relevo.serve_jobs($1, 'worker', 99, '{}', '{}', '{}', '{}',"
         " $2::uuid[], claims => $3::bigint[])",
         worker.host, ids(claimed), [one["claim"] for one in claimed],
     )  # fmt: skip

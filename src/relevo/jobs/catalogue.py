@@ -183,6 +183,7 @@ _COLUMNS: Final = (
         " {t}.id) end)",
         filterable=False,
         key_of="asyncoperation",
+        key_source="relevo.job",
     ),
     Column(name="relevo_lane", type="text", sql="{t}.lane", required=True),
     Column(name="relevo_handler", type="text", sql="{t}.handler", required=True),

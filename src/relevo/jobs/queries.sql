@@ -14,17 +14,17 @@ select pg_current_xact_id()::text, relevo.submit_jobs($1::uuid[], $2::text[], $3
 
 -- name: work
 -- Settles what a host has finished and claims what is next: one round trip, one commit.
-select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
+select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
   $10::bigint[], $11::timestamptz[], $12::float8[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[],
   $18::float8[], $19::text[], $20::integer[], $21);
 
 -- name: claim
 -- The same where there is nothing to settle.
-select * from relevo.work_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[],
+select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[],
   slots => $8::integer[], singly => $9);
 
 -- name: held
--- What a host holds, all or by numbers of claims; columns as of relevo.job_work.
+-- What a host holds, all or by numbers of claims; columns as of relevo.job_notice.
 select 'claimed' as kind, j.id, null::smallint as status, j.claim, j.lane, j.handler, j.name, j.data, j.attempt,
   j.operation_type, date_part('epoch', j.created_at) as created, relevo.job_particulars(j) as particulars,
   null::uuid[] as ids, null::text[] as datas

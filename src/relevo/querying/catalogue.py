@@ -75,6 +75,8 @@ class Column(Struct, frozen=True, kw_only=True):
     key_of: str = ""
     """Logical name of the table of whose rows it tells keys: only of those that the caller may see
     (A27). What is `filterable` tells none."""
+    key_source: str = ""
+    """What SQL reads those rows from, if it is less than the source of that table."""
 
     @property
     def wire(self) -> str:

@@ -73,14 +73,14 @@ class Context:
             return self._scoped(table, alias, table.by_keys.format(keys=self.bound(keys, "uuid[]")))
         return self._scoped(table, alias, _narrowed(table, condition))
 
-    def visible(self, table: Table, key: str) -> str:
+    def visible(self, column: Column, key: str) -> str:
         """Return a key that SQL computes if the caller may see the row that has it, else null."""
+        table = self.table(column.key_of)
         if self._scope(table) is None:
             return key
         alias = self.alias()
-        source = table.by_keys.format(keys=f"array[{key}]") if table.by_keys else table.source
         there = table.by_name[table.key].of(alias)
-        scoped = self._scoped(table, alias, source)
+        scoped = self._scoped(table, alias, column.key_source or table.source)
         return f"({select(there, scoped, where=f'{there} = {key}')})"
 
     def _scoped(self, table: Table, alias: str, source: str) -> str:
@@ -238,9 +238,7 @@ class Frame:
         if column.payload and not self.context.caller.may_read_payload:
             return f"null::{column.sql_type}"
         sql = column.of(self.alias)
-        return (
-            self.context.visible(self.context.table(column.key_of), sql) if column.key_of else sql
-        )
+        return self.context.visible(column, sql) if column.key_of else sql
 
     def usable(self, column: Column) -> Column:
         """Return a column that conditions, orders, groups and joins may use; refuses others."""

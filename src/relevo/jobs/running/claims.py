@@ -37,7 +37,7 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
 class Claim(Particulars, frozen=True, gc=False):
     """A job that this host may run, until it settles it or its life ends; `number` is the fence.
 
-    The fields stand in the order of `relevo.job_work`, from which they are filled.
+    The fields stand in the order of `relevo.job_notice`, from which they are filled.
     """
 
     id: UUID
@@ -55,7 +55,7 @@ class Claim(Particulars, frozen=True, gc=False):
 
     @classmethod
     def of(cls, row: asyncpg.Record, at: float) -> Claim:
-        """Return the claim that a row of `relevo.job_work` tells."""
+        """Return the claim that a row of `relevo.job_notice` tells."""
         _, id_, _, *told, particulars, _, _ = row
         common: Any = (id_, *told, at)
         if particulars is None:
@@ -112,7 +112,7 @@ def is_plain(settlement: Settlement, capped: frozenset[str]) -> bool:
 
 
 def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tuple[list[Any], ...]:
-    """Return the arrays of `relevo.work_jobs` from `ids` on; `capped` are lanes with owner caps.
+    """Return the arrays of `relevo.serve_jobs` from `ids` on; `capped` are lanes with owner caps.
 
     A column of which nothing is said is empty, also that of events if all jobs are done and of no
     series: then rows are locked in one pass, as a rule.

@@ -135,7 +135,11 @@ class Rounds:
             self._wakeups.send(ENDED)
             if self._note is not None:
                 self._note(batch)
-        got = self._receive(rows)
+        try:
+            got = self._receive(rows)
+        except BaseException:
+            self._unheard.append(number)
+            raise
         self._forget_pauses(rows)
         for name, room in rooms.items():
             self._lanes[name].more = 2 * got.get(name, 0) >= room  # a parcel more may not have fit

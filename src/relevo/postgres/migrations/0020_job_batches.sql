@@ -1,10 +1,13 @@
 -- description: plain jobs that are submitted by the hundred wait in parcels and are claimed as such; each costs a few bytes more than its data
 -- locks: relevo.job_parcel while its few rows get their keys
 
-drop function relevo.work_jobs, relevo.claim_jobs, relevo.shrink_parcel;
+drop function relevo.shrink_parcel;
 
--- As before (0018); `parcel` brings jobs that have all but key and data in common, which are arrays then.
-alter type relevo.job_work add attribute ids uuid[], add attribute datas text[];
+-- What a host is told of jobs, as by `relevo.job_work` (0018), which hosts of the version before still get from
+-- `relevo.work_jobs`: they claim rows alone. `parcel` brings jobs that have all but key and data in common, which are arrays.
+create type relevo.job_notice as (
+  kind text, id uuid, status smallint, claim bigint, lane text, handler text, name text, data text, attempt integer,
+  operation_type integer, created float8, particulars text, ids uuid[], datas text[]);
 
 create type relevo.id_range as range (subtype = uuid);
 
@@ -25,12 +28,10 @@ alter table relevo.job_parcel
   add column operation_type integer, add column priority smallint, add column rank bigint, add column sequence bigint,
   add column created_at timestamptz,
   add column sequences bigint[], add column datas text[],
-  add column span relevo.id_range,
+  add column span relevo.id_range not null generated always as (relevo.id_span(ids)) stored,
   add constraint job_parcel_held check ((host is null) = (claim is null) and (host is not null or datas is not null)),
   add constraint job_parcel_kind check ((datas is null) = (jobs is not null) and (datas is null) = (lane is null));
-update relevo.job_parcel set span = relevo.id_span(ids);
-alter table relevo.job_parcel alter span set not null,
-  alter datas set storage external, alter sequences set storage external;
+alter table relevo.job_parcel alter datas set storage external, alter sequences set storage external;
 comment on column relevo.job_parcel.sequence is 'that of the first';
 comment on column relevo.job_parcel.span is 'from the least to the greatest key: where to look for a job';
 create index job_parcel_hosts on relevo.job_parcel (host, claim) where host is not null;
@@ -46,8 +47,8 @@ begin atomic
     j.deleted, p.host, j.lane, j.handler, j.name, j.data, p.host_name, j.chain, j.token, j.owner, j.created_by, j.modified_by,
     j.saved, j.result, j.message, j.friendly, j.message_name, j.extension, j.regarding_type, j.regarding_id, j.correlation,
     j.correlation_at, j.request, j.series, j.pattern, j.anchor, j.zone, j.nominal, j.next_at, j.details
-  from relevo.job_parcel p cross join lateral unnest(p.jobs) as j
-  where p.jobs is not null and p.number between first and last and (p.done = '{}' or j.id <> all (p.done))
+  from relevo.job_parcel p cross join lateral unnest(p.jobs) as j left join lateral unnest(p.done) as d (id) on d.id = j.id
+  where p.jobs is not null and p.number between first and last and d.id is null
   union all
   select u.id, u.sequence, p.rank, case when p.host is null then 1 else 2 end, p.created_at, coalesce(p.taken_at, p.created_at),
     p.taken_at, null, null, p.claim, 0, case when p.host is null then 0 else 1 end, 0, 0, p.operation_type, 1, null,
@@ -167,7 +168,8 @@ create function relevo.unpack_unserved(patience interval, amount integer) return
 begin atomic
   select relevo.unpack_ready(array(
     select distinct p.handler from relevo.job_parcel p
-    where p.host is null and p.created_at < relevo.now() - patience and not exists (
+    where exists (select from relevo.host h where h.ended_at is null and h.started_at < relevo.now() - patience)
+      and p.host is null and p.created_at < relevo.now() - patience and not exists (
       select from relevo.job_handler h where h.name = p.handler and h.lane = p.lane and h.served_at >= relevo.now() - patience)), amount);
 end;
 
@@ -188,12 +190,13 @@ begin
     from relevo.job_parcel q
     where q.host = p_host and q.claim = any (array(select distinct unnest(claims))) order by q.number for update
   ), inside as materialized (
-    select h.number, h.claim, i.id from held h cross join lateral unnest(h.ids) as i (id) where h.done = '{}' or i.id <> all (h.done)
+    select h.number, h.claim, i.id from held h cross join lateral (
+      select i.id from unnest(h.ids) as i (id) left join unnest(h.done) as d (id) on d.id = i.id where d.id is null) i
   ), matched as materialized (
     select i.number, g.* from inside i join unnest(given, claims, friendlies, results, p_seconds) as g (id, claim, friendly, result, seconds)
       on g.id = i.id and g.claim = i.claim
   ), counts as (
-    select number, count(*) as jobs from matched group by number
+    select number, count(distinct id) as jobs from matched group by number
   )
   select array_agg(h.number) filter (where h.keeps and h.alike) as alike, array_agg(h.number) filter (where h.keeps and not h.alike) as mixed,
     array_agg(h.number) filter (where h.tells) as telling, array_agg(h.number) filter (where c.jobs = h.jobs) as whole,
@@ -209,7 +212,7 @@ begin
       30, q.priority, q.lane, q.handler, q.name, u.data, q.host_name, g.result, g.friendly, q.handler, q.handler, u.id, q.created_at
     from relevo.job_parcel q cross join lateral unnest(q.ids, q.datas, q.sequences) as u (id, data, sequence)
     join unnest(m.ids, m.friendlies, m.results, m.seconds) as g (id, friendly, result, seconds) on g.id = u.id
-    where q.number = any (m.alike) and (q.done = '{}' or u.id <> all (q.done));
+    where q.number = any (m.alike);
   end if;
   if m.mixed is not null then
     insert into relevo.job_history (
@@ -224,7 +227,7 @@ begin
       j.correlation, j.correlation_at, j.request
     from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
     join unnest(m.ids, m.friendlies, m.results, m.seconds) as g (id, friendly, result, seconds) on g.id = j.id
-    where q.number = any (m.mixed) and (q.done = '{}' or j.id <> all (q.done)) and (j.retain or not j.auto_delete);
+    where q.number = any (m.mixed) and (j.retain or not j.auto_delete);
   end if;
   if m.telling is not null then
     select array_agg(j.id) as ids, array_agg(j.version + 1) as versions, array_agg(j.name) as names, array_agg(j.lane) as lanes,
@@ -249,9 +252,11 @@ begin
 end $$;
 
 -- Chooses parcels that wait in a lane, as long as no row comes before them and they fit. If one does not fit, or lacks
--- jobs that may come back between the others, or jobs are wanted singly, it becomes rows, unless half of the room is used already. Answers also the room that is left, and the parcel before which rows may take it.
+-- jobs that may come back between the others, or jobs are wanted singly, it becomes rows, unless half of the room is used already.
+-- `rows_first` is false if the rows before them are locked. Answers also the room that is left, and the parcel before which rows may take it.
 create function relevo.choose_parcels(
-  p_lane text, inout room integer, wanted integer, p_handlers text[], singly boolean, out chosen bigint[], out next_rank bigint, out next_sequence bigint)
+  p_lane text, inout room integer, wanted integer, p_handlers text[], singly boolean, rows_first boolean,
+  out chosen bigint[], out next_rank bigint, out next_sequence bigint)
 language plpgsql volatile set enable_seqscan = off as $$
 declare
   free text[] := array(  -- of the others each is a row
@@ -281,7 +286,7 @@ begin
       order by x.rank, x.sequence limit 1
     ) w order by w.rank, w.sequence limit 1;
     exit when p.number is null;
-    if (first.rank, first.sequence) < (p.rank, p.sequence) then exit; end if;
+    if rows_first and (first.rank, first.sequence) < (p.rank, p.sequence) then exit; end if;
     fits := not singly and p.intact and p.size between relevo.parcel_min() and room;
     if not fits and 2 * room <= wanted then exit; end if;
     last_rank := p.rank;
@@ -311,7 +316,7 @@ end $$;
 create function relevo.claim_job_rows(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
   singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}', turn integer default 0)
-returns setof relevo.job_work language plpgsql volatile
+returns setof relevo.job_notice language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
@@ -372,9 +377,8 @@ begin
       delete from relevo.job j using unnest(places) as p (place) where j.ctid = p.place returning j as job  -- in this order
     )
     select array_agg(g.job) into taken from gone g;
-    insert into relevo.job_parcel (host, claim, host_name, taken_at, size, keeps, lanes, ids, jobs, span)
-    select p_host, p_claim, p_name, at, cardinality(taken), keeps, lanes, t.ids, taken, relevo.id_span(t.ids)
-    from (select array(select j.id from unnest(taken) as j) as ids) t;
+    insert into relevo.job_parcel (host, claim, host_name, taken_at, size, keeps, lanes, ids, jobs)
+    select p_host, p_claim, p_name, at, cardinality(taken), keeps, lanes, array(select j.id from unnest(taken) as j), taken;
     return query
     select 'claimed', j.id, null::smallint, p_claim, j.lane, j.handler, j.name, j.data, 1, j.operation_type,
       date_part('epoch', j.created_at),
@@ -424,10 +428,10 @@ begin
 end $$;
 
 -- Claims jobs where parcels wait: as they are, in their order among rows.
-create function relevo.claim_jobs(
+create function relevo.claim_jobs_in_order(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
   singly boolean)
-returns setof relevo.job_work language plpgsql volatile set enable_seqscan = off as $$
+returns setof relevo.job_notice language plpgsql volatile set enable_seqscan = off as $$
 declare
   wanted integer[] := rooms;
   before integer[];
@@ -435,8 +439,9 @@ declare
   next_ranks bigint[];
   next_sequences bigint[];
   p record;
-  claimed relevo.job_work;
+  claimed relevo.job_notice;
   rows boolean := false;
+  rows_first boolean := true;
   suspected boolean := false;  -- a host was lost with one of them
 begin
   for turn in 1 .. 10 loop
@@ -444,7 +449,7 @@ begin
     parcels := '{}';
     for n in 1 .. cardinality(lanes) loop
       select * into p from relevo.choose_parcels(lanes[n], rooms[n], wanted[n], array(
-        select h.handler from unnest(handler_lanes, handlers) as h (lane, handler) where h.lane = lanes[n]), singly);
+        select h.handler from unnest(handler_lanes, handlers) as h (lane, handler) where h.lane = lanes[n]), singly, rows_first);
       parcels := parcels || p.chosen;
       rooms[n] := p.room;
       next_ranks[n] := p.next_rank;
@@ -469,20 +474,24 @@ begin
       suspected := suspected or coalesce((claimed.particulars::jsonb ->> 'crashes')::integer > 0, false);
       rooms[array_position(lanes, claimed.lane)] := rooms[array_position(lanes, claimed.lane)] - 1;
     end loop;
-    exit when rooms = before or suspected;
+    exit when suspected;
+    if rooms = before then  -- perhaps others have locked the rows that come first
+      exit when not rows_first or not exists (select from unnest(next_ranks) as r where r is not null);
+      rows_first := false;
+    end if;
   end loop;
   if rows then perform relevo.after_job_claims(p_host, p_claim); end if;
 end $$;
 
 -- All a host does with jobs, in one round trip and one commit: settle what is finished, let the next through gates,
 -- make ready what is due, claim. Without events all were done, and most of those are plain.
-create function relevo.work_jobs(
+create function relevo.serve_jobs(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[],
   ids uuid[] default '{}', events text[] default '{}', claims bigint[] default '{}', postpones timestamptz[] default '{}',
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
   results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}',
   singly boolean default false)
-returns setof relevo.job_work language plpgsql volatile set plan_cache_mode = force_generic_plan as $$
+returns setof relevo.job_notice language plpgsql volatile set plan_cache_mode = force_generic_plan as $$
 declare settled uuid[];
 begin
   if cardinality(ids) > 0 then
@@ -522,9 +531,9 @@ begin
   end if;
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
-    if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (work_jobs.lanes)) then
+    if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (serve_jobs.lanes)) then
       return query
-        select * from relevo.claim_jobs(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
+        select * from relevo.claim_jobs_in_order(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
     else
       return query
         select * from relevo.claim_job_rows(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
@@ -563,17 +572,19 @@ begin
     select p.handler, coalesce(names[1], p.handler) as name, l.name as lane, coalesce(priorities[1], 4::smallint) as priority,
       coalesce(h.operation_type, 54) as type, coalesce(h.auto_delete, false) as auto_delete,
       (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(priorities[1], 4) * 60000000::bigint else 0 end as rank
-      , l.told < 2 and l.owner_cap is null and coalesce(h.operation_type, 54) in (1, 54) as plain
+      , l.told < 2 and l.owner_cap is null and coalesce(h.operation_type, 54) in (1, 54) and p.handler is not null
+        and coalesce(priorities[1], 4) between 0 and 9 and cardinality(datas) = cardinality(ids) as plain
     into strict common
     from (select handlers[1] as handler) p
     left join relevo.job_handler h on h.name = p.handler
     join relevo.job_lane l on l.name = coalesce(lanes[1], h.lane, 'plugin');
     if common.plain and cardinality(ids) >= relevo.parcel_min()
-       and not exists (select from unnest(datas) as d (data) where octet_length(d.data) > 2000) then
+       and not exists (select from unnest(datas) as d (data) where octet_length(d.data) > 2000)
+       and (select count(distinct i) from unnest(ids) as i) = cardinality(ids) then
       insert into relevo.job_parcel (size, keeps, lanes, lane, handler, name, operation_type, priority, rank, created_at,
-        sequence, ids, datas, sequences, span)
+        sequence, ids, datas, sequences)
       select cardinality(c.ids), not common.auto_delete, array[common.lane], common.lane, common.handler, common.name,
-        common.type, common.priority, common.rank, at, c.sequences[1], c.ids, c.datas, c.sequences, relevo.id_span(c.ids)
+        common.type, common.priority, common.rank, at, c.sequences[1], c.ids, c.datas, c.sequences
       from (
         select ids[n : n + relevo.parcel_max() - 1] as ids, datas[n : n + relevo.parcel_max() - 1] as datas,
           array(select nextval('relevo.job_sequence') from generate_series(n, least(n + relevo.parcel_max() - 1, cardinality(ids)))) as sequences

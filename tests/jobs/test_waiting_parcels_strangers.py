@@ -1,0 +1,92 @@
+"""Jobs that wait together, and those who do not know of it: other locks, older hosts, plain SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from tests.jobs.office import Worker
+from tests.jobs.test_waiting_parcels import MANY, counts, ids, submitted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.jobs.office import Office
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def worker(office: Office) -> AsyncIterator[Worker]:
+    connection = await asyncpg.connect(office.url)
+    yield await Worker(connection).join()
+    await connection.close()
+
+
+async def test_rows_that_another_has_locked_hold_up_no_parcel_behind_them(
+    office: Office, worker: Worker
+) -> None:  # 4.4
+    row = await office.jobs.submit("work")
+    jobs = await submitted(office)
+    async with office.database.transaction() as tx:
+        await tx.execute("select from relevo.job where id = $1 for update", row.id)
+        assert ids(await worker.work(1000)) == ids(jobs)
+    assert ids(await worker.work(1000)) == [row.id]
+
+
+async def test_a_host_of_the_version_before_claims_and_settles_rows(
+    office: Office, worker: Worker
+) -> None:
+    """What waits in parcels is left to others until it is upgraded."""
+    row = await office.jobs.submit("work")
+    await submitted(office)
+    work = (
+        "select * from relevo.work_jobs($1, 'old', $2, '{plugin}', '{1000}', '{plugin}', '{work}',"
+        " $3::uuid[], claims => $4::bigint[])"
+    )
+    (claimed,) = await worker.connection.fetch(work, worker.host, 1, [], [])
+    assert (claimed["id"], claimed["kind"], len(claimed)) == (row.id, "claimed", 12)
+    assert await worker.connection.fetch(work, worker.host, 2, [row.id], [1]) == []
+    assert await counts(office) == {0: MANY, 30: 1}
+
+
+async def test_a_parcel_that_a_host_of_the_version_before_claimed_is_found_and_settled(
+    office: Office, worker: Worker
+) -> None:
+    jobs = await office.jobs.submit_many("work", [{}] * MANY, owner=uuid4())
+    work = (
+        "select * from relevo.work_jobs($1, 'old', $2, '{plugin}', '{1000}', '{plugin}', '{work}',"
+        " $3::uuid[], claims => $4::bigint[])"
+    )
+    assert len(await worker.connection.fetch(work, worker.host, 1, [], [])) == MANY
+    await jobs[0].cancel()
+    assert await office.status(jobs[0]) == 22
+    keys = ids(jobs)[1:]
+    settled = await worker.connection.fetch(work, worker.host, 2, keys, [1] * len(keys))
+    assert [row["kind"] for row in settled] == ["asked"]
+    assert await counts(office) == {22: 1, 30: MANY - 1}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "$1::uuid[], '{work}', $2::text[], priorities => '{99}'",
+        "$1::uuid[] || ($1::uuid[])[1:1], '{work}', $2::text[] || ($2::text[])[1:1]",
+        "$1::uuid[], array[null::text], $2::text[]",
+    ],
+    ids=["priority", "a key twice", "no handler"],
+)
+async def test_what_no_row_could_be_is_refused(office: Office, arguments: str) -> None:
+    keys = [uuid4() for _ in range(MANY)]
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        await office.database.write(f"select relevo.submit_jobs({arguments})", keys, ["{}"] * MANY)
+    assert await counts(office) == {}
+
+
+async def test_short_arrays_are_filled_with_nulls(office: Office, worker: Worker) -> None:
+    keys = [uuid4() for _ in range(MANY)]
+    await office.database.write("select relevo.submit_jobs($1, '{work}', '{}')", keys)
+    assert sorted(ids(await worker.work(1000))) == sorted(keys)
