@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tests.jobs.office import Worker
-from tests.jobs.test_waiting_parcels import MANY, counts, ids, submitted
+from tests.jobs.test_waiting_parcels import MANY, counts, ids, submitted, waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,3 +90,14 @@ async def test_short_arrays_are_filled_with_nulls(office: Office, worker: Worker
     keys = [uuid4() for _ in range(MANY)]
     await office.database.write("select relevo.submit_jobs($1, '{work}', '{}')", keys)
     assert sorted(ids(await worker.work(1000))) == sorted(keys)
+
+
+async def test_behind_locked_rows_no_more_parcels_become_rows_than_are_needed(
+    office: Office, worker: Worker
+) -> None:  # 4.4
+    row = await office.jobs.submit("work")
+    jobs = [one for _ in range(3) for one in await submitted(office)]
+    async with office.database.transaction() as tx:
+        await tx.execute("select from relevo.job where id = $1 for update", row.id)
+        assert ids(await worker.work(8)) == ids(jobs[:8])
+    assert await waiting(office) == [MANY, MANY]

@@ -301,6 +301,7 @@ begin
     else
       perform relevo.unpack_jobs(locked.ids);
       first := p;
+      rows_first := true;  -- these are free
     end if;
   end loop;
   next_rank := p.rank;
