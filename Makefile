@@ -25,7 +25,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP)  ## start Relevo on its embedded database and walk through what it does
 	@$(BIN)/python -m relevo.cli demo
 
-test: $(STAMP)  ## run every test on a real PostgreSQL (about 14 minutes on 2 cores)
+test: $(STAMP)  ## run every test on a real PostgreSQL (about 13 minutes on 2 cores)
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
 
 check: $(STAMP)  ## format, lint, types and import contracts
