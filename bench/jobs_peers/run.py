@@ -98,13 +98,14 @@ class Side:
             "single_per_second": singles / min(took),
             "bulk_per_second": jobs / await self._submit("bulk", jobs, CHUNK),
         }
-        for workers in WORKERS:
-            found |= await self.drain(workers, DRAINED * jobs)
-        return found | await self._pickup()
+        return found | await self._drains(jobs) | await self._pickup()
 
     async def drains(self, jobs: int) -> dict[str, float]:
         """Measure only how fast jobs are worked off."""
         await self.prepare()
+        return await self._drains(jobs)
+
+    async def _drains(self, jobs: int) -> dict[str, float]:
         found: dict[str, float] = {}
         for workers in WORKERS:
             found |= await self.drain(workers, DRAINED * jobs)

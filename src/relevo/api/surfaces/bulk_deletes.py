@@ -184,7 +184,7 @@ async def preview(
         return BulkPreview(count=found.count, sample=[row.body for row in found.sample])
     keys = [row.id for row in found.sample]
     shown = await services.app.jobs.query(who.caller).where(id=keys) if keys else []
-    return BulkPreview(count=found.count, sample=list(await views_of(services, shown, who.caller)))
+    return BulkPreview(count=found.count, sample=list(await views_of(services, principal, shown)))
 
 
 async def create(

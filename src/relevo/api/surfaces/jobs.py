@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from relevo.api.services import Services
     from relevo.jobs.model import Job
     from relevo.jobs.querying import JobQuery
-    from relevo.querying.model import Caller
 
 _EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
 
@@ -65,7 +64,7 @@ async def list_jobs(services: Services, principal: Principal, command: ListJobs)
     who = await asker(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
     found = await page_of(query, command.cursor, command.limit)
-    return Page(await views_of(services, found.items, who.caller), found.next)
+    return Page(await views_of(services, principal, found.items), found.next)
 
 
 async def page_of(query: JobQuery, cursor: str | None, limit: int) -> Page[Job]:
@@ -96,9 +95,12 @@ def _narrowed(query: JobQuery, command: ListJobs) -> JobQuery:
     return query.order_by("createdon", "sequence")
 
 
-async def views_of(services: Services, jobs: list[Job], caller: Caller) -> list[JobView]:
+async def views_of(services: Services, principal: Principal, jobs: list[Job]) -> list[JobView]:
     """Return what is shown of jobs, with those they wait for."""
-    heads = await services.app.jobs.blocked_by([job.id for job in jobs if job.blocked], caller)
+    blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID]()
+    if blocked:
+        who = await asker(services, principal)
+        heads = await services.app.jobs.blocked_by(blocked, who.caller)
     return [view_of(job, heads.get(job.id)) for job in jobs]
 
 
@@ -116,7 +118,7 @@ async def seen(services: Services, principal: Principal, key: UUID, permission: 
 async def get_job(services: Services, principal: Principal, command: ByJob) -> Versioned:
     """Return a job as it is."""
     job = await seen(services, principal, command.id)
-    (view,) = await views_of(services, [job], (await asker(services, principal)).caller)
+    (view,) = await views_of(services, principal, [job])
     return Versioned(body=view, etag=f'W/"{job.version}"', modified_at=job.modified_at)
 
 
@@ -140,7 +142,7 @@ async def wait_for_job(services: Services, principal: Principal, command: WaitFo
         done = False
     try:
         job = await services.app.jobs.get(command.id)
-        (view,) = await views_of(services, [job], (await asker(services, principal)).caller)
+        (view,) = await views_of(services, principal, [job])
     except JobMissing:
         return JobWaited(done=True, job=None)
     return JobWaited(done=done or view.state == "completed", job=view)

@@ -163,7 +163,7 @@ begin
   return relevo.brake_job_rows(amount);
 end $$;
 
--- The same of handlers that nobody has served for so long.
+-- Makes rows of about so many jobs that wait in parcels, of handlers that nobody has served for so long.
 create function relevo.unpack_unserved(patience interval, amount integer) returns void language sql volatile
 begin atomic
   select relevo.unpack_ready(array(
@@ -572,8 +572,8 @@ begin
   if cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 and cardinality(handlers) = 1 then
     select p.handler, coalesce(names[1], p.handler) as name, l.name as lane, coalesce(priorities[1], 4::smallint) as priority,
       coalesce(h.operation_type, 54) as type, coalesce(h.auto_delete, false) as auto_delete,
-      (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(priorities[1], 4) * 60000000::bigint else 0 end as rank
-      , l.told < 2 and l.owner_cap is null and coalesce(h.operation_type, 54) in (1, 54) and p.handler is not null
+      (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(priorities[1], 4) * 60000000::bigint else 0 end as rank,
+      l.told < 2 and l.owner_cap is null and coalesce(h.operation_type, 54) in (1, 54) and p.handler is not null
         and coalesce(priorities[1], 4) between 0 and 9 and cardinality(datas) = cardinality(ids) as plain
     into strict common
     from (select handlers[1] as handler) p
