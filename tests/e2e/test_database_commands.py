@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from relevo.postgres import migrate
+from relevo.postgres.migrations import known
 from tests.e2e.conftest import invoke
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.conftest import Cli, Result
 
-LABELS = [migration.label for migration in migrate.known()]
+LABELS = [migration.label for migration in known()]
 
 
 def _execute(url: str, *statements: str) -> None:

@@ -37,39 +37,6 @@ async def test_rows_that_another_has_locked_hold_up_no_parcel_behind_them(
     assert ids(await worker.work(1000)) == [row.id]
 
 
-async def test_a_host_of_the_version_before_claims_and_settles_rows(
-    office: Office, worker: Worker
-) -> None:
-    """What waits in parcels is left to others until it is upgraded."""
-    row = await office.jobs.submit("work")
-    await submitted(office)
-    work = (
-        "select * from relevo.work_jobs($1, 'old', $2, '{plugin}', '{1000}', '{plugin}', '{work}',"
-        " $3::uuid[], claims => $4::bigint[])"
-    )
-    (claimed,) = await worker.connection.fetch(work, worker.host, 1, [], [])
-    assert (claimed["id"], claimed["kind"], len(claimed)) == (row.id, "claimed", 12)
-    assert await worker.connection.fetch(work, worker.host, 2, [row.id], [1]) == []
-    assert await counts(office) == {0: MANY, 30: 1}
-
-
-async def test_a_parcel_that_a_host_of_the_version_before_claimed_is_found_and_settled(
-    office: Office, worker: Worker
-) -> None:
-    jobs = await office.jobs.submit_many("work", [{}] * MANY, owner=uuid4())
-    work = (
-        "select * from relevo.work_jobs($1, 'old', $2, '{plugin}', '{1000}', '{plugin}', '{work}',"
-        " $3::uuid[], claims => $4::bigint[])"
-    )
-    assert len(await worker.connection.fetch(work, worker.host, 1, [], [])) == MANY
-    await jobs[0].cancel()
-    assert await office.status(jobs[0]) == 22
-    keys = ids(jobs)[1:]
-    settled = await worker.connection.fetch(work, worker.host, 2, keys, [1] * len(keys))
-    assert [row["kind"] for row in settled] == ["asked"]
-    assert await counts(office) == {22: 1, 30: MANY - 1}
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

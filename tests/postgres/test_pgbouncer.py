@@ -11,6 +11,7 @@ from relevo import App, settings
 from relevo.postgres import clock, migrate
 from relevo.postgres.database import Database
 from relevo.postgres.grouping import Group
+from relevo.postgres.migrations import known, parse
 from relevo.postgres.wakeups import Wakeups
 from tests.postgres.conftest import Ledger, retries
 from tests.postgres.servers import pgbouncer
@@ -94,7 +95,7 @@ async def test_a_server_connection_that_ends_is_replaced(bounced: Database, ledg
 
 async def test_the_schema_is_made_through_it(relevo_databases: TestDatabases) -> None:
     url = relevo_databases.create(migrated=False)
-    steps = migrate.parse(
+    steps = parse(
         "9000_indexes.sql",
         """-- description: an index
 -- locks: none
@@ -107,9 +108,9 @@ create index concurrently host_started on relevo.host (started_at);
     with pgbouncer(url) as through:
         told = settings.load({"database_url": through}, environ={})
         async with await Database.open(told) as database:
-            done = await migrate.up(database, [*migrate.known(), steps])
+            done = await migrate.up(database, [*known(), steps])
             assert done[-1] == "9000_indexes"
-            assert await migrate.check(database, [*migrate.known(), steps]) == []
+            assert await migrate.check(database, [*known(), steps]) == []
             assert await clock.raise_mark(database) == 0.0
     relevo_databases.drop(url)
 

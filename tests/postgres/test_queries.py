@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(relevo.__file__).parent
-FILES = sorted(ROOT.rglob("queries.sql"))
+FILES = sorted(file.parent for file in ROOT.rglob("sql/queries.sql"))
+"""The `sql` folders of all parts."""
 
 
 def load(file: Path) -> catalog.Queries:
@@ -29,7 +30,7 @@ def modules(file: Path) -> list[Path]:
     """The modules of a part, without those of a part inside it that has queries of its own."""
 
     def nearest(path: Path) -> Path:
-        return next(up for up in path.parents if (up / "queries.sql").exists())
+        return next(up for up in path.parents if (up / "sql" / "queries.sql").exists())
 
     return [path for path in file.parent.rglob("*.py") if nearest(path) == file.parent]
 
@@ -39,7 +40,7 @@ def names(file: Path) -> str:
 
 
 def test_there_are_parts_with_queries() -> None:
-    assert {"postgres", "leases"} <= {file.parent.name for file in FILES}
+    assert {"postgres", "leases"} <= {names(file) for file in FILES}
 
 
 @pytest.mark.parametrize("file", FILES, ids=names)

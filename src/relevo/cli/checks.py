@@ -21,6 +21,7 @@ from relevo.leases.service import SKEW_WARN_SECONDS
 from relevo.limits import MIB
 from relevo.postgres import catalog, clock, migrate
 from relevo.postgres.clock import SHIFT_WARN_SECONDS
+from relevo.postgres.migrations import known
 from relevo.postgres.wakeups import Wakeups
 from relevo.sealing import MasterKey
 
@@ -132,7 +133,7 @@ async def schema(patient: Patient) -> Finding:
     """Whether the schema is that of this program."""
     pending = await migrate.check(patient.database)
     if not pending:
-        return Finding("ok", f"up to date ({migrate.known()[-1].label})")
+        return Finding("ok", f"up to date ({known()[-1].label})")
     detail = f"lacks {', '.join(pending)}"
     if patient.settings.migrate:
         return Finding("warn", detail, "`relevo up` brings it up to date, or `relevo migrate up`")

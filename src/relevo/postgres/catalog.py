@@ -1,4 +1,4 @@
-"""Named SQL: every statement of a part stands in its `queries.sql`, with a sentence.
+"""Named SQL: every statement of a part stands in its `sql/queries.sql`, with a sentence.
 
     -- name: heartbeat
     -- Renews a host that is still within its time.
@@ -61,6 +61,6 @@ def parse(part: str, text: str) -> Queries:
 
 @functools.cache
 def load(package: str) -> Queries:
-    """Return the queries beside the package `package` (pass `__package__`)."""
-    text = importlib.resources.files(package).joinpath("queries.sql").read_text("utf-8")
+    """Return the queries of the package `package` (pass `__package__`)."""
+    text = importlib.resources.files(package).joinpath("sql", "queries.sql").read_text("utf-8")
     return parse(package, text)

@@ -1,42 +1,42 @@
-"""Numbered SQL files become the schema; each is applied once, whole, or not at all.
+"""Brings a database to the schema of this program; each step is applied once, whole, or not at all.
 
-A file begins with comments: `-- description: …`, `-- locks: …`, and `-- kind: steps` if it holds
-statements that PostgreSQL refuses inside a transaction. Such a file is a list of sections
-`-- step: name`, each with one statement and, if a killed attempt leaves something behind, a line
-`-- undo: statement` that is run before the step is tried again.
+A fresh database gets the schema as `relevo.postgres.schema` reads it, recorded as 0001_schema. From
+the first release on, a change of tables is also a numbered file in `migrations/`: existing
+databases run it, fresh ones have it in their schema already. A function whose file has changed is
+created again, unless a newer Relevo has created its own; after a migration all functions are, so
+that a migration may drop any that is in its way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib.metadata
-import importlib.resources
 import re
 import time
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+import asyncpg
 from msgspec import Struct
 
 from relevo import faults
 from relevo.errors import SchemaError, SchemaTooNew
 from relevo.postgres import catalog, locks
+from relevo.postgres.migrations import Migration, Step, known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    import asyncpg
-
     from relevo.postgres.database import Database, Transaction
+    from relevo.postgres.schema import FunctionFile
 
+T = TypeVar("T")
 SQL = catalog.load(__package__)
 MIGRATION_SECONDS_MAX: Final = 6 * 3600.0
 """For one migration, and for waiting until another process has done its part."""
 LOCK_POLL_SECONDS: Final = 0.05
-_FILE = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
-_BOOTSTRAP = """
+BOOTSTRAP = """
 create schema if not exists relevo;
 create table if not exists relevo.migration (
   version    integer primary key,
@@ -52,40 +52,17 @@ create table if not exists relevo.migration_step (
   finished_at timestamptz,
   primary key (version, step)
 );
+create table if not exists relevo.function (
+  name       text primary key,
+  checksum   text not null,
+  program    text not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
 """
 
 
-class Step(Struct, frozen=True):
-    """One statement that runs outside of a transaction, and how to clear up a killed attempt."""
-
-    name: str
-    sql: str
-    undo: str | None
-
-
-class Migration(Struct, frozen=True, kw_only=True):
-    """One numbered file."""
-
-    version: int
-    name: str
-    text: str
-    description: str
-    locks: str
-    steps: tuple[Step, ...] = ()
-
-    @property
-    def checksum(self) -> str:
-        """What the file looks like; a file that has landed never changes."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    @property
-    def label(self) -> str:
-        """Number and name, as in the file's name."""
-        return f"{self.version:04d}_{self.name}"
-
-
 class MigrationStatus(Struct, frozen=True, kw_only=True):
-    """A migration and whether this database has it."""
+    """A migration, or a changed function, and whether this database has it."""
 
     migration: str
     state: Literal["applied", "pending", "unknown", "changed"]
@@ -94,45 +71,22 @@ class MigrationStatus(Struct, frozen=True, kw_only=True):
     applied_at: datetime | None = None
 
 
-def parse(filename: str, text: str) -> Migration:
-    """Read one migration file."""
-    match = _FILE.match(filename)
-    if match is None:
-        raise SchemaError(f"migration file {filename!r} is not named like 0001_name.sql")
-    text = text.replace("\r\n", "\n")
-    header = dict(re.findall(r"^-- (description|locks|kind): (.+)$", text, re.MULTILINE))
-    if "description" not in header or "locks" not in header:
-        raise SchemaError(f"migration file {filename!r} needs `-- description:` and `-- locks:`")
-    return Migration(
-        version=int(match[1]),
-        name=match[2],
-        text=text,
-        description=header["description"],
-        locks=header["locks"],
-        steps=_steps(text) if header.get("kind") == "steps" else (),
-    )
+class _Record(Struct, frozen=True):
+    """What was done to a database, as it says itself."""
+
+    migrations: list[asyncpg.Record]
+    functions: list[asyncpg.Record]
 
 
-def _steps(text: str) -> tuple[Step, ...]:
-    pieces = re.split(r"^-- step: (\S+)$", text, flags=re.MULTILINE)
-    return tuple(
-        Step(
-            name,
-            re.sub(r"^--.*$", "", body, flags=re.MULTILINE).strip().rstrip(";"),
-            undo[1] if (undo := re.search(r"^-- undo: (.+?);?$", body, re.MULTILINE)) else None,
+async def _record(source: Database | Transaction) -> _Record:
+    applied = await source.fetch(SQL.applied_migrations)
+    if any(row["version"] == 1 and row["name"] != "schema" for row in applied):
+        raise SchemaError(
+            f"the schema `relevo` was made by an unreleased build of Relevo ({len(applied)}"
+            " numbered migrations), which no release can read; save what you need from it, then"
+            " `drop schema relevo cascade` and run `relevo migrate up`"
         )
-        for name, body in zip(pieces[1::2], pieces[2::2], strict=True)
-    )
-
-
-def known() -> tuple[Migration, ...]:
-    """Every migration this program carries, in order."""
-    folder = importlib.resources.files(__package__).joinpath("migrations")
-    files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".sql"))
-    found = tuple(parse(name, folder.joinpath(name).read_text("utf-8")) for name in files)
-    if len({migration.version for migration in found}) < len(found):
-        raise SchemaError(f"two migration files have the same number: {', '.join(files)}")
-    return found
+    return _Record(applied, await source.fetch(SQL.applied_functions))
 
 
 async def status(
@@ -141,20 +95,19 @@ async def status(
     """Return every migration that this program or the database knows, in order."""
     everything = known() if migrations is None else migrations
     if not await database.fetchval(SQL.has_migrations):
-        return _compare([], everything)
-    return _compare(await database.fetch(SQL.applied_migrations), everything)
+        return _compare(_Record([], []), everything)
+    return _compare(await _record(database), everything)
 
 
-def _compare(
-    applied: Sequence[asyncpg.Record], migrations: Sequence[Migration]
-) -> list[MigrationStatus]:
-    rows = {row["version"]: row for row in applied}
+def _compare(record: _Record, migrations: Sequence[Migration]) -> list[MigrationStatus]:
+    rows = {row["version"]: row for row in record.migrations}
     result = []
     for migration in migrations:
         row = rows.pop(migration.version, None)
         state: Literal["applied", "pending", "changed"] = "pending"
         if row is not None:
-            state = "applied" if row["checksum"] == migration.checksum else "changed"
+            same = row["checksum"] == migration.checksum or _has_moved_on(migration, migrations)
+            state = "applied" if same else "changed"
         result.append(
             MigrationStatus(
                 migration=migration.label,
@@ -169,11 +122,53 @@ def _compare(
         result.append(
             MigrationStatus(migration=label, state="unknown", applied_at=row["applied_at"])
         )
-    return sorted(result, key=lambda one: one.migration)
+    stale = _stale_functions(record, migrations) if record.functions else []
+    result += [_function_status(function) for function in stale]
+    return sorted(result, key=lambda status: status.migration)
+
+
+def _has_moved_on(migration: Migration, migrations: Sequence[Migration]) -> bool:
+    """Whether the text of the schema is newer than the database, by migrations that explain it."""
+    return bool(migration.functions) and any(later.in_schema for later in migrations)
+
+
+def _function_status(function: FunctionFile) -> MigrationStatus:
+    return MigrationStatus(
+        migration=f"functions/{function.name}",
+        state="pending",
+        description="the text of this function has changed",
+        locks="none",
+    )
+
+
+def _stale_functions(record: _Record, migrations: Sequence[Migration]) -> list[FunctionFile]:
+    """Return the functions that this program has to create again: not over those of a newer one."""
+    ours = _version(_program())
+    theirs = {row["name"]: row for row in record.functions}
+
+    def is_stale(function: FunctionFile) -> bool:
+        row = theirs.get(function.name)
+        return row is None or (
+            row["checksum"] != function.checksum and _version(row["program"]) <= ours
+        )
+
+    return [function for function in _functions(migrations) if is_stale(function)]
+
+
+def _functions(migrations: Sequence[Migration]) -> list[FunctionFile]:
+    return [function for migration in migrations for function in migration.functions]
+
+
+def _program() -> str:
+    return f"relevo {importlib.metadata.version('relevo')}"
+
+
+def _version(program: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", program))
 
 
 async def check(database: Database, migrations: Sequence[Migration] | None = None) -> list[str]:
-    """Return the labels of pending migrations; refuse a schema this program does not fit."""
+    """Return the labels of what is pending; refuse a schema this program does not fit."""
     return _judge(await status(database, migrations))
 
 
@@ -204,21 +199,22 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
     if not await check(database, everything):
         return []
     await _alone(database, _prepare)
-    return [
+    done = [
         migration.label
         for migration in everything
         if await _alone(database, partial(_apply, database, migration, everything))
     ]
+    return done + await _alone(database, partial(_renew_functions, everything))
 
 
-async def _alone(database: Database, work: Callable[[Transaction], Awaitable[bool]]) -> bool:
+async def _alone(database: Database, work: Callable[[Transaction], Awaitable[T]]) -> T:
     """Run `work` in a transaction that holds the lock, as soon as nobody else does.
 
     It asks again and again instead of standing in line: a statement that waits has a snapshot, and
     a step like CREATE INDEX CONCURRENTLY waits for every older snapshot to go.
     """
 
-    async def locked(tx: Transaction) -> bool | None:
+    async def locked(tx: Transaction) -> T | None:
         return await work(tx) if await tx.fetchval(SQL.lock_migrations, locks.MIGRATE) else None
 
     give_up = time.monotonic() + MIGRATION_SECONDS_MAX
@@ -233,7 +229,7 @@ async def _alone(database: Database, work: Callable[[Transaction], Awaitable[boo
 
 
 async def _prepare(tx: Transaction) -> bool:
-    await tx.execute(_BOOTSTRAP)
+    await tx.execute(BOOTSTRAP)
     return True
 
 
@@ -241,20 +237,43 @@ async def _apply(
     database: Database, migration: Migration, migrations: Sequence[Migration], tx: Transaction
 ) -> bool:
     """Apply one migration under the lock, unless it is there by now; refuses what does not fit."""
-    pending = _judge(_compare(await tx.fetch(SQL.applied_migrations), migrations))
+    pending = _judge(_compare(await _record(tx), migrations))
     if migration.label not in pending:
         return False
     if migration.steps:
         await _apply_steps(database, tx, migration)
     else:
         await faults.point("before_migration")
-        await tx.execute(migration.text, timeout=MIGRATION_SECONDS_MAX)
+        await tx.execute(migration.script or migration.text, timeout=MIGRATION_SECONDS_MAX)
         await faults.point("after_migration")
-    program = f"relevo {importlib.metadata.version('relevo')}"
-    await tx.execute(
-        SQL.record_migration, migration.version, migration.name, migration.checksum, program
-    )
+    done = [migration]
+    if migration.functions:
+        await _record_functions(tx, migration.functions)
+        done += [later for later in migrations if later.in_schema]
+    else:
+        await _create_functions(tx, _functions(migrations))
+    for each in done:
+        await tx.execute(SQL.record_migration, each.version, each.name, each.checksum, _program())
     return True
+
+
+async def _renew_functions(migrations: Sequence[Migration], tx: Transaction) -> list[str]:
+    """Create the functions whose files have changed; return their labels."""
+    stale = _stale_functions(await _record(tx), migrations)
+    await _create_functions(tx, stale)
+    return [f"functions/{function.name}" for function in stale]
+
+
+async def _create_functions(tx: Transaction, functions: Sequence[FunctionFile]) -> None:
+    for function in functions:
+        await tx.execute(function.text)
+    await _record_functions(tx, functions)
+
+
+async def _record_functions(tx: Transaction, functions: Sequence[FunctionFile]) -> None:
+    names = [function.name for function in functions]
+    checksums = [function.checksum for function in functions]
+    await tx.execute(SQL.record_functions, names, checksums, _program())
 
 
 async def _apply_steps(database: Database, tx: Transaction, migration: Migration) -> None:

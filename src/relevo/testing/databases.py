@@ -21,6 +21,7 @@ from relevo.limits import MIB
 from relevo.postgres import migrate
 from relevo.postgres.database import Database
 from relevo.postgres.embedded import EmbeddedServer
+from relevo.postgres.migrations import known
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -115,7 +116,7 @@ class TestDatabases:
             await self._admin.execute(f'drop database if exists "{name}" with (force)')
 
     async def _make_template(self) -> str:
-        texts = "".join(migration.checksum for migration in migrate.known())
+        texts = "".join(migration.script or migration.text for migration in known())
         name = f"relevo_template_{hashlib.sha256(texts.encode()).hexdigest()[:12]}"
         await self._admin.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
         try:

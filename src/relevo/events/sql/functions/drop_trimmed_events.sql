@@ -1,0 +1,16 @@
+-- Drops partitions that were trimmed longer ago than any statement lasts, so that no reader that
+-- passed the check finds them gone. Excludes everybody for an instant; it gives up rather than wait.
+create or replace function relevo.drop_trimmed_events() returns integer language plpgsql volatile
+set lock_timeout = '100ms' as $$
+declare
+  gone record;
+  dropped integer := 0;
+begin
+  for gone in select p.low, p.name from relevo.event_partition p
+              where p.trimmed_at < relevo.now() - interval '1 minute' order by p.low loop
+    execute format('drop table relevo.%I', gone.name);
+    delete from relevo.event_partition p where p.low = gone.low;
+    dropped := dropped + 1;
+  end loop;
+  return dropped;
+end $$;

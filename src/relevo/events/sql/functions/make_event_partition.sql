@@ -1,0 +1,19 @@
+-- Sees to it that there is a partition for an instant: if none reaches it, one from the end of the
+-- last to the end of that day (UTC). It is attached, which excludes neither appends nor reads.
+create or replace function relevo.make_event_partition(instant timestamptz) returns boolean language plpgsql volatile as $$
+declare
+  starts timestamptz;
+  ends constant timestamptz := date_trunc('day', instant, 'UTC') + interval '24 hours';
+  table_name text;
+begin
+  lock table relevo.event in share update exclusive mode;
+  select max(p.high) into starts from relevo.event_partition p;
+  if starts > instant then return false; end if;
+  starts := coalesce(starts, ends - interval '24 hours');
+  table_name := 'event_' || to_char(starts at time zone 'UTC', 'YYYYMMDD');
+  execute format('create table relevo.%I (like relevo.event including all)', table_name);
+  execute format('alter table relevo.event attach partition relevo.%I for values from (%L) to (%L)',
+                 table_name, starts, ends);
+  insert into relevo.event_partition (low, high, name) values (starts, ends, table_name);
+  return true;
+end $$;

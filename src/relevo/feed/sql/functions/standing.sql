@@ -1,0 +1,7 @@
+-- Where a lease stands: its position, or where trimming cleared the way for it.
+create or replace function relevo.standing(place jsonb, cleared jsonb) returns jsonb language sql immutable parallel safe
+begin atomic
+  select case when cleared = '{}' then place else (
+    select coalesce(jsonb_object_agg(p.key, greatest(p.value::bigint, (cleared ->> p.key)::bigint)), '{}')
+    from jsonb_each_text(place) as p) end;
+end;

@@ -1,0 +1,7 @@
+-- What few jobs have; keys are the fields of `relevo.jobs.running.claims.Claim`.
+create or replace function relevo.job_particulars(j relevo.job) returns text language sql stable
+return jsonb_strip_nulls(jsonb_build_object(
+  'owner', j.owner, 'chain', j.chain, 'series', j.series, 'nominal', j.nominal, 'saved', j.saved, 'token', j.token,
+  'retries', j.retries, 'crashes', j.crashes, 'depth', j.depth, 'root', j.correlation, 'root_at', j.correlation_at,
+  'regarding_type', j.regarding_type, 'regarding_id', j.regarding_id,
+  'details', j.details::text))::text;

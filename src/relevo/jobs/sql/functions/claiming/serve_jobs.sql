@@ -1,0 +1,61 @@
+-- All a host does with jobs, in one round trip and one commit: settle what is finished, let the next through gates,
+-- make ready what is due, claim. Without events all were done, and most of those are plain.
+create or replace function relevo.serve_jobs(
+  p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[],
+  ids uuid[] default '{}', events text[] default '{}', claims bigint[] default '{}', postpones timestamptz[] default '{}',
+  delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
+  results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}',
+  singly boolean default false)
+returns setof relevo.job_notice language plpgsql volatile set plan_cache_mode = force_generic_plan as $$
+declare settled uuid[];
+begin
+  if cardinality(ids) > 0 then
+    if cardinality(events) = 0 and cardinality(keys) = 0 then
+      if exists (select from relevo.job_parcel p where p.host = p_host) then
+        settled := relevo.end_parcelled_jobs(p_host, ids, claims, friendlies, results, seconds);
+      end if;
+      if coalesce(cardinality(settled), 0) < cardinality(ids) then
+        settled := settled || relevo.end_plain_jobs(p_host, ids, claims, friendlies, results, seconds);
+      end if;
+    end if;
+    if coalesce(cardinality(settled), 0) < cardinality(ids) then
+      if cardinality(events) = 0 then events := array_fill('done'::text, array[cardinality(ids)]); end if;
+      if cardinality(keys) > 0 then perform relevo.lock_job_gates(keys); end if;
+      settled := settled || array(
+        select m.id from relevo.move_jobs(ids, events, p_host, claims, postpones, delays, errors, messages, friendlies, results,
+                                          saves, seconds, keys => keys) as m);
+    end if;
+    if coalesce(cardinality(settled), 0) < cardinality(ids) then
+      return query
+        select 'stale', g.id, null::smallint, g.claim, null::text, null::text, null::text, null::text, null::integer,
+          null::integer, null::float8, null::text, null::uuid[], null::text[]
+        from unnest(ids, claims) as g (id, claim)
+        where not (g.id = any (coalesce(settled, '{}')));
+    end if;
+  else
+    -- A claim that a crash forgets is claimed again, and its fence matches no row.
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
+  if cardinality(ids) = 0 and (select sum(r) from unnest(rooms) as r) >= relevo.parcel_min() then
+    -- One after the other: to walk past rows that another has just locked costs more than to wait for its commit.
+    perform pg_advisory_xact_lock(1380273162, hashtext(l.name)) from (select unnest(lanes) as name order by 1) as l;
+  end if;
+  if exists (select from relevo.job_gate) then perform relevo.open_noted_job_gates(); end if;
+  if exists (select from relevo.job j where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event) then
+    perform relevo.make_jobs_due(500);
+  end if;
+  -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
+  if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
+    if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (serve_jobs.lanes)) then
+      return query
+        select * from relevo.claim_jobs_in_order(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
+    else
+      return query
+        select * from relevo.claim_job_rows(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
+    end if;
+  end if;
+  return query
+    select 'asked', j.id, case when j.deleted then -1::smallint else j.status end, j.claim, null::text, null::text, null::text,
+      null::text, null::integer, null::integer, null::float8, null::text, null::uuid[], null::text[]
+    from relevo.job j where j.host = p_host and j.host is not null and (j.status <> 20 or j.deleted);
+end $$;

@@ -1,0 +1,9 @@
+-- Waits for gates, in one order on every path, so that nobody waits in a circle. Before any job row.
+create or replace function relevo.lock_job_gates(keys text[]) returns void language plpgsql volatile as $$
+declare number integer;
+begin
+  perform relevo.stay_awake();
+  for number in select distinct hashtext(k) from unnest(keys) as k order by 1 loop
+    perform pg_advisory_xact_lock(1380273160, number);
+  end loop;
+end $$;

@@ -1,0 +1,51 @@
+-- Takes jobs from hosts that have ended, some at a time; answers how many. If ended hosts have parcels, some of them are
+-- unpacked and nothing else is done, which is answered by -1: the commit is to come before anybody waits for gates.
+create or replace function relevo.recover_jobs(amount integer, crashes_max integer) returns integer
+language plpgsql volatile set enable_seqscan = off as $$
+declare
+  lost uuid[];
+  kinds text[];
+  keys text[];
+  parcel record;
+  unpacked boolean := false;
+begin
+  for parcel in
+    select q.host, q.claim from relevo.job_parcel q
+    where q.host is not null and not exists (select from relevo.host x where x.incarnation = q.host and x.ended_at is null)
+    order by q.number limit 10
+  loop
+    perform relevo.unpack_parcels(parcel.host, array[parcel.claim]);
+    unpacked := true;
+  end loop;
+  if unpacked then return -1; end if;
+  with recursive hosts as (
+    (select host from relevo.job where host is not null order by host limit 1)
+    union all
+    select (select j.host from relevo.job j where j.host > h.host order by j.host limit 1) from hosts h where h.host is not null
+  )
+  select array_agg(j.id), array_agg(distinct 'c' || j.chain) filter (where j.chain is not null)
+  into lost, keys
+  from (
+    select j.id, j.chain from hosts h join relevo.job j on j.host = h.host
+    where not exists (select from relevo.host x where x.incarnation = h.host and x.ended_at is null)
+    limit amount
+  ) j;
+  if lost is null then return 0; end if;
+  perform relevo.lock_job_gates(keys);
+  -- Judged again: what was locked meanwhile is another's to move.
+  select array_agg(j.id), array_agg(case when j.status = 20 and j.crashes + 1 >= crashes_max then 'crash_out' else 'lost' end)
+  into lost, kinds
+  from (
+    select j.id, j.status, j.crashes from relevo.job j
+    where j.id = any (lost) and j.host is not null
+      and not exists (select from relevo.host x where x.incarnation = j.host and x.ended_at is null)
+    order by j.id for update of j skip locked
+  ) j;
+  if lost is null then return 0; end if;
+  perform from relevo.move_jobs(lost, kinds,
+    errors => array(select case k when 'crash_out' then -2147220956 end from unnest(kinds) as k),
+    friendlies => array(select case k when 'crash_out' then 'host lost' end from unnest(kinds) as k),
+    messages => array(select case k when 'crash_out' then 'host lost' end from unnest(kinds) as k),
+    keys => coalesce(keys, '{}'));
+  return cardinality(lost);
+end $$;

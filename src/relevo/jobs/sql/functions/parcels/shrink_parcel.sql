@@ -1,0 +1,8 @@
+-- Notes that jobs are no longer in a parcel, whose row is locked; an empty one goes.
+create or replace function relevo.shrink_parcel(p_number bigint, gone uuid[]) returns void language plpgsql volatile as $$
+begin
+  delete from relevo.job_parcel p where p.number = p_number and cardinality(p.done) + cardinality(gone) >= p.size;
+  if not found then
+    update relevo.job_parcel p set done = p.done || gone where p.number = p_number;
+  end if;
+end $$;

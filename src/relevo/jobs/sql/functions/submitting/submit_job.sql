@@ -1,0 +1,17 @@
+-- Submits one job; what any language calls inside its own transaction. No wake-up is sent: hosts look
+-- every quarter of a second.
+create or replace function relevo.submit_job(
+  handler text, data jsonb default '{}', token text default null, start timestamptz default null,
+  lane text default null, priority integer default null, name text default null, owner uuid default null,
+  options jsonb default null)
+returns uuid language plpgsql volatile as $$
+declare made uuid := relevo.uuid7();
+begin
+  if coalesce(handler, '') = '' or length(handler) > 256 or length(name) > 256 or length(token) > 256 then
+    raise exception 'a job names its handler; handler, name and token have at most 256 characters'
+      using errcode = 'RV011';
+  end if;
+  perform relevo.submit_jobs(array[made], array[handler], array[coalesce(data, '{}')::text], array[name], array[token],
+    array[start], array[lane], array[priority::smallint], array[owner], array[options]);
+  return made;
+end $$;

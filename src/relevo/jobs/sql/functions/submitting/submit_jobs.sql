@@ -1,0 +1,77 @@
+-- Submits jobs, one row of each array per job (short arrays are filled with nulls). One handler alone is that of all
+-- jobs, and so are name, lane and priority then; many of those become parcels. `options` holds what few jobs have. Chained and capped jobs are
+-- noted; nothing is locked.
+create or replace function relevo.submit_jobs(
+  ids uuid[], handlers text[], datas text[], names text[] default '{}', tokens text[] default '{}',
+  starts timestamptz[] default '{}', lanes text[] default '{}', priorities smallint[] default '{}',
+  owners uuid[] default '{}', options jsonb[] default '{}')
+returns void language plpgsql volatile as $$
+declare strange text := (
+  select min(x.lane) from unnest(lanes) as x (lane)
+  where x.lane is not null and not exists (select from relevo.job_lane l where l.name = x.lane));
+  at timestamptz := relevo.now();
+  common record;
+begin
+  if exists (select from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-12-31') then
+    raise exception 'the start of a job is in the years 1 to 9999, not %',
+        (select min(s.start) from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-12-31')
+      using errcode = 'RV011';
+  end if;
+  if strange is not null then
+    raise exception 'there is no lane %', strange
+      using errcode = 'RV010', hint = 'Configure it on a host, or name another.';
+  end if;
+  if cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 and cardinality(handlers) = 1 then
+    select p.handler, coalesce(names[1], p.handler) as name, l.name as lane, coalesce(priorities[1], 4::smallint) as priority,
+      coalesce(h.operation_type, 54) as type, coalesce(h.auto_delete, false) as auto_delete,
+      (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(priorities[1], 4) * 60000000::bigint else 0 end as rank,
+      l.told < 2 and l.owner_cap is null and coalesce(h.operation_type, 54) in (1, 54) and p.handler is not null
+        and coalesce(priorities[1], 4) between 0 and 9 and cardinality(datas) = cardinality(ids) as plain
+    into strict common
+    from (select handlers[1] as handler) p
+    left join relevo.job_handler h on h.name = p.handler
+    join relevo.job_lane l on l.name = coalesce(lanes[1], h.lane, 'plugin');
+    if common.plain and cardinality(ids) >= relevo.parcel_min()
+       and not exists (select from unnest(datas) as d (data) where octet_length(d.data) > 2000)
+       and (select count(distinct i) from unnest(ids) as i) = cardinality(ids) then
+      insert into relevo.job_parcel (size, keeps, lanes, lane, handler, name, operation_type, priority, rank, created_at,
+        sequence, ids, datas, sequences)
+      select cardinality(c.ids), not common.auto_delete, array[common.lane], common.lane, common.handler, common.name,
+        common.type, common.priority, common.rank, at, c.sequences[1], c.ids, c.datas, c.sequences
+      from (
+        select ids[n : n + relevo.parcel_max() - 1] as ids, datas[n : n + relevo.parcel_max() - 1] as datas,
+          array(select nextval('relevo.job_sequence') from generate_series(n, least(n + relevo.parcel_max() - 1, cardinality(ids)))) as sequences
+        from generate_series(1, cardinality(ids), relevo.parcel_max()) as n order by n offset 0
+      ) c;
+      return;
+    end if;
+    insert into relevo.job (  -- most jobs are as plain as this, and it costs half as much
+      id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
+      correlation, correlation_at, extension, message_name)
+    select g.id, common.rank, at, at, 0, common.priority, common.type, common.lane, common.handler, common.name, g.data,
+      common.auto_delete, g.id, at, common.handler, common.handler
+    from unnest(ids, datas) as g (id, data);
+  elsif cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 then
+    insert into relevo.job (
+      id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
+      correlation, correlation_at, extension, message_name)
+    select g.id, (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(g.priority, 4) * 60000000::bigint else 0 end,
+      at, at, 0, coalesce(g.priority, 4), coalesce(h.operation_type, 54), l.name, g.handler, coalesce(g.name, g.handler), g.data,
+      coalesce(h.auto_delete, false), g.id, at, g.handler, g.handler
+    from unnest(ids, handlers, datas, names, lanes, priorities) with ordinality
+      as g (id, handler, data, name, lane, priority, n)
+    left join relevo.job_handler h on h.name = g.handler
+    join relevo.job_lane l on l.name = coalesce(g.lane, h.lane, 'plugin')
+    order by g.n;
+  else
+    perform relevo.submit_special_jobs(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options);
+  end if;
+  if exists (select from relevo.job_lane l where l.events = 'all')
+     or exists (select from unnest(options) as o (given) where (o.given ->> 'system')::boolean) then
+    perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('submitted'::text), array_agg(null::smallint),
+      array_agg(j.status), array_agg(j.name), array_agg(j.lane), array_agg(j.operation_type), array_agg(j.attempt),
+      array_agg(j.host_name), array_agg(j.error_code), array_agg(j.created_at), array_agg(j.started_at))
+    from relevo.job j join relevo.job_lane l on l.name = j.lane
+    where j.id = any (ids) and (l.events = 'all' or j.system);
+  end if;
+end $$;

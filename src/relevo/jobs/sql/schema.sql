@@ -1,0 +1,268 @@
+-- System jobs: live rows and history, lanes, gates of chains and owners, parcels, waits.
+-- after: events users
+
+-- How jobs of a lane are ordered, capped and announced. Hosts write what they were configured with.
+create table relevo.job_lane (
+  name      text collate "C" primary key,
+  events    text not null default 'ends' check (events in ('none', 'ends', 'all')),
+  priority  boolean not null default false,
+  owner_cap integer check (owner_cap > 0),
+  told      smallint not null generated always as (  -- of which moves something follows: 0 none, 1 ends, 2 all
+    case when owner_cap is not null or events = 'all' then 2 when events = 'ends' then 1 else 0 end) stored
+);
+insert into relevo.job_lane (name) values ('plugin'), ('workflow'), ('bulk'), ('maintenance');
+
+-- Handlers that hosts have had: what a submit by name alone means, and who can run what.
+create table relevo.job_handler (
+  name           text collate "C" primary key,
+  lane           text collate "C" not null references relevo.job_lane (name),
+  operation_type integer not null default 54,
+  auto_delete    boolean not null default false,
+  served_at      timestamptz not null default relevo.now(),
+  enabled        boolean not null default true
+);
+
+-- The table of `relevo.jobs.states`, so that statements decide what code and documentation say.
+create table relevo.job_transition (
+  from_status smallint not null,
+  event       text collate "C" not null,
+  to_status   smallint not null,   -- -1: removed
+  primary key (from_status, event)
+);
+insert into relevo.job_transition (from_status, event, to_status) values
+  (0, 'unserved', 31),
+  (0, 'brake', 10), (0, 'cancel', 32), (0, 'claim', 20), (0, 'deactivate', 32), (0, 'delete', -1), (0, 'hold', 10),
+  (0, 'postpone', 10), (10, 'cancel', 32), (10, 'deactivate', 32), (10, 'delete', -1), (10, 'due', 0), (10, 'postpone', 10),
+  (10, 'resume', 0), (10, 'signal', 0), (20, 'await', 10), (20, 'cancel', 22), (20, 'crash_out', 31), (20, 'delete', 20),
+  (20, 'done', 30), (20, 'fail', 31), (20, 'lost', 0), (20, 'pause', 21), (20, 'postpone', 21), (20, 'retry', 10),
+  (20, 'return', 0), (20, 'suspend', 10), (20, 'yield', 0), (21, 'await', 10), (21, 'cancel', 22), (21, 'delete', 21),
+  (21, 'done', 30), (21, 'fail', 31), (21, 'lost', 10), (21, 'pause', 21), (21, 'postpone', 21), (21, 'resume', 20),
+  (21, 'retry', 10), (21, 'return', 10), (21, 'suspend', 10), (21, 'yield', 10), (22, 'await', 32), (22, 'cancel', 22),
+  (22, 'delete', 22), (22, 'done', 32), (22, 'fail', 31), (22, 'lost', 32), (22, 'retry', 31), (22, 'return', 32),
+  (22, 'stop', 32), (22, 'suspend', 31), (22, 'yield', 32), (30, 'delete', -1), (31, 'delete', -1), (32, 'delete', -1);
+
+create sequence relevo.job_sequence;
+
+-- Jobs that are not completed. `status / 10` is the state. A job is claimable when it is ready and no
+-- gate holds it: `chained` behind the head of its chain, `capped` behind others of its owner.
+create table relevo.job (
+  id             uuid primary key,
+  sequence       bigint not null default nextval('relevo.job_sequence'),
+  rank           bigint not null,
+  version        bigint not null default 1,
+  created_at     timestamptz not null,
+  modified_at    timestamptz not null,
+  started_at     timestamptz,
+  completed_at   timestamptz,
+  postpone_until timestamptz,
+  claim          bigint,
+  run_seconds    float8 not null default 0,
+  attempt        integer not null default 0,
+  retries        integer not null default 0,
+  crashes        integer not null default 0,
+  operation_type integer not null default 54,
+  depth          integer not null default 1,
+  error_code     integer,
+  progress       real,
+  status         smallint not null,
+  priority       smallint not null default 4 check (priority between 0 and 9),
+  chained        boolean not null default false,
+  capped         boolean not null default false,
+  waiting_event  boolean not null default false,
+  retain         boolean not null default false,
+  auto_delete    boolean not null default false,
+  system         boolean not null default false,
+  hold           boolean not null default false,
+  deleted        boolean not null default false,
+  host           uuid,
+  lane           text collate "C" not null,
+  handler        text collate "C" not null,
+  name           text not null,
+  data           text,
+  host_name      text,
+  chain          text collate "C",
+  token          text collate "C",
+  owner          uuid,
+  created_by     uuid,
+  modified_by    uuid,
+  saved          text,
+  result         text,
+  message        text,
+  friendly       text,
+  message_name   text,
+  extension      text collate "C",
+  regarding_type text collate "C",
+  regarding_id   text collate "C",
+  correlation    uuid,
+  correlation_at timestamptz,
+  request        uuid,
+  series         uuid,
+  pattern        text,
+  anchor         timestamptz,
+  zone           text,
+  nominal        timestamptz,
+  next_at        timestamptz,
+  details        jsonb,
+  constraint job_status check (status in (0, 10, 20, 21, 22)),
+  constraint job_held check ((host is not null) = (status between 20 and 22) and (host is null) = (claim is null))
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
+create index job_claims on relevo.job (lane, handler, rank, sequence) where status = 0 and not chained and not capped;
+create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
+create index job_hosts on relevo.job (host) where host is not null;
+create index job_chains on relevo.job (chain, sequence) where chain is not null;
+create unique index job_heads on relevo.job (chain) where chain is not null and not chained;
+create index job_owners on relevo.job (lane, owner, rank, sequence) where capped and not chained and status = 0;
+create index job_admitted on relevo.job (lane, owner) where not capped and status <> 10 and owner is not null;
+
+-- A series has one row that has not started.
+create unique index job_series on relevo.job (series) where series is not null and status in (0, 10) and attempt = 0;
+create index job_of_series on relevo.job (series) where series is not null;
+create index job_regarding on relevo.job (regarding_id) where regarding_id is not null;
+-- What is asked of running jobs: pause, cancel, delete. Few rows, where the index by host has all, and those
+-- that are gone until it is vacuumed.
+create index job_asked on relevo.job (host) where host is not null and (status <> 20 or deleted);
+-- Jobs that a brake holds wait for an event, its end; -2147088105 is 0x80060917.
+create index job_braked on relevo.job (extension, rank, sequence)
+  where status = 10 and waiting_event and error_code = -2147088105;
+-- Children of bulk deletes that are not completed.
+create index job_bulk_parts on relevo.job (id) where operation_type = 23;
+
+-- Completed jobs: rows are added and removed, never changed.
+create table relevo.job_history (like relevo.job including defaults,
+  constraint job_history_status check (status in (30, 31, 32)));
+
+alter table relevo.job_history add primary key (id);
+create index job_history_pages on relevo.job_history (created_at, sequence);
+create index job_history_ends on relevo.job_history using brin (completed_at) with (pages_per_range = 16, autosummarize = on);
+create index job_history_failures on relevo.job_history (completed_at) where status <> 30;
+create index job_history_series on relevo.job_history (series) where series is not null;
+create index job_history_regarding on relevo.job_history (regarding_id) where regarding_id is not null;
+
+-- Keys of chains and owners whose next job is to be let through: `c` and the chain, or `o`, lane and owner.
+-- Submitters append and lock nothing; whoever claims works it off.
+create table relevo.job_gate (
+  id  bigint generated always as identity primary key,
+  key text collate "C" not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- A change of one job, as statements hand it to those that follow from it.
+create type relevo.job_move as (
+  id uuid, event text, before smallint, after smallint, version bigint, host uuid, lane text, owner uuid, chain text,
+  chained boolean, capped boolean, name text, operation_type integer, attempt integer, host_name text, error_code integer,
+  created_at timestamptz, started_at timestamptz, series uuid, hold boolean, system boolean, details jsonb);
+
+-- How often extensions failed, by minute, over all hosts. Lane and handler say where their jobs are found.
+create table relevo.job_failure (
+  extension text collate "C" not null,
+  minute    timestamptz not null,
+  lane      text collate "C" not null,
+  handler   text collate "C" not null,
+  failures  integer not null,
+  primary key (extension, minute, lane, handler)
+);
+
+-- Extensions that fail too often. After `until` one job, the probe, shows whether it still does.
+create table relevo.job_brake (
+  extension     text collate "C" primary key,
+  lanes         text[] not null,
+  handlers      text[] not null,
+  since         timestamptz not null,
+  until         timestamptz not null,
+  probe         uuid,
+  probe_attempt integer
+);
+
+-- What a host is told of jobs: `stale` (a settlement was refused), `claimed`, `parcel` (jobs that have all but key and
+-- data in common, which are arrays), or `asked` (something is asked of a job it runs: pause, cancel, or with status -1
+-- that it is deleted). `particulars` is null for most jobs: a client spends more time on columns than on jobs.
+create type relevo.job_notice as (
+  kind text, id uuid, status smallint, claim bigint, lane text, handler text, name text, data text, attempt integer,
+  operation_type integer, created float8, particulars text, ids uuid[], datas text[]);
+
+create type relevo.id_range as range (subtype = uuid);
+\ir functions/parcels/id_span.sql
+
+-- Many jobs in one row, where each of them would be a row of its own in the table and in two of its indexes. A parcel
+-- has a host, or it waits in its lane. One that was submitted has `datas`, and all else in common; one that was put
+-- together at a claim has `jobs`. Views show its jobs as the rows that they would be. What follows for one of them but
+-- its success takes it out and makes a row of it (relevo.unpack_jobs), so nobody else need know.
+-- Lock order: parcels by number, then rows of jobs by id.
+create table relevo.job_parcel (
+  number         bigint generated always as identity primary key,
+  host           uuid,
+  claim          bigint,
+  host_name      text,
+  taken_at       timestamptz,
+  size           integer not null,
+  keeps          boolean not null,            -- whether a record of any of them is kept when it succeeds
+  lanes          text[] not null,
+  lane           text collate "C",
+  handler        text collate "C",
+  name           text,
+  operation_type integer,
+  priority       smallint,
+  rank           bigint,
+  sequence       bigint,                      -- that of the first
+  created_at     timestamptz,
+  done           uuid[] not null default '{}',  -- which of them were settled or taken out
+  ids            uuid[] not null,
+  jobs           relevo.job[],                -- their rows as they were before the claim
+  sequences      bigint[],
+  datas          text[],
+  span           relevo.id_range not null     -- from the least to the greatest key: where to look for a job
+                   generated always as (relevo.id_span(ids)) stored,
+  constraint job_parcel_held check ((host is null) = (claim is null) and (host is not null or datas is not null)),
+  constraint job_parcel_kind check ((datas is null) = (jobs is not null) and (datas is null) = (lane is null))
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0,
+        toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000, toast.autovacuum_vacuum_cost_delay = 0);
+alter table relevo.job_parcel alter done set storage external, alter ids set storage external,
+  alter jobs set storage external, alter datas set storage external, alter sequences set storage external;
+create index job_parcel_hosts on relevo.job_parcel (host, claim) where host is not null;
+create index job_parcel_claims on relevo.job_parcel (lane, handler, rank, sequence) where host is null;
+create index job_parcel_spans on relevo.job_parcel using gist (span);
+
+\ir functions/parcels/jobs_in_parcels.sql
+\ir functions/parcels/parcels_spanning.sql
+
+-- Jobs that are not completed, as people see them: a running job that was deleted is gone.
+create view relevo.live_job as
+  select * from relevo.job where not deleted
+  union all
+  select * from relevo.jobs_in_parcels();
+
+-- Every job.
+create view relevo.jobs as
+  select * from relevo.live_job
+  union all
+  select * from relevo.job_history;
+
+-- What suspended jobs wait for: an event, or the end of other jobs (one row for each), until `deadline`.
+-- An event that came is kept here until the job has written down that it got it.
+create table relevo.job_wait (
+  job      uuid not null,
+  step     integer not null,
+  part     integer not null default 0,
+  event    text collate "C",
+  key      text collate "C",
+  child    uuid,
+  deadline timestamptz,
+  since    timestamptz not null default relevo.now(),
+  came_at  timestamptz,
+  data     text,
+  woken    boolean not null default false,
+  primary key (job, step, part)
+);
+create index job_wait_events on relevo.job_wait (event, key) where event is not null and came_at is null;
+create index job_wait_deadlines on relevo.job_wait (deadline) where not woken and deadline is not null;
+create index job_wait_children on relevo.job_wait (job) where not woken and child is not null;
+
+-- Events that nobody waited for when they came.
+create table relevo.job_event (
+  id    bigint generated always as identity primary key,
+  event text collate "C" not null,
+  key   text collate "C" not null,
+  at    timestamptz not null default relevo.now(),
+  data  text
+);
+create index job_events on relevo.job_event (event, key, id);

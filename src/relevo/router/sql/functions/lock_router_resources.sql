@@ -1,0 +1,10 @@
+-- For whoever changes policies or queues: alone, against all commands. Policies change rarely and
+-- commands are short, so nobody has to ask whether what a job refers to is being deleted.
+create or replace function relevo.lock_router_resources() returns bigint language plpgsql volatile as $$
+declare counted bigint;
+begin
+  perform relevo.stay_awake();
+  perform pg_advisory_xact_lock(1380273159, 0);
+  update relevo.router_revision set revision = revision + 1 returning revision into counted;
+  return counted;
+end $$;

@@ -1,0 +1,7 @@
+-- The last mixing step of MurmurHash3.
+create or replace function relevo.finish64(value bigint) returns bigint language plpgsql immutable strict parallel safe as $$
+begin
+  value := relevo.wrap64((value # relevo.shift64(value, 33))::numeric * -49064778989728563);
+  value := relevo.wrap64((value # relevo.shift64(value, 33))::numeric * -4265267296055464877);
+  return value # relevo.shift64(value, 33);
+end $$;

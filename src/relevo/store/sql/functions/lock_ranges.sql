@@ -1,0 +1,16 @@
+-- Takes the stamp locks, in rising order, and answers whether all these ranges are open. What is
+-- read after the locks is younger than they are; above READ COMMITTED the rows are locked instead.
+create or replace function relevo.lock_ranges(ranges integer[]) returns boolean language plpgsql volatile as $$
+declare number integer;
+begin
+  perform relevo.stay_awake();
+  for number in select distinct unnest(ranges) order by 1 loop
+    perform pg_advisory_xact_lock(1380273158, number);
+  end loop;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform 1 from relevo.feed_range where id = any (ranges) order by id for share;
+  end if;
+  return not exists (select from unnest(ranges) as r (id)
+                     where not exists (select from relevo.feed_range f
+                                       where f.id = r.id and f.sealed_lsn is null));
+end $$;
