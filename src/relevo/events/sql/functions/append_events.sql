@@ -5,7 +5,8 @@
 create or replace function relevo.append_events(
   types text[], schemas smallint[], subjects text[], versions bigint[], bodies text[],
   pipeline integer default null)
-returns void language plpgsql volatile as $$
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
   stripes integer[];
   number integer;

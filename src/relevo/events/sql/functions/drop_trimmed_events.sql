@@ -1,7 +1,8 @@
 -- Drops partitions that were trimmed longer ago than any statement lasts, so that no reader that
 -- passed the check finds them gone. Excludes everybody for an instant; it gives up rather than wait.
 create or replace function relevo.drop_trimmed_events() returns integer language plpgsql volatile
-set lock_timeout = '100ms' as $$
+set lock_timeout = '100ms'
+set search_path = pg_catalog, pg_temp as $$
 declare
   gone record;
   dropped integer := 0;

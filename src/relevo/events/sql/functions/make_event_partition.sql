@@ -1,6 +1,7 @@
 -- Sees to it that there is a partition for an instant: if none reaches it, one from the end of the
 -- last to the end of that day (UTC). It is attached, which excludes neither appends nor reads.
-create or replace function relevo.make_event_partition(instant timestamptz) returns boolean language plpgsql volatile as $$
+create or replace function relevo.make_event_partition(instant timestamptz) returns boolean language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
   starts timestamptz;
   ends constant timestamptz := date_trunc('day', instant, 'UTC') + interval '24 hours';

@@ -1,6 +1,7 @@
 -- Declares partitions that are older than the log is kept as trimmed: positions in them are refused
 -- from the commit of this on. Answers how many.
-create or replace function relevo.trim_events() returns integer language plpgsql volatile as $$
+create or replace function relevo.trim_events() returns integer language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
   edge timestamptz;
   trimmed integer;

@@ -1,6 +1,7 @@
 -- Whoever changes the epoch of leases first excludes the transactions that are fenced by them.
 -- Ids are locked in rising order on every path, so that nobody waits in a circle.
-create or replace function relevo.lock_leases(ids integer[]) returns void language plpgsql volatile as $$
+create or replace function relevo.lock_leases(ids integer[]) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare lease_id integer;
 begin
   perform relevo.stay_awake();

@@ -3,7 +3,8 @@
 -- after the lock must be younger than the lock. Above READ COMMITTED the snapshot is older, so the
 -- rows are locked instead, which fails with a serialisation error if one has moved.
 create or replace function relevo.stale_fences(ids integer[], epochs bigint[])
-returns table (stale_id integer, stale_epoch bigint) language plpgsql volatile as $$
+returns table (stale_id integer, stale_epoch bigint) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare lease_id integer;
 begin
   perform relevo.stay_awake();

@@ -4,7 +4,8 @@
 create or replace function relevo.lock_router(
   worker_ids text[], job_ids text[], offer_ids uuid[], whole text[],
   out workers text[], out jobs text[], out at timestamptz, out arrival bigint, out revision bigint)
-language plpgsql volatile as $$
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
   named text[];      -- jobs whose every offer may change
   late text[];

@@ -1,6 +1,7 @@
 -- For whoever changes policies or queues: alone, against all commands. Policies change rarely and
 -- commands are short, so nobody has to ask whether what a job refers to is being deleted.
-create or replace function relevo.lock_router_resources() returns bigint language plpgsql volatile as $$
+create or replace function relevo.lock_router_resources() returns bigint language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare counted bigint;
 begin
   perform relevo.stay_awake();

@@ -2,7 +2,8 @@
 -- is deleted and made again is another one to who waited for it. Own writers of one range wait for each
 -- other anyway, and the number of locks stays small however many keys a group brings.
 create or replace function relevo.lock_keys(pks text[], ids text[], ranges integer[])
-returns void language plpgsql volatile as $$
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare number integer;
 begin
   for number in

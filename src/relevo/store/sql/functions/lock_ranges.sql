@@ -1,6 +1,7 @@
 -- Takes the stamp locks, in rising order, and answers whether all these ranges are open. What is
 -- read after the locks is younger than they are; above READ COMMITTED the rows are locked instead.
-create or replace function relevo.lock_ranges(ranges integer[]) returns boolean language plpgsql volatile as $$
+create or replace function relevo.lock_ranges(ranges integer[]) returns boolean language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare number integer;
 begin
   perform relevo.stay_awake();

@@ -4,7 +4,8 @@
 create or replace function relevo.put_item(
   container text, item jsonb, kind text default 'upsert', if_match text default null,
   notify boolean default false)
-returns void language plpgsql volatile as $$
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
   home relevo.container;
   key text;

@@ -1,5 +1,6 @@
 -- Stamps at commit what `relevo.put_item` wrote: takes the ranges' locks, an LSN for each, and the time.
-create or replace function relevo.stamp() returns trigger language plpgsql volatile as $$
+create or replace function relevo.stamp() returns trigger language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
   touched integer[];
   wanted integer[];

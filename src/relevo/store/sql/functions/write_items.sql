@@ -7,7 +7,8 @@ create or replace function relevo.write_items(
   ranges integer[], bodies text[], conditions text[], ttls integer[],
   first_lsn bigint default null, first_ordinal integer default 0)
 returns table (n bigint, outcome text, written_lsn bigint, written_ordinal integer, written_ts timestamptz)
-language plpgsql volatile as $$
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
   lsns bigint[];
   stamp timestamptz;

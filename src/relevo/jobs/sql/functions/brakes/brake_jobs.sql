@@ -1,6 +1,7 @@
 -- Moves some ready jobs of braked extensions aside; answers how many. Those that wait in parcels become rows first.
 create or replace function relevo.brake_jobs(amount integer) returns integer
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   ids uuid[];
   untils timestamptz[];

@@ -1,5 +1,6 @@
 -- What became of the probe of a brake: `wait`, `again` (another is needed), `off` or `on`.
-create or replace function relevo.judge_probe(brake relevo.job_brake) returns text language plpgsql stable as $$
+create or replace function relevo.judge_probe(brake relevo.job_brake) returns text language plpgsql stable
+set search_path = pg_catalog, pg_temp as $$
 declare
   live relevo.job;
   ended smallint;

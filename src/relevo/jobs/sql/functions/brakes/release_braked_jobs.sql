@@ -1,6 +1,7 @@
 -- Lets go what brakes held that are no more, and tells the others until when; answers how many it touched.
 create or replace function relevo.release_braked_jobs(amount integer) returns integer
-language sql volatile set enable_seqscan = off as $$
+language sql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp set jit = off as $$
   with held as (
     select j.id, b.until from relevo.job j left join relevo.job_brake b on b.extension = j.extension
     where j.status = 10 and j.waiting_event and j.error_code = -2147088105

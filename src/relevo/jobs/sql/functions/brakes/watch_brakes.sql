@@ -1,6 +1,7 @@
 -- Puts brakes on, probes, renews and lifts them. Answers what changed, and the log gets it too.
 create or replace function relevo.watch_brakes(most integer, span interval, pause interval)
-returns table (extension text, change text) language plpgsql volatile as $$
+returns table (extension text, change text) language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();

@@ -1,5 +1,6 @@
 -- What follows from claimed rows: of a series the next one waits; where lanes say so, or they are the platform's, their start is told.
-create or replace function relevo.after_job_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile as $$
+create or replace function relevo.after_job_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare at timestamptz := relevo.now();
 begin
   if exists (select from relevo.job j where j.host = p_host and j.claim = p_claim and j.series is not null) then

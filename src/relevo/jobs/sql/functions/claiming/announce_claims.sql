@@ -1,5 +1,6 @@
 -- Says in the log that jobs were started, where their lanes say so or they are the platform's.
-create or replace function relevo.announce_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile as $$
+create or replace function relevo.announce_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 begin
   perform set_config('synchronous_commit', 'on', true);
   perform relevo.announce_jobs(array_agg(j.id), array_agg(j.version), array_agg('started'::text), array_agg(0::smallint),

@@ -1,6 +1,7 @@
 -- Stores how far handlers are, and answers what is asked of their jobs.
 create or replace function relevo.checkpoint_jobs(p_host uuid, ids uuid[], claims bigint[], progresses real[], saves text[])
-returns table (id uuid, status smallint, deleted boolean) language plpgsql volatile as $$
+returns table (id uuid, status smallint, deleted boolean) language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 begin
   perform relevo.unpack_jobs(ids);

@@ -4,7 +4,8 @@
 create or replace function relevo.choose_parcels(
   p_lane text, inout room integer, wanted integer, p_handlers text[], singly boolean, rows_first boolean,
   out chosen bigint[], out next_rank bigint, out next_sequence bigint)
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 declare
   free text[] := array(  -- of the others each is a row
     select h from unnest(p_handlers) as h

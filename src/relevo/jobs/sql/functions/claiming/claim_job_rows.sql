@@ -8,7 +8,8 @@ create or replace function relevo.claim_job_rows(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
   singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}', turn integer default 0)
 returns setof relevo.job_notice language plpgsql volatile
-set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();

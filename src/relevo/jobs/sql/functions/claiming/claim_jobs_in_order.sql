@@ -2,7 +2,8 @@
 create or replace function relevo.claim_jobs_in_order(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
   singly boolean)
-returns setof relevo.job_notice language plpgsql volatile set enable_seqscan = off as $$
+returns setof relevo.job_notice language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 declare
   wanted integer[] := rooms;
   before integer[];

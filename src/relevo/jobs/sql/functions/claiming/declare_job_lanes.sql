@@ -1,7 +1,8 @@
 -- Writes what lanes were configured with. Where a cap changed, the owners with jobs in the lane are
 -- noted, and whoever claims applies it, so many owners at a time.
 create or replace function relevo.declare_job_lanes(names text[], p_events text[], priorities boolean[], caps integer[])
-returns void language plpgsql volatile set enable_seqscan = off as $$
+returns void language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare changed text[];
 begin
   select array_agg(g.name) into changed

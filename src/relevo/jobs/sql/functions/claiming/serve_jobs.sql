@@ -6,7 +6,8 @@ create or replace function relevo.serve_jobs(
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
   results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}',
   singly boolean default false)
-returns setof relevo.job_notice language plpgsql volatile set plan_cache_mode = force_generic_plan as $$
+returns setof relevo.job_notice language plpgsql volatile set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare settled uuid[];
 begin
   if cardinality(ids) > 0 then

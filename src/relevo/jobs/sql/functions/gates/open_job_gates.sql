@@ -1,7 +1,8 @@
 -- Lets the next through gates that the caller has locked. It sees what is committed by now, and so is
 -- a statement after the one that ended a job: else a job that commits meanwhile is seen by neither.
 create or replace function relevo.open_job_gates(keys text[]) returns void language plpgsql volatile
-set enable_seqscan = off as $$
+set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 declare gate record;
 begin
   with opened as (

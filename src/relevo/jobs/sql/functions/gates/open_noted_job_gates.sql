@@ -1,5 +1,6 @@
 -- Works off noted gates, those that nobody holds at this moment; the others stay noted.
-create or replace function relevo.open_noted_job_gates() returns void language plpgsql volatile as $$
+create or replace function relevo.open_noted_job_gates() returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   noted bigint[];
   keys text[];

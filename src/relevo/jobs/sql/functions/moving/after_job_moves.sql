@@ -1,6 +1,7 @@
 -- What follows from moves: the rest of a chain is held, a series ends, gates open, the log is written.
 create or replace function relevo.after_job_moves(moved relevo.job_move[], keys text[], audit boolean)
-returns void language plpgsql volatile set enable_seqscan = off as $$
+returns void language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 declare
   open_keys text[];
   ended uuid[];

@@ -2,7 +2,8 @@
 create or replace function relevo.announce_jobs(
   ids uuid[], versions bigint[], kinds text[], befores smallint[], afters smallint[], names text[], lanes text[],
   types integer[], attempts integer[], hosts text[], errors integer[], created timestamptz[], started timestamptz[])
-returns void language plpgsql volatile as $$
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   if ids is null then return; end if;
   perform relevo.append_events(

@@ -1,5 +1,6 @@
 -- Says in the log which of some series have come to their end: nothing of them waits or runs.
-create or replace function relevo.announce_series_ends(ids uuid[]) returns void language plpgsql volatile as $$
+create or replace function relevo.announce_series_ends(ids uuid[]) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   perform relevo.append_events(array_agg('relevo.series.ended'::text), array_agg(1::smallint), array_agg('series/' || s.id),
     array_agg(1::bigint), array_agg(jsonb_build_object('id', s.id)::text), pg_backend_pid())

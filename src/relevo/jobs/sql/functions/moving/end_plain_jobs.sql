@@ -3,7 +3,8 @@
 create or replace function relevo.end_plain_jobs(
   p_host uuid, ids uuid[], claims bigint[], friendlies text[], results text[], seconds float8[])
 returns uuid[] language plpgsql volatile
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();

@@ -1,6 +1,7 @@
 -- Fails ready jobs whose handler no host has had for a while; answers how many.
 create or replace function relevo.fail_unserved_jobs(patience interval, amount integer, code integer, told text) returns integer
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   lost uuid[];
   keys text[];

@@ -1,6 +1,7 @@
 -- Makes ready whose time has come. Rows of a series that wait for their first start are left out:
 -- their next instant is computed first (`relevo.jobs.loops`).
-create or replace function relevo.make_jobs_due(amount integer) returns void language plpgsql volatile set enable_seqscan = off as $$
+create or replace function relevo.make_jobs_due(amount integer) returns void language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 declare moved relevo.job_move[];
 begin
   with due as (

@@ -5,7 +5,8 @@ create or replace function relevo.move_jobs(
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
   results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', p_user uuid default null,
   audit boolean default false, keys text[] default '{}')
-returns table (id uuid, before smallint, after smallint, version bigint, host uuid) language plpgsql volatile as $$
+returns table (id uuid, before smallint, after smallint, version bigint, host uuid) language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   perform relevo.unpack_jobs(ids);
   if p_host is null then

@@ -9,7 +9,8 @@ create or replace function relevo.move_unpacked_jobs(
   audit boolean default false, keys text[] default '{}')
 returns table (id uuid, before smallint, after smallint, version bigint, host uuid)
 language plpgsql volatile
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();

@@ -1,7 +1,8 @@
 -- Takes jobs from hosts that have ended, some at a time; answers how many. If ended hosts have parcels, some of them are
 -- unpacked and nothing else is done, which is answered by -1: the commit is to come before anybody waits for gates.
 create or replace function relevo.recover_jobs(amount integer, crashes_max integer) returns integer
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile set enable_seqscan = off
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   lost uuid[];
   kinds text[];

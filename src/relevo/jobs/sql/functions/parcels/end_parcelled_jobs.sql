@@ -2,7 +2,8 @@
 -- told, not even their data is read.
 create or replace function relevo.end_parcelled_jobs(
   p_host uuid, given uuid[], claims bigint[], friendlies text[], results text[], p_seconds float8[])
-returns uuid[] language plpgsql volatile set enable_nestloop = off as $$
+returns uuid[] language plpgsql volatile set enable_nestloop = off
+set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();

@@ -1,5 +1,6 @@
 -- Notes that jobs are no longer in a parcel, whose row is locked; an empty one goes.
-create or replace function relevo.shrink_parcel(p_number bigint, gone uuid[]) returns void language plpgsql volatile as $$
+create or replace function relevo.shrink_parcel(p_number bigint, gone uuid[]) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 begin
   delete from relevo.job_parcel p where p.number = p_number and cardinality(p.done) + cardinality(gone) >= p.size;
   if not found then

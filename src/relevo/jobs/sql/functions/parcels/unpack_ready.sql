@@ -1,5 +1,6 @@
 -- Makes rows of about so many jobs of some handlers that wait in parcels: something is to happen to each of them.
-create or replace function relevo.unpack_ready(p_handlers text[], amount integer) returns void language plpgsql volatile as $$
+create or replace function relevo.unpack_ready(p_handlers text[], amount integer) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   perform relevo.unpack_jobs(p.ids) from (
     select q.ids from relevo.job_parcel q where q.host is null and q.handler = any (p_handlers)

@@ -4,7 +4,8 @@ create or replace function relevo.submit_job(
   handler text, data jsonb default '{}', token text default null, start timestamptz default null,
   lane text default null, priority integer default null, name text default null, owner uuid default null,
   options jsonb default null)
-returns uuid language plpgsql volatile as $$
+returns uuid language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare made uuid := relevo.uuid7();
 begin
   if coalesce(handler, '') = '' or length(handler) > 256 or length(name) > 256 or length(token) > 256 then

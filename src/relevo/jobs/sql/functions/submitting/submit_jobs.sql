@@ -5,7 +5,8 @@ create or replace function relevo.submit_jobs(
   ids uuid[], handlers text[], datas text[], names text[] default '{}', tokens text[] default '{}',
   starts timestamptz[] default '{}', lanes text[] default '{}', priorities smallint[] default '{}',
   owners uuid[] default '{}', options jsonb[] default '{}')
-returns void language plpgsql volatile as $$
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare strange text := (
   select min(x.lane) from unnest(lanes) as x (lane)
   where x.lane is not null and not exists (select from relevo.job_lane l where l.name = x.lane));

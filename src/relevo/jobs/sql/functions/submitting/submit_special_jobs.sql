@@ -2,7 +2,8 @@
 create or replace function relevo.submit_special_jobs(
   ids uuid[], handlers text[], datas text[], names text[], tokens text[], starts timestamptz[], lanes text[],
   priorities smallint[], owners uuid[], options jsonb[])
-returns void language plpgsql volatile as $$
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare now_ timestamptz := relevo.now();
 begin
   with given as (

@@ -1,5 +1,6 @@
 -- Gives an event to all who wait for it, or keeps it for the first who will; answers how many got it.
-create or replace function relevo.signal_jobs(p_event text, p_key text, p_data text) returns integer language plpgsql volatile as $$
+create or replace function relevo.signal_jobs(p_event text, p_key text, p_data text) returns integer language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare waiters uuid[];
 begin
   perform relevo.lock_job_event(p_event, p_key);

@@ -1,5 +1,6 @@
 -- Makes ready those of some jobs that wait for an event.
-create or replace function relevo.wake_jobs(ids uuid[]) returns void language plpgsql volatile as $$
+create or replace function relevo.wake_jobs(ids uuid[]) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare found uuid[];
 begin
   select array_agg(x.id) into found from (

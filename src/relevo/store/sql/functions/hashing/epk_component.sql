@@ -1,5 +1,6 @@
 -- The hash of one component of a partition key: its kind and its bytes.
-create or replace function relevo.epk_component(value jsonb) returns text language plpgsql immutable parallel safe as $$
+create or replace function relevo.epk_component(value jsonb) returns text language plpgsql immutable parallel safe
+set search_path = pg_catalog, pg_temp as $$
 declare
   number bytea;
 begin

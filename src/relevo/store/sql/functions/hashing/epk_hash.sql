@@ -1,6 +1,7 @@
 -- The hash of one component of a partition key: MurmurHash3 x64 128, seed 0,
 -- bytes reversed, first byte AND 3F, upper-case hex.
-create or replace function relevo.epk_hash(data bytea) returns text language plpgsql immutable strict parallel safe as $$
+create or replace function relevo.epk_hash(data bytea) returns text language plpgsql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp as $$
 declare
   c1 constant numeric := -8663945395140668459;
   c2 constant numeric := 5545529020109919103;
