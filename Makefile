@@ -26,6 +26,7 @@ demo: $(STAMP)  ## start Relevo on its embedded database and walk through what i
 	@$(BIN)/python -m relevo.cli demo
 
 test: $(STAMP)  ## run every test on a real PostgreSQL (about 13 minutes on 2 cores)
+	@sh tests/packages.sh
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
 
 check: $(STAMP)  ## format, lint, types and import contracts
@@ -43,7 +44,9 @@ bench: $(STAMP)  ## measure, side by side with the bare limit
 
 soak: $(STAMP)  ## the full counts of every promise (long)
 	@$(BIN)/python -m pip install --quiet atheris || echo "atheris has no wheel here: its fuzzers are skipped"
+	@sh tests/packages.sh
 	@$(BIN)/python -m pytest -q -m soak --timeout 1800
+	@$(BIN)/python -m tests.postgres.versions 15 16 17 -- -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
 	@RELEVO_EXAMPLES=400 $(BIN)/python -m pytest -q -n $(TEST_JOBS) -m "not soak" --timeout 1800 tests/unit tests/jobs tests/querying
 
 lock: $(STAMP)  ## renew requirements.lock (needs uv, installed into .venv here)

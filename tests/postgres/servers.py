@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import psycopg
 import pytest
 
 from relevo.postgres.account import server_account
@@ -46,10 +47,25 @@ def debian_server(
     access: str, settings: Mapping[str, str], files: Mapping[str, bytes]
 ) -> Iterator[int]:
     """Debian's newest PostgreSQL on a port of 127.0.0.1, with the role and database `relevo`."""
-    found = sorted(DEBIAN.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
-    if not found:
+    programs = debian_programs()
+    if programs is None:
         pytest.skip("Debian's PostgreSQL is not installed (apt-get install postgresql)")
-    programs, account, port = found[-1].parent, server_account(), free_port()
+    with server(programs, access, settings, files) as port:
+        yield port
+
+
+def debian_programs() -> Path | None:
+    """The folder of the programs of Debian's newest PostgreSQL, if one is installed."""
+    found = sorted(DEBIAN.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else None
+
+
+@contextmanager
+def server(
+    programs: Path, access: str, settings: Mapping[str, str], files: Mapping[str, bytes]
+) -> Iterator[int]:
+    """A PostgreSQL of these programs on a port of 127.0.0.1, with role and database `relevo`."""
+    account, port = server_account(), free_port()
 
     def do(*command: str | Path) -> None:
         done = account.run(command)
@@ -86,7 +102,9 @@ def debian_server(
             conf.writelines(f"{name} = '{text}'\n" for name, text in told.items())
         do(programs / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "start")
         try:
-            do(programs / "createdb", "-h", folder, "-p", str(port), "-U", "relevo", "relevo")
+            place = f"host={folder} port={port} user=relevo dbname=postgres"
+            with psycopg.connect(place, autocommit=True) as connection:
+                connection.execute("create database relevo")
             yield port
         finally:
             do(programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
