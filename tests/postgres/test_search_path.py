@@ -46,17 +46,20 @@ begin
       from pg_proc p
       where p.pronamespace = 'pg_catalog'::regnamespace and p.proname = any (names)
         and p.prokind = 'f'
+    ), pair as (  -- of one type, an array with its elements, or with a text or a number
+      select distinct t.type as a, u.type as b
+      from unnest(types) as t (type) cross join unnest(types) as u (type)
+      where u.type in (t.type, t.type || '[]', 'text', 'integer')
+        or t.type in (u.type || '[]', 'text')
     ), sized as (
       select distinct name, a as arity from known cross join generate_series(1, 2) as a
       where arity = a or open
     )
     select name, t as arguments from sized cross join unnest(types) as t where arity = 1
     union all
-    select name, t || ', ' || u from sized
-    cross join unnest(types) as t cross join unnest(types) as u where arity = 2
+    select name, a || ', ' || b from sized cross join pair where arity = 2
     union all
-    select 'operator ' || o, t || ', ' || u from unnest(operators) as o
-    cross join unnest(types) as t cross join unnest(types) as u
+    select 'operator ' || o, a || ', ' || b from unnest(operators) as o cross join pair
   loop
     planted := planted + 1;
     execute format(
@@ -95,7 +98,7 @@ async def plant(connection: asyncpg.Connection, place: str) -> int:
 
 async def test_what_lies_in_public_is_never_called(relevo_url: str) -> None:
     weak = await asyncpg.connect(relevo_url)
-    assert await plant(weak, "public") > 10_000
+    assert await plant(weak, "public") > 5_000
     await run_errands(relevo_url)
     assert not await weak.fetchval("select is_called from public.sprung")
     await weak.close()
