@@ -13,6 +13,7 @@ from msgspec import Struct
 from relevo import limits, serving
 from relevo import settings as settings_module
 from relevo.bulk.service import Bulk
+from relevo.core import uses
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import Feeds
@@ -24,7 +25,7 @@ from relevo.leases.loops import Housekeeping
 from relevo.leases.model import LeaseConfig
 from relevo.leases.service import Leases
 from relevo.pipeline.service import Pipeline
-from relevo.postgres import clock, migrate
+from relevo.postgres import catalog, clock, migrate
 from relevo.postgres.database import Database
 from relevo.postgres.wakeups import Wakeups
 from relevo.router.service import Router
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
     from relevo.store import Container
 
+SQL = catalog.load("relevo.postgres")
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -381,7 +383,8 @@ class App:
             reasons.append("host is draining")
         try:
             async with asyncio.timeout(2.0):
-                await self.database.fetchval("select 1")
+                with uses.used_for("host"):
+                    await self.database.fetchval(SQL.ping)
         except (RelevoError, TimeoutError) as error:
             reasons.append(f"database is not reachable: {str(error) or 'no answer within 2 s'}")
         return Health(not reasons, tuple(reasons))

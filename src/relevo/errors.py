@@ -40,6 +40,7 @@
         │   ├── Overloaded
         │   ├── Closed
         │   ├── DatabaseUnavailable
+        │   │   └── ConnectionsBusy      no connection of the pool was free in time
         │   ├── HostFenced               past the self-fencing deadline
         │   ├── MonitoredError           the container that a processor follows cannot be read
         │   └── LeaseStoreError          a processor cannot read or write its leases
@@ -380,6 +381,12 @@ class DatabaseUnavailable(Unavailable):
     """The database cannot be reached, or kept refusing after bounded retries."""
 
     code = "database_unavailable"
+
+
+class ConnectionsBusy(DatabaseUnavailable):
+    """A call waited too long for a connection of the pool; the database itself may be well."""
+
+    code = "connections_busy"
 
 
 class HostFenced(Unavailable):

@@ -31,6 +31,7 @@ from relevo.api.problem import Answer, RequestTimeout, UrlTooLong
 from relevo.api.request import Head, command_of, head_of
 from relevo.api.routes import Routes
 from relevo.api.throttle import Throttle
+from relevo.core import uses
 from relevo.errors import (
     Closed,
     InvalidValue,
@@ -186,6 +187,7 @@ class HttpApi:
                 caller.check_body(body)
             strict = exchange.surface.strict
             command = command_of(operation, match.parameters, head, body, strict=strict)
+            uses.begin("requests", caller.principal.id)
             exchange.begun = True
             streams = streaming.wanted(operation, head)
             if streams:

@@ -106,7 +106,7 @@ class Deleting:
         """Submit the child of a query; that it was is one commit with the child (A30)."""
         child = self._child(at)
         at = msgspec.structs.replace(at, part=child.id)
-        async with self._jobs.database.transaction() as tx:
+        async with self._jobs.database.transaction(own=True) as tx:
             await submission.submit_in(tx, child)
             await tx.execute(SQL.begin_part, self._ctx.id, child.id, at.query)
             await self._ctx.checkpoint_in(tx, state=msgspec.to_builtins(at))
@@ -159,7 +159,7 @@ class Deleting:
 
         The child wakes its parent when it goes on, and its end does so in any case.
         """
-        async with self._jobs.database.transaction() as tx:
+        async with self._jobs.database.transaction(own=True) as tx:
             await self._ctx.checkpoint_in(tx)
             self._ctx.check()  # who has paused the parent meanwhile resumes it
             await waits.end(tx, self._ctx.id, at.query)
@@ -242,7 +242,7 @@ class Removing:
         if row is not None and status == states.WAITING and row["waits"]:
             await _release(self._jobs, self._part.parent)
         elif status in (states.WAITING, states.PAUSING):
-            async with self._database.transaction() as tx:
+            async with self._database.transaction(own=True) as tx:
                 await self._ctx.suspend_in(tx)
             self._ctx.settled = True
             raise Held

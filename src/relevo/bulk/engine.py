@@ -135,7 +135,7 @@ class Walk:
         """Process a chunk; its effects, where it ended and its counts are one commit (A20)."""
         _, apply = self._steps[at.query]
         failures = [] if self._outside is None else await self._outside(rows)
-        async with self._database.transaction() as tx:
+        async with self._database.transaction(own=True) as tx:
             if apply is not None:
                 failures = await apply(tx, source, rows)
             at = msgspec.structs.replace(at, after=rows[-1].key, done=at.done + len(rows))

@@ -124,7 +124,7 @@ class Importing:
             errors = sum(one.error is not None for one in chunk)
             counts["success"] += len(chunk) - errors
             counts["failure"] += errors
-            async with self._database.transaction() as tx:
+            async with self._database.transaction(own=True) as tx:
                 await tx.execute(
                     SQL.add_import_rows, self._id, [one.number for one in chunk],
                     [None if one.raw is None else _text(one.raw) for one in chunk],
@@ -209,7 +209,7 @@ class Importing:
 
     async def _parts(self, highest: int) -> list[asyncpg.Record] | None:
         """Return how all parts ended; begin them, or go on waiting, if they have not."""
-        async with self._database.transaction() as tx:
+        async with self._database.transaction(own=True) as tx:
             rows = await waits.read(tx, self._ctx, 0)
             if rows and all(row["over"] for row in rows):
                 await waits.end(tx, self._ctx.id, 0)

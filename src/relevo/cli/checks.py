@@ -92,7 +92,7 @@ async def database(patient: Patient) -> Finding:
     """Where the data is, and how far away."""
     started = time.perf_counter()
     for _ in range(5):
-        await patient.database.fetchval("select 1")
+        await patient.database.fetchval(SQL.ping)
     seconds = (time.perf_counter() - started) / 5
     endpoint = patient.database.endpoint
     place = f"embedded in {endpoint.embedded.home}" if endpoint.embedded else f"at {endpoint}"

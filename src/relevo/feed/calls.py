@@ -6,13 +6,14 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 
+from relevo.core import uses
 from relevo.errors import HandlerTimeout
 from relevo.feed.context import wants_context
 from relevo.feed.observing import Observer
@@ -52,10 +53,8 @@ async def call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: W
     A thread of its own, so that one that hangs takes no place in a pool that others need. Raises
     what the handler raised, `HandlerTimeout`, or `CallAbandoned`.
     """
-    if watch.observer is None:
-        await _call(handler, ctx, changes, watch)
-    else:
-        async with watch.observer.call(ctx.attempt):
+    async with watch.observer.call(ctx.attempt) if watch.observer else nullcontext():
+        with uses.used_for("handlers"):
             await _call(handler, ctx, changes, watch)
 
 

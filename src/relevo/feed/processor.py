@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from relevo import limits
+from relevo.core import uses
 from relevo.core.backoff import Backoff
 from relevo.errors import (
     Conflict,
@@ -358,9 +359,10 @@ class Processor:
         for callback in self._callbacks.get(event, ()):
             try:
                 async with asyncio.timeout(NOTIFY_SECONDS_MAX):
-                    answer = callback(*details)
-                    if inspect.isawaitable(answer):
-                        await answer
+                    with uses.used_for("handlers"):
+                        answer = callback(*details)
+                        if inspect.isawaitable(answer):
+                            await answer
             except Exception:
                 log.exception("feed.notification_failed", processor=self.name, notification=event)
 

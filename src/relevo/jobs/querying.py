@@ -16,6 +16,7 @@ from relevo.errors import InvalidValue
 from relevo.jobs.conditions import CATALOGUE, JOBS, age, all_of, column_of, compared, condition
 from relevo.jobs.model import Job
 from relevo.postgres import catalog, clock
+from relevo.postgres.user_queries import run_query
 from relevo.querying.model import Caller, Item, Order, Position, Query
 from relevo.querying.odata import Reader
 from relevo.querying.planning import plan, plan_count
@@ -107,7 +108,8 @@ class JobQuery:
     async def count(self) -> int:
         """Return how many jobs there are; more than 5,000 are counted as 5,001."""
         statement = plan_count(await self.ready(), CATALOGUE, self._caller)
-        return cast("int", await self._database.fetchval(statement.sql, *statement.parameters))
+        rows = await run_query(self._database, statement)
+        return cast("int", rows[0][0])
 
     async def first(self) -> Job | None:
         """Return the first job, None if there is none."""
@@ -119,7 +121,7 @@ class JobQuery:
         query = replace(await self.ready(), page_size=_rows(rows, "page"), position=position)
         statement = plan(query, CATALOGUE, self._caller)
         shape = statement.shape
-        found = await self._database.fetch(statement.sql, *statement.parameters)
+        found = await run_query(self._database, statement)
         more = shape.rows_max is not None and len(found) > shape.rows_max
         kept = found[: shape.rows_max]
         after = None

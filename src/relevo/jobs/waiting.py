@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 from msgspec import Struct
 
+from relevo.core import uses
 from relevo.errors import Closed
 from relevo.jobs.running.rounds import ENDED
 from relevo.postgres import catalog
@@ -119,6 +120,7 @@ class Waiting:
         self._awaited.clear()
 
     async def _watch(self) -> None:
+        uses.begin("host")
         with self._wakeups.signal(ENDED) as woken:
             while self._awaited:
                 try:

@@ -48,7 +48,7 @@ class Execution:
         await self._begin(frame, tx)
         if tx is None:
             await self._stage(frame, Stage.PRE_VALIDATION)
-            async with self._pipeline.database.transaction() as own:
+            async with self._pipeline.database.transaction(own=True) as own:
                 frame.tx = own
                 await self._inside(frame)
             self._wake(frame)

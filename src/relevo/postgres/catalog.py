@@ -13,10 +13,12 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import re
+from typing import Final
 
 from msgspec import Struct
 
 _NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
+_MARK: Final = "/* relevo "
 
 
 class Query(Struct, frozen=True):
@@ -41,6 +43,27 @@ class Queries:
             raise AttributeError(f"{self.part} has no query named {name!r}") from None
 
 
+def own(name: str, sql: str) -> str:
+    """Mark a statement as Relevo's own: it runs with Relevo's search path, and is told by name.
+
+    Every statement of a `queries.sql` is marked; one that is composed must be marked by hand.
+
+    >>> own("jobs.query", "select 1")
+    '/* relevo jobs.query */ select 1'
+    """
+    return f"{_MARK}{name} */ {sql}"
+
+
+def is_own(sql: str) -> bool:
+    """Whether a statement is Relevo's own."""
+    return sql.startswith(_MARK)
+
+
+def name_of(sql: str) -> str | None:
+    """Return the name of a statement of Relevo's own."""
+    return sql[len(_MARK) : sql.index(" */")] if is_own(sql) else None
+
+
 def parse(part: str, text: str) -> Queries:
     """Split a `queries.sql` into its statements; each needs a unique name and a sentence."""
     pieces = _NAME.split(text)
@@ -55,7 +78,9 @@ def parse(part: str, text: str) -> Queries:
             raise ValueError(f"query {name!r} of {part} needs a sentence and a statement")
         if name in found:
             raise ValueError(f"query {name!r} of {part} is there twice")
-        found[name] = Query(name, " ".join(c.removeprefix("--").strip() for c in comment), sql)
+        sentence = " ".join(c.removeprefix("--").strip() for c in comment)
+        marked = own(f"{part.removeprefix('relevo.')}.{name}", sql)
+        found[name] = Query(name, sentence, marked)
     return Queries(part, found)
 
 

@@ -126,7 +126,7 @@ class Instance:
 
     async def _decide(self, number: int, look: Callable[[Transaction], Any]) -> Entry:
         """Go on if what the step waits for is there, and write it down; else wait."""
-        async with self._database.transaction() as tx:
+        async with self._database.transaction(own=True) as tx:
             entry: Entry | None = await look(tx)
             if entry is not None:
                 journal = self._journal.plus(entry)

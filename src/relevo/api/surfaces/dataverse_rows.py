@@ -15,6 +15,7 @@ from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, AskedMan
 from relevo.api.surfaces.dataverse_asking import READ, Asker, asker, page_key
 from relevo.core.expressions.tree import Compare, Constant
 from relevo.errors import Forbidden, InvalidQuery, NotFound
+from relevo.postgres.user_queries import run_query
 from relevo.querying import answers, fetch_paging, fetchxml, odata_options, planning
 from relevo.querying.errors import OptionNotServed, QueryTooLong
 from relevo.querying.model import RULES, Link, column
@@ -151,7 +152,7 @@ def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> L
 
 
 async def _fetch(services: Services, statement: Statement) -> Sequence[Mapping[str, Any]]:
-    rows: Any = await services.app.database.fetch(statement.sql, *statement.parameters)
+    rows: Any = await run_query(services.app.database, statement)
     found: Sequence[Mapping[str, Any]] = rows
     return found
 

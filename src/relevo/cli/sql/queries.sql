@@ -36,3 +36,7 @@ from relevo.lease;
 -- name: delete_unit
 -- Takes a unit away with its leases; only the demo does that, with its own.
 delete from relevo.unit where kind = $1 and name = $2;
+
+-- name: ping
+-- One round trip.
+select 1;

@@ -8,6 +8,7 @@ import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from relevo.core import uses
 from relevo.errors import Closed, Conflict
 
 if TYPE_CHECKING:
@@ -89,9 +90,11 @@ def entered(
     manager: AbstractAsyncContextManager[Transaction], loop: asyncio.AbstractEventLoop
 ) -> Iterator[BlockingTransaction]:
     """Enter a transaction from a thread, and leave it as the block was left."""
-    tx = BlockingTransaction(waited(_enter(manager), loop), loop)
+    given, hold = waited(_enter(manager), loop)
+    tx = BlockingTransaction(given, loop)
     try:
-        yield tx
+        with uses.held_as(hold):
+            yield tx
     except BaseException as error:
         tx.end()
         if not waited(_leave(manager, error), loop):
@@ -101,8 +104,10 @@ def entered(
         waited(_leave(manager, None), loop)
 
 
-async def _enter(manager: AbstractAsyncContextManager[Transaction]) -> Transaction:
-    return await manager.__aenter__()
+async def _enter(
+    manager: AbstractAsyncContextManager[Transaction],
+) -> tuple[Transaction, uses.Hold | None]:
+    return await manager.__aenter__(), uses.holding()
 
 
 async def _leave(

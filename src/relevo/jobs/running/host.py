@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from relevo.core import uses
 from relevo.core.backoff import Backoff
 from relevo.errors import RelevoError
 from relevo.jobs import codes
@@ -98,6 +99,7 @@ class JobHost:
         self._looks_at = 0.0
         self._surroundings = contextvars.copy_context()
         """Context variables as every run finds them."""
+        self._surroundings.run(uses.begin, "handlers")
 
     @property
     def stopping(self) -> bool:

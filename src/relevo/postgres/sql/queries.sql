@@ -75,3 +75,11 @@ where s.datname = current_database() and s.state = 'active' and s.wait_event = '
 -- name: now
 -- The time by which Relevo decides.
 select relevo.now();
+
+-- name: backend_pid
+-- Which server process answers: through a pooler it is another than was announced.
+select pg_backend_pid();
+
+-- name: ping
+-- Whether the server answers.
+select 1;
