@@ -45,7 +45,7 @@ _TURN_OWN: Final = (
 _TURN_BACK: Final = "select pg_catalog.set_config('search_path', $1, true)"
 _ASK: Final = "select pg_catalog.current_setting('search_path')"
 _CONTROL: Final = re.compile(
-    r"\s*(begin|start|commit|end|abort|rollback|savepoint|release)\b", re.IGNORECASE
+    r"\s*(begin|start|commit|end|abort|rollback|savepoint|release|listen|unlisten)\b", re.IGNORECASE
 )
 """Statements that steer a transaction: they name no object, and run also when it has failed."""
 _UNDOES: Final = re.compile(r"\s*rollback\b", re.IGNORECASE)

@@ -24,7 +24,7 @@ _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _LINES: Final[tuple[tuple[tuple[Kind, ...], ...], ...]] = (
     (),
     (("inside", "nested", "groups"),),
-    (("inside",), ("groups", "host", "nested")),
+    (("inside", "groups"), ("host", "nested")),
     (("inside",), ("groups",), ("host", "nested")),
     (("inside",), ("groups",), ("host",), ("nested",)),
     (("inside",), ("groups",), ("host",), ("nested",), ("program",)),

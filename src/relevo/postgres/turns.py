@@ -1,8 +1,7 @@
 """Who may take a connection now, and who is next.
 
 A turn is the right to one connection. It is given at once when the shares of the pool allow it, and
-otherwise in the order in which it was asked for; among requests, the key with the fewest comes
-first. Nothing here knows of connections.
+otherwise in the order in which it was asked for; among requests, keys take turns. Nothing here knows of connections.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Share:
         self.taken = 0
         self.by_key: dict[str, int] = {}
         self.waiting: dict[str, dict[asyncio.Future[None], int]] = {}
-        """By key: who waits, with their places in line."""
+        """By key, the key that is next first: who waits, with their places in line."""
 
 
 class Turns:
@@ -143,6 +142,8 @@ class Turns:
         while (chosen := self._next()) is not None:
             share, key, turn = chosen
             self._remove(share, key, turn)
+            if key in share.waiting:
+                share.waiting[key] = share.waiting.pop(key)  # behind the other keys
             if not turn.done():  # else its caller was cancelled, and is about to forget it
                 self._count(share, key)
                 turn.set_result(None)
@@ -162,16 +163,8 @@ class Turns:
         return best
 
     def _next_key(self, share: _Share) -> str:
-        """The key with the fewest turns, of these the one that has waited longest."""
-        if len(share.waiting) == 1:
-            return next(iter(share.waiting))
-        return min(
-            share.waiting,
-            key=lambda key: (
-                share.by_key.get(key, 0),
-                next(iter(share.waiting[key].values())),
-            ),
-        )
+        """The key with the fewest turns, of these the one that got none for longest."""
+        return min(share.waiting, key=lambda key: share.by_key.get(key, 0))
 
     def _remove(self, share: _Share, key: str, turn: asyncio.Future[None]) -> None:
         turns = share.waiting.get(key, {})
