@@ -282,7 +282,7 @@ async def _renew_functions(migrations: Sequence[Migration], tx: Transaction) -> 
 
 async def _create_functions(tx: Transaction, functions: Sequence[FunctionFile]) -> None:
     for function in functions:
-        await tx.execute(function.text)
+        await tx.execute(catalog.own(f"function {function.name}", function.text))
     await _record_functions(tx, functions)
 
 
