@@ -260,7 +260,7 @@ class Connection(asyncpg.Connection):
         if own:
             if self._unseen:
                 await self._turn("", own=False)
-        elif self._lent and _UNDOES.match(query):
+        elif _UNDOES.match(query) and self.is_in_transaction():
             self.path = _Path()  # whatever it was at that savepoint
 
     async def _turn(self, query: str, *, own: bool) -> None:
