@@ -1,4 +1,4 @@
-"""On a dead connection, a caller's error, its time-out and its cancellation come out as they are."""
+"""On a dead connection, a caller's error, time-out and cancellation come out as they are."""
 
 from __future__ import annotations
 

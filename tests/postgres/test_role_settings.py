@@ -54,7 +54,9 @@ async def role(relevo_databases: TestDatabases) -> AsyncIterator[Role]:
         database = await admin.fetchval("select current_database()")
         await admin.execute("create schema place")
         for option, value in options.items():
-            await admin.execute(f'alter role relevo in database "{database}" set {option} = {value}')
+            await admin.execute(
+                f'alter role relevo in database "{database}" set {option} = {value}'
+            )
         return url
 
     yield make

@@ -165,7 +165,7 @@ def test_every_statement_of_relevo_is_marked_as_its_own() -> None:
     """Texts in the code would run with the search path of users; they belong into queries.sql."""
     root = Path(relevo.__file__).parent
     found = [
-        f"{path.relative_to(root)}:{call.lineno}"
+        f"{path.relative_to(root)}:{call.lineno}"  # type: ignore[attr-defined]
         for path in root.rglob("*.py")
         if "testing" not in path.parts
         for call in ast.walk(ast.parse(path.read_text("utf-8")))

@@ -157,7 +157,9 @@ STEPS = ["statement", "group", "group in transaction", "nested"]
     st.integers(2, 30),
     st.lists(
         st.tuples(
-            st.sampled_from(KINDS), st.sampled_from(["", "a", "b"]), st.lists(st.sampled_from(STEPS))
+            st.sampled_from(KINDS),
+            st.sampled_from(["", "a", "b"]),
+            st.lists(st.sampled_from(STEPS)),
         ),
         max_size=60,
     ),
@@ -176,7 +178,11 @@ def test_whoever_holds_a_connection_always_gets_the_next(
         async with asyncio.timeout(30):
             await asyncio.gather(
                 *(
-                    crowd.work(kind, key if kind == "requests" else "", [one for one in s if one in possible])
+                    crowd.work(
+                        kind,
+                        key if kind == "requests" else "",
+                        [one for one in s if one in possible],
+                    )
                     for kind, key, s in works
                 )
             )

@@ -86,37 +86,31 @@ def is_holding(pool: object) -> bool:
 
     A task that was started within a transaction and outlives it does not.
     """
-    hold = _holding.get()
-    while hold is not None and (hold.over or hold.of is not pool):
-        hold = hold.outer
-    return hold is not None
+    held = _holding.get()
+    while held is not None and (held.over or held.of is not pool):
+        held = held.outer
+    return held is not None
+
+
+def hold(pool: object) -> Hold:
+    """Note that this work holds a connection of a pool, until `let_go`."""
+    held = Hold(pool, _holding.get())
+    _holding.set(held)
+    return held
+
+
+def let_go(held: Hold) -> None:
+    """Hold a connection no longer; a block may end in another task than it began in."""
+    held.over = True
+    if _holding.get() is held:
+        _holding.set(held.outer)
 
 
 @contextmanager
-def held(pool: object) -> Iterator[None]:
-    """Note that the block holds a connection of a pool."""
-    hold = Hold(pool, _holding.get())
-    before = _holding.set(hold)
-    try:
-        yield
-    finally:
-        hold.over = True
-        restore(before)
-
-
-@contextmanager
-def held_as(hold: Hold | None) -> Iterator[None]:
+def held_as(held: Hold | None) -> Iterator[None]:
     """Note in this thread what a task for it was given."""
-    before = _holding.set(hold)
+    before = _holding.set(held)
     try:
         yield
     finally:
-        restore(before)
-
-
-def restore(before: contextvars.Token[Hold | None]) -> None:
-    """Put back what was held before; a block may end in another task than it began in."""
-    try:
         _holding.reset(before)
-    except ValueError:
-        _holding.set(None)

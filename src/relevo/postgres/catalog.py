@@ -19,6 +19,8 @@ from msgspec import Struct
 
 _NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
 _MARK: Final = "/* relevo "
+_ANY_MARK: Final = "/*relevo "
+_ANY_PATH: Final = "-- path: any"
 
 
 class Query(Struct, frozen=True):
@@ -43,25 +45,34 @@ class Queries:
             raise AttributeError(f"{self.part} has no query named {name!r}") from None
 
 
-def own(name: str, sql: str) -> str:
+def own(name: str, sql: str, *, any_path: bool = False) -> str:
     """Mark a statement as Relevo's own: it runs with Relevo's search path, and is told by name.
 
-    Every statement of a `queries.sql` is marked; one that is composed must be marked by hand.
+    Every statement of a `queries.sql` is marked; one that is composed must be marked by hand. One
+    that has a line `-- path: any` runs with whatever path there is, which saves a round trip inside
+    of users' transactions: it calls one function and names it and every type with their schema.
 
     >>> own("jobs.query", "select 1")
     '/* relevo jobs.query */ select 1'
     """
-    return f"{_MARK}{name} */ {sql}"
+    return f"{_ANY_MARK if any_path else _MARK}{name} */ {sql}"
 
 
 def is_own(sql: str) -> bool:
-    """Whether a statement is Relevo's own."""
+    """Whether a statement needs Relevo's search path."""
     return sql.startswith(_MARK)
 
 
+def runs_with_any_path(sql: str) -> bool:
+    """Whether a statement does not depend on the search path."""
+    return sql.startswith(_ANY_MARK)
+
+
 def name_of(sql: str) -> str | None:
-    """Return the name of a statement of Relevo's own."""
-    return sql[len(_MARK) : sql.index(" */")] if is_own(sql) else None
+    """Return the name of a statement of Relevo's."""
+    if not sql.startswith((_MARK, _ANY_MARK)):
+        return None
+    return sql[: sql.index(" */")].partition("relevo ")[2]
 
 
 def parse(part: str, text: str) -> Queries:
@@ -78,8 +89,9 @@ def parse(part: str, text: str) -> Queries:
             raise ValueError(f"query {name!r} of {part} needs a sentence and a statement")
         if name in found:
             raise ValueError(f"query {name!r} of {part} is there twice")
-        sentence = " ".join(c.removeprefix("--").strip() for c in comment)
-        marked = own(f"{part.removeprefix('relevo.')}.{name}", sql)
+        sentence = " ".join(c.removeprefix("--").strip() for c in comment if c != _ANY_PATH)
+        label = f"{part.removeprefix('relevo.')}.{name}"
+        marked = own(label, sql, any_path=_ANY_PATH in comment)
         found[name] = Query(name, sentence, marked)
     return Queries(part, found)
 

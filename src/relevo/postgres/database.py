@@ -174,17 +174,18 @@ class Database:
     async def _lent(self, attempt: Attempt, *, theirs: bool = False) -> AsyncIterator[Transaction]:
         use = uses.NESTED if uses.is_holding(self) else uses.current()
         connection = await self._take(use)
+        held = uses.hold(self)
         try:
-            with uses.held(self):
-                async with transaction_of(connection, attempt, theirs=theirs):
-                    if not self.endpoint.pooled:  # there, session state is not ours to reset
-                        connection.lend()
-                    yield connection
+            async with transaction_of(connection, attempt, theirs=theirs):
+                if not self.endpoint.pooled:  # there, session state is not ours to reset
+                    connection.lend()
+                yield connection
         except BaseException as error:
             if is_demoted(error):
                 cut(connection)
             raise
         finally:
+            uses.let_go(held)
             self._connections.release(_pooled(connection), use)
 
     async def _statement(

@@ -175,7 +175,11 @@ class Connection(asyncpg.Connection):
             raise asyncpg.InFailedSQLTransactionError(
                 "the transaction had failed before its commit and was rolled back"
             )
-        await self._ran(query, own=own)
+        if own:
+            if self._unseen:
+                await self._turn("", own=False)
+        elif _UNDOES.match(query) and self.is_in_transaction():
+            self.path = _Path()  # whatever it was at that savepoint
         return status
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
@@ -256,17 +260,12 @@ class Connection(asyncpg.Connection):
             await self._turn("", own=False)
         return result
 
-    async def _ran(self, query: str, *, own: bool) -> None:
-        if own:
-            if self._unseen:
-                await self._turn("", own=False)
-        elif _UNDOES.match(query) and self.is_in_transaction():
-            self.path = _Path()  # whatever it was at that savepoint
-
     async def _turn(self, query: str, *, own: bool) -> None:
         """Set the search path for a statement of Relevo's own, or of a user's."""
+        if catalog.runs_with_any_path(query) or _CONTROL.match(query):
+            return
         within = self.is_in_transaction()
-        if _CONTROL.match(query) or (self.pooled and not within):
+        if self.pooled and not within:
             return
         before, self.path = self.path, _Path()  # what it is if this fails
         if before.own is None:

@@ -1,7 +1,8 @@
 """Who may take a connection now, and who is next.
 
 A turn is the right to one connection. It is given at once when the shares of the pool allow it, and
-otherwise in the order in which it was asked for; among requests, keys take turns. Nothing here knows of connections.
+otherwise in the order in which it was asked for; among requests, keys take turns. Nothing here
+knows of connections.
 """
 
 from __future__ import annotations

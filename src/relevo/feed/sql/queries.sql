@@ -802,4 +802,5 @@ select coalesce(max(trimmed_lsn), 0) from relevo.feed_range where id = any ($1::
 
 -- name: stay_awake
 -- Before a checkpoint in the user's transaction: a client that sleeps on the lease's row is ended.
+-- path: any
 select relevo.stay_awake();

@@ -61,8 +61,9 @@ select relevo.lock_job_gates($1::text[]);
 
 -- name: settle
 -- Moves jobs in the name of their host, inside a transaction of the handler.
-select * from relevo.move_jobs($1::uuid[], $2::text[], $3, $4::bigint[], results => $5::text[], seconds => $6::float8[],
-  keys => $7::text[]);
+-- path: any
+select * from relevo.move_jobs($1::pg_catalog.uuid[], $2::pg_catalog.text[], $3::pg_catalog.uuid, $4::pg_catalog.int8[],
+  results => $5::pg_catalog.text[], seconds => $6::pg_catalog.float8[], keys => $7::pg_catalog.text[]);
 
 -- name: gates_of
 -- Which gates jobs stand at; read before any row is locked.
