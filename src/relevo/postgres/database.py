@@ -177,8 +177,6 @@ class Database:
         held = uses.hold(self)
         try:
             async with transaction_of(connection, attempt, theirs=theirs):
-                if not self.endpoint.pooled:  # there, session state is not ours to reset
-                    connection.lend()
                 yield connection
         except BaseException as error:
             if is_demoted(error):

@@ -130,6 +130,7 @@ class Connection(asyncpg.Connection):
     transactions = 0
     """How many were begun; tells who uses the connection now."""
     _lent = False
+    """Whether users ran statements on it, which may have changed its session."""
     _opening = ""
     _unseen = False
     """Whether users keep statements that they may run at any time, without our seeing it."""
@@ -155,6 +156,7 @@ class Connection(asyncpg.Connection):
         elif block.theirs:
             self._opening = _LOCAL_DEFAULT + block.opening
             self.path = _Path(own=False)
+            self._lent = True
         else:
             self._opening = block.opening
 
@@ -228,14 +230,10 @@ class Connection(asyncpg.Connection):
         """Copy rows into a table; see asyncpg."""
         return await self._run(super().copy_records_to_table, table_name, (), options)
 
-    def lend(self) -> None:
-        """Note that others run statements on it, who may change its session."""
-        self._lent = True
-
     def get_reset_query(self) -> str:
         """What the pool sends before the next user: one round trip, or nothing to send."""
         lent, self._lent = self._lent, False
-        if not lent:
+        if not lent or self.pooled:  # there, session state is not ours to reset
             return ""
         self.path = _Path(own=True)
         return catalog.own("postgres.reset", f"{super().get_reset_query()}\n{_PIN};")
@@ -268,6 +266,7 @@ class Connection(asyncpg.Connection):
         if self.pooled and not within:
             return
         before, self.path = self.path, _Path()  # what it is if this fails
+        self._lent = self._lent or not own
         if before.own is None:
             found = await super().fetchval(_ASK)
             before = _Path(own=found == OWN_PATH)
