@@ -238,7 +238,7 @@ delete from relevo.match_code m using unnest($2::text[], $3::text[]) as g (pk, i
 where m.rule = $1 and m.pk = g.pk and m.id = g.id;
 
 -- name: record_duplicates
--- Writes down other items that are there and have the code of an item.
+-- Writes down other items that are there and have the code of an item, each pair once.
 insert into relevo.duplicate (job, rule, base_pk, base_id, duplicate_pk, duplicate_id)
 select $1, $2, b.pk, b.id, m.pk, m.id
 from unnest($3::text[], $4::text[], $5::text[]) as b (pk, id, code)
@@ -247,7 +247,10 @@ join relevo.duplicate_rule r on r.name = m.rule
 join relevo.container c on c.name = r.container
 join relevo.item i on i.container_id = c.id and i.pk = m.pk and i.id = m.id
   and (i.expires_at is null or i.expires_at > relevo.now())
-on conflict do nothing;
+where not exists (
+  select from relevo.duplicate d
+  where d.job = $1 and d.rule = $2 and d.base_id = b.id and d.duplicate_id = m.id
+    and d.base_pk = b.pk and d.duplicate_pk = m.pk);
 
 -- name: duplicates
 -- What a detection found.
