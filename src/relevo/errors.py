@@ -40,6 +40,7 @@
         │   ├── Overloaded
         │   ├── Closed
         │   ├── DatabaseUnavailable
+        │   ├── ItemLocked               another transaction holds the item and does not end
         │   ├── HostFenced               past the self-fencing deadline
         │   ├── MonitoredError           the container that a processor follows cannot be read
         │   └── LeaseStoreError          a processor cannot read or write its leases
@@ -380,6 +381,12 @@ class DatabaseUnavailable(Unavailable):
     """The database cannot be reached, or kept refusing after bounded retries."""
 
     code = "database_unavailable"
+
+
+class ItemLocked(Unavailable):
+    """Another transaction holds an item that the call writes, and has not ended for long."""
+
+    code = "item_locked"
 
 
 class HostFenced(Unavailable):

@@ -15,7 +15,7 @@ from relevo.pipeline.frames import Frame
 from relevo.pipeline.model import BYPASS_RIGHT, Cause, Mode, Operation, Stage, Step
 from relevo.pipeline.operations import MESSAGES, SQL
 from relevo.pipeline.registry import Registry, at, callable_of
-from relevo.postgres import catalog
+from relevo.postgres import catalog, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 JOBS = catalog.load("relevo.jobs")
 SYSTEM_EVENT: Final = 1
 """The operation type of jobs of steps."""
-_DRIVERS: Final = ("asyncpg", "relevo")
 
 
 class Execution:
@@ -60,14 +59,8 @@ class Execution:
         return frame.output
 
     async def _frame(self, asked: Operation, cause: Cause, tx: Any) -> Frame:
-        if tx is not None and (
-            type(tx).__module__.partition(".")[0] not in _DRIVERS or not tx.is_in_transaction()
-        ):
-            raise InvalidValue(
-                f"tx is a {type(tx).__qualname__}; give what ctx.transaction() or"
-                " app.database.transaction() gave, inside of its block",
-                pointer="tx",
-            )
+        if tx is not None:
+            transactions.checked(tx)
         if asked.message not in MESSAGES and asked.message not in self._registry.bodies:
             raise InvalidValue(
                 f"there is no message {asked.message!r}; give it a body with app.message",

@@ -21,8 +21,8 @@ from relevo.errors import BadContinuation, ContainerRecreated, InvalidValue
 from relevo.store.items import Key, Stored, encoded
 from relevo.store.lifecycle import SQL
 from relevo.store.model import Item
-from relevo.store.opened import stored
 from relevo.store.patch import parse_pointer
+from relevo.store.writes import stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
