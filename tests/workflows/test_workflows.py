@@ -314,3 +314,25 @@ async def test_after_a_crash_an_instance_goes_on_behind_its_last_checkpoint(
         # A30: the first stage was written down, the second was not.
         assert [r["name"] for r in b.records("stage")] == ["second"]
         assert b.records("stage")[0]["before"] == "one"
+
+
+async def test_whatever_the_function_of_a_stage_returns_that_can_be_awaited_is(app: App) -> None:
+    async def note(what: str) -> str:
+        await asyncio.sleep(0)
+        return what
+
+    class Note:
+        async def __call__(self, what: str) -> str:
+            return await note(what)
+
+    @app.workflow("notes")
+    async def notes(ctx: Any) -> AsyncGenerator[Any, Any]:
+        first = yield Stage("lambda", lambda: note("a"))
+        second = yield Stage("object", Note(), "b")
+        yield Return([first, second])
+
+    async with app.host():
+        job = await notes.submit()
+        assert await job.wait(30) == ["a", "b"]
+    with pytest.raises(InvalidValue, match="generator function"):
+        Stage("yields", lambda: (yield))

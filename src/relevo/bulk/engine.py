@@ -12,6 +12,7 @@ from relevo.bulk import sources
 from relevo.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
 from relevo.bulk.rights import RightsOf, allowed
 from relevo.bulk.sources import SQL, Own
+from relevo.core import error_text
 from relevo.errors import CallerError
 from relevo.jobs import codes, outcomes
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
@@ -30,6 +31,8 @@ Heed = Callable[[], Awaitable[None]]
 """Looks between chunks whether the job is to go on; raises if it is not."""
 Run = Callable[["JobContext"], Awaitable[Any]]
 """A handler."""
+ERROR_LENGTH_MAX = 2_000
+"""Characters of an error that are kept of a row that failed."""
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
@@ -189,8 +192,9 @@ def failure_of(row: Row, error: Exception) -> RowFailure:
     found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
     if found.event == "retry":
         raise error
-    text = found.friendly or f"{type(error).__name__}: {error}"
-    return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:2_000])
+    said = error_text.message(error, ERROR_LENGTH_MAX)
+    text = found.friendly or f"{type(error).__name__}: {said}"
+    return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:ERROR_LENGTH_MAX])
 
 
 def worded(function: Run) -> Run:

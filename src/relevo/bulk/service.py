@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from relevo import callables
 from relevo.bulk import deleting, importing, standing
 from relevo.bulk.conditions import rows_of
 from relevo.bulk.deleting import Deletion
@@ -87,11 +88,11 @@ class Bulk:
 
     def transport(self, name: str) -> Callable[[Transport], Transport]:
         """Make a function the way in which mails of a name are sent."""
-        return _register(self._transports, name)
+        return _register(self._transports, name, "transport", "mail")
 
     def sink(self, name: str) -> Callable[[Sink], Sink]:
         """Make a function the way in which activities of a name are written."""
-        return _register(self._sinks, name)
+        return _register(self._sinks, name, "sink", "tx", "member", "activity")
 
     # What is asked for.
 
@@ -341,8 +342,9 @@ class Bulk:
         return len(await self._jobs.database.write(SQL.forget, FORGET_ROWS, IMPORTS_KEPT))
 
 
-def _register(known: dict[str, F], name: str) -> Callable[[F], F]:
+def _register(known: dict[str, F], name: str, what: str, *taken: str) -> Callable[[F], F]:
     def register(function: F) -> F:
+        callables.check(function, f"the {what} {name!r}", *taken)
         if name in known:
             raise Conflict(f"there is one named {name!r} already; give each its own name")
         known[name] = function

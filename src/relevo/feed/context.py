@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from msgspec import Struct
 
+from relevo import callables
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown
 
 if TYPE_CHECKING:
@@ -179,15 +179,19 @@ class Context:
         self.confirmed = True
 
 
-def wants_context(handler: Callable[..., Any]) -> bool:
-    """Whether a handler takes (ctx, changes) instead of (changes); refuse other signatures."""
-    parameters = [
+def wants_context(handler: Callable[..., Any], what: str = "the handler") -> bool:
+    """Whether a handler takes (ctx, changes) instead of (changes).
+
+    Raises `InvalidValue` for what cannot be called so, or would do nothing if it were.
+    """
+    callables.check(handler, what)
+    needed = [
         p
-        for p in inspect.signature(handler).parameters.values()
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        for p in callables.parameters(handler, what)
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    if len(parameters) not in (1, 2):
-        raise TypeError(
-            f"a handler takes (changes) or (ctx, changes), not {len(parameters)} values"
+    if len(needed) not in (1, 2) or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        raise InvalidValue(
+            f"{what} takes (changes) or (ctx, changes), not ({', '.join(map(str, needed))})"
         )
-    return len(parameters) == 2
+    return len(needed) == 2

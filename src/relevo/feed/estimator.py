@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from relevo import callables
 from relevo.errors import InvalidValue, NotFound, RelevoError
 from relevo.feed import reading, unit
 from relevo.feed.filters import sql_of
@@ -135,13 +135,12 @@ class Estimator:
         Before the first host has made the unit it is told of as not `initialised`. What the
         callback raises, and a database that is away, is logged and ends nothing.
         """
+        callables.check(callback, "the callback of an estimator", "lag")
         if not every > 0:
             raise InvalidValue(f"every is a time above 0 s, not {every}")
         while True:
             try:
-                answer = callback(await self._total_or_nothing())
-                if inspect.isawaitable(answer):
-                    await answer
+                await callables.call(callback, await self._total_or_nothing())
             except RelevoError as error:
                 log.warning("feed.not_estimated", unit=self._unit, error=str(error))
             except Exception:

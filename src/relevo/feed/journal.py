@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 
+from relevo.core import error_text
 from relevo.errors import (
     Closed,
     DatabaseUnavailable,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 TEXT_MAX = 8_000
 """Characters of an error's message or traceback that are kept."""
+FAILING_MAX = 2_000
+"""Characters that a lease keeps of the error with which its batch failed last."""
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -62,10 +64,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, error: BaseException, attempts: int) -> Cause:
         """A handler raised."""
-        trace = "".join(traceback.format_exception(error))
         return cls(
-            reason="failed", error_type=type(error).__name__, message=str(error)[:TEXT_MAX],
-            traceback=trace[-TEXT_MAX:], attempts=attempts,
+            reason="failed", error_type=error_text.fit(type(error).__name__, TEXT_MAX),
+            message=error_text.message(error, TEXT_MAX),
+            traceback=error_text.trace(error, TEXT_MAX), attempts=attempts,
         )  # fmt: skip
 
 
@@ -155,7 +157,7 @@ class Journal:
 
     async def failed(self, attempts: int, error: Exception, troubles: Troubles | None) -> None:
         """Count a failed call."""
-        text = f"{type(error).__name__}: {error}"[:2000]
+        text = f"{type(error).__name__}: {error_text.message(error, FAILING_MAX)}"
         await self._write(SQL.note_failure, attempts, text, _json(troubles))
 
     async def mark(self, troubles: Troubles | None) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import structlog
 
-from relevo import limits
+from relevo import callables, limits
 from relevo.core.backoff import Backoff
 from relevo.errors import (
     Conflict,
@@ -62,6 +61,11 @@ STORE_ERRORS = (MonitoredError, LeaseStoreError, FeedExpired, FeedRegressed, Con
 Notification = Literal[
     "acquired", "released", "error", "stalled", "dead_lettered", "completed"
 ]  # fmt: skip
+_DETAILS: Final[dict[Notification, str]] = {
+    "acquired": "epoch", "released": "reason", "error": "error", "stalled": "stall",
+    "dead_lettered": "letter", "completed": "positions",
+}  # fmt: skip
+"""What a callback gets beside the token of the lease."""
 NOTIFY_SECONDS_MAX = 30.0
 JOINS_MAX = 5
 """How often a host joins anew because the unit was deleted under it."""
@@ -123,7 +127,7 @@ class Processor:
         _check_seconds(
             poll_interval=poll_interval, stall_after=stall_after, delegate_timeout=delegate_timeout
         )
-        self.with_context = context.wants_context(handler)
+        self.with_context = context.wants_context(handler, f"the handler of {name!r}")
         self.limit = dead_letters.check(max_attempts, dead_letter, on_poison)
         self.on_poison = on_poison
         self.stall_after = stall_after
@@ -259,8 +263,8 @@ class Processor:
     @property
     def handler_name(self) -> str:
         """The handler, as dead letters name it."""
-        name = getattr(self.handler, "__qualname__", repr(self.handler))
-        return f"{getattr(self.handler, '__module__', '')}.{name}"
+        named = self.handler if hasattr(self.handler, "__qualname__") else type(self.handler)
+        return f"{named.__module__}.{named.__qualname__}"
 
     @property
     def host_incarnation(self) -> UUID:
@@ -358,9 +362,7 @@ class Processor:
         for callback in self._callbacks.get(event, ()):
             try:
                 async with asyncio.timeout(NOTIFY_SECONDS_MAX):
-                    answer = callback(*details)
-                    if inspect.isawaitable(answer):
-                        await answer
+                    await callables.call(callback, *details)
             except Exception:
                 log.exception("feed.notification_failed", processor=self.name, notification=event)
 
@@ -373,6 +375,8 @@ class Processor:
                     await self.database.write(SQL.note_stall, *fence, self.stall_after)
 
     def _listen(self, event: Notification, callback: Callable[..., Any]) -> Callable[..., Any]:
+        what = f"the callback of {self.name!r} for {event!r}"
+        callables.check(callback, what, "token", _DETAILS[event])
         self._callbacks.setdefault(event, []).append(callback)
         return callback
 

@@ -9,12 +9,12 @@ not by import: a handler may use any of them.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
+from relevo.core import error_text
 from relevo.errors import (
     CallerError,
     ConditionNotMet,
@@ -280,18 +280,9 @@ def _delay_of(error: BaseException, retries: int, random: Random) -> float:
 
 def trace_of(error: BaseException) -> str:
     """Return the trace of an error as `message` holds it."""
-    return shortened("".join(traceback.format_exception(error)))
+    return error_text.trace(error, TEXT_MAX)
 
 
 def shortened(text: str) -> str:
-    """Return a text that the database can hold: at most `TEXT_MAX` characters.
-
-    What is too much is cut out of the middle, where a marker says so: a trace begins with where it
-    was called and ends with what was raised.
-    """
-    fit = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
-    if len(fit) <= TEXT_MAX:
-        return fit
-    marker = f"\n[… {len(fit) - TEXT_MAX:,} characters and more left out …]\n"
-    room = TEXT_MAX - len(marker)
-    return fit[: room // 2] + marker + fit[-(room - room // 2) :]
+    """Return a text that the database can hold: at most `TEXT_MAX` characters."""
+    return error_text.fit(text, TEXT_MAX)

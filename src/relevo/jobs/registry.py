@@ -22,6 +22,7 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
+from relevo import callables
 from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.jobs.outcomes import Attempts
@@ -80,7 +81,7 @@ class Handler(Struct, frozen=True, kw_only=True):
                 f"data of {self.name!r} does not fit its function: {error}"
             ) from error
 
-    def token_of(self, arguments: dict[str, Any]) -> str | None:
+    async def token_of(self, arguments: dict[str, Any]) -> str | None:
         """Return the token of a job by the handler's own function, which gets what it names."""
         if self.token is None:
             return None
@@ -94,7 +95,13 @@ class Handler(Struct, frozen=True, kw_only=True):
         given, taken = _named(bound), _signature(self.token).parameters
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             given = {name: value for name, value in given.items() if name in taken}
-        return self.token(**given)
+        token = await callables.call(self.token, **given)
+        if token is not None and not isinstance(token, str):
+            raise InvalidValue(
+                f"the token function of {self.name!r} returned a {type(token).__name__}; a token is"
+                " text, or None for a job that waits for no other"
+            )
+        return token
 
 
 _signature = functools.lru_cache(maxsize=1_024)(inspect.signature)
@@ -172,12 +179,21 @@ class Registry:
 
 
 def described(
-    name: str, function: Callable[..., Any], *, process: bool = False, **options: Any
-) -> Handler:
-    """Return the handler of a function whose first parameter is the context."""
-    parameters = list(inspect.signature(function).parameters.values())
+    name: str, function: Callable[..., Any], *, process: bool = False, generator: bool = False,
+    **options: Any,
+) -> Handler:  # fmt: skip
+    """Return the handler of a function whose first parameter is the context.
+
+    `generator` allows one that yields: a workflow is run as one.
+    """
+    what = f"handler {name!r}"
+    if not generator:
+        callables.check(function, what)
+    if (token := options.get("token")) is not None:
+        callables.check(token, f"the token function of {what}")
+    parameters = callables.parameters(function, what)
     if not parameters:
-        raise InvalidValue(f"handler {name!r} takes the context as its first parameter")
+        raise InvalidValue(f"{what} takes the context as its first parameter")
     taken = parameters[1:]
     for one in taken:
         if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
@@ -186,8 +202,7 @@ def described(
                 " data of a job gives it; name it, without `/` and `*`"
             )
     hints = _hints(name, function, {one.name for one in taken})
-    is_async = inspect.iscoroutinefunction(function)
-    kind = "process" if process else "async" if is_async else "thread"
+    kind = "process" if process else "async" if callables.is_async(function) else "thread"
     if process:
         place_of(function)  # refuses what no other process can import
     return Handler(
@@ -268,6 +283,6 @@ class JobDefinition(Generic[P, R]):
         arguments = arguments_of(self.function, args, kwargs)
         options = dict(self._options)
         if options.get("token") is None:  # by what was given, not by what it is as data
-            token = self._handler.token_of(arguments)
+            token = await self._handler.token_of(arguments)
             options["token"] = "" if token is None else token
         return await self._jobs.submit(self.name, arguments, **options)

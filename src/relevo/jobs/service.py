@@ -95,7 +95,7 @@ class Jobs(Hosting):
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
         if token is None:
-            job = self._chained(job, data)
+            job = await self._chained(job, data)
         await self._check_lane(job, tx)
         recur = await self._recurring(job, recurrence, timezone, tx)
         if recur is not None:
@@ -134,7 +134,7 @@ class Jobs(Hosting):
                 for id_, text in zip(ids, datas, strict=True)
             ]
             if options.get("token") is None:
-                jobs = [self._chained(job, one) for job, one in zip(jobs, data, strict=True)]
+                jobs = [await self._chained(job, one) for job, one in zip(jobs, data, strict=True)]
             batches = submission.batches([recur(job) for job in jobs] if recur else jobs)
         else:
             batches = submission.batches_alike(common, ids, datas)
@@ -147,12 +147,13 @@ class Jobs(Hosting):
         told = Known.of(common, number)
         return [JobHandle(self, one, told) for one in ids]
 
-    def _chained(self, job: Submission, data: Any) -> Submission:
+    async def _chained(self, job: Submission, data: Any) -> Submission:
         """The job with the token that its handler gives it, if that is registered here."""
         known = self.registry.handlers.get(job.handler)
         if known is None or known.token is None:
             return job
-        token = known.token_of(known.arguments(msgspec.to_builtins({} if data is None else data)))
+        arguments = known.arguments(msgspec.to_builtins({} if data is None else data))
+        token = await known.token_of(arguments)
         checking.text("token", token, TOKEN_LENGTH_MAX)
         return msgspec.structs.replace(job, token=token or None)
 

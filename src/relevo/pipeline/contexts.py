@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import Suspend
-from relevo.jobs.running.blocking import BlockingTransaction, waited
+from relevo.jobs.running.blocking import BlockingTransaction, is_here, waited
 from relevo.pipeline.model import Parent, Step, Target
 from relevo.store import items
 
@@ -214,7 +214,8 @@ class BlockingService:
         def call(*args: Any, **options: Any) -> Any:
             if isinstance(tx := options.get("tx"), BlockingTransaction):
                 options["tx"] = tx.running
-            return waited(method(*args, **options), self._loop)
+            work = method(*args, **options)
+            return work if is_here(self._loop) else waited(work, self._loop)
 
         return call
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from relevo import callables
 from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs import states, submission
 from relevo.jobs.errors import JobCanceled
@@ -177,7 +178,7 @@ class Execution:
             given = BlockingService(service, asyncio.get_running_loop())
         ctx = StepContext(frame.facts(step, stage), step, given, tx=frame.tx)
         try:
-            return await (called(ctx) if is_async else asyncio.to_thread(called, ctx))
+            return await callables.run(called, ctx)
         finally:
             service.end()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from relevo import callables
 from relevo.errors import NotFound
 from relevo.jobs.outcomes import Attempts
 from relevo.jobs.registry import Handler
@@ -162,19 +163,24 @@ class Pipeline(Attachable):
 
         async def run(job: JobContext) -> Any:
             service, ctx = self._restored(step, job, job)
-            found = await self.execution.function_of(step)[0](ctx)
-            if service.loop is not None:  # caught or not, the job has failed (5.4)
+            return await awaited(service, self.execution.function_of(step)[0](ctx))
+
+        async def awaited(service: DataService, found: Any) -> Any:
+            return finished(service, await callables.settled(found))
+
+        def finished(service: DataService, found: Any) -> Any:
+            if service.loop is not None:  # caught or not, the job has failed
                 raise service.loop
             return found
 
         def run_in_thread(given: Any) -> Any:
             service, ctx = self._restored(step, given._ctx, given)
             found = self.execution.function_of(step)[0](ctx)
-            if service.loop is not None:
-                raise service.loop
-            return found
+            if inspect.isawaitable(found):
+                return awaited(service, found)
+            return finished(service, found)
 
-        is_async = inspect.iscoroutinefunction(called)
+        is_async = callables.is_async(called)
         return Handler(
             name=step.handler, function=run if is_async else run_in_thread, raw=True,
             kind="async" if is_async else "thread", operation_type=SYSTEM_EVENT,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
 import msgspec
 from msgspec import UNSET
 
-from relevo import limits
+from relevo import callables, limits
 from relevo.errors import InvalidValue, RelevoError
 from relevo.store import batch, items, lifecycle, query
 from relevo.store.items import Row
@@ -139,7 +139,7 @@ class Container(Generic[T]):
         async for window in _windows(given, lambda item: self._bulk_row(opened, kind, item)):
             outcomes += await asyncio.gather(*(_bulk_write(opened, one) for one in window))
             if progress is not None:
-                progress(len(outcomes))
+                await callables.call(progress, len(outcomes))
         return BulkResult(tuple(outcomes))
 
     def query(

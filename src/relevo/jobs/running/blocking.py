@@ -24,6 +24,17 @@ TURN_SECONDS: Final = 1.0
 _ENDED: Final = "the host that ran this handler has ended; nothing more is done"
 
 
+def is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the caller runs in the loop: then nothing may wait for the loop, it must await.
+
+    A plain function may return a coroutine, which gets the same context and runs in the loop.
+    """
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
 def waited(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     """Return what a coroutine comes to that runs in a loop; for threads other than the loop's.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,12 +14,12 @@ from relevo.errors import Conflict
 from relevo.jobs import states
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused
 from relevo.jobs.model import RESULT_BYTES_MAX
-from relevo.jobs.running.blocking import BlockingTransaction, entered, waited
+from relevo.jobs.running.blocking import entered, is_here, waited
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from concurrent.futures import Executor
     from datetime import datetime
     from uuid import UUID
@@ -259,7 +259,10 @@ class JobContext:
 
 
 class BlockingContext:
-    """The context of a plain function, which runs in a thread: the same names, without `await`."""
+    """The context of a plain function, which runs in a thread: the same names, without `await`.
+
+    A coroutine that such a function returns runs in the event loop; there it is the context itself.
+    """
 
     def __init__(self, ctx: JobContext) -> None:
         self._ctx = ctx
@@ -271,23 +274,28 @@ class BlockingContext:
     @property
     def service(self) -> Any:
         """As `JobContext.service`; every call waits until it is done."""
-        return self._ctx.service.blocking(self._ctx.loop)
+        service = self._ctx.service
+        return service if is_here(self._ctx.loop) else service.blocking(self._ctx.loop)
 
-    def transaction(self, *, result: Any = None) -> AbstractContextManager[BlockingTransaction]:
+    def transaction(self, *, result: Any = None) -> Any:
         """As `JobContext.transaction`, entered by a plain `with`."""
-        return entered(self._ctx.transaction(result=result), self._ctx.loop)
+        manager = self._ctx.transaction(result=result)
+        return manager if is_here(self._ctx.loop) else entered(manager, self._ctx.loop)
 
-    def checkpoint(self, **told: Any) -> None:
+    def checkpoint(self, **told: Any) -> Any:
         """As `JobContext.checkpoint`."""
-        waited(self._ctx.checkpoint(**told), self._ctx.loop)
+        return self._done(self._ctx.checkpoint(**told))
 
-    def save(self, state: Any) -> None:
+    def save(self, state: Any) -> Any:
         """As `JobContext.save`."""
-        waited(self._ctx.save(state), self._ctx.loop)
+        return self._done(self._ctx.save(state))
 
-    def progress(self, done: float) -> None:
+    def progress(self, done: float) -> Any:
         """As `JobContext.progress`."""
-        waited(self._ctx.progress(done), self._ctx.loop)
+        return self._done(self._ctx.progress(done))
+
+    def _done(self, work: Coroutine[Any, Any, None]) -> Any:
+        return work if is_here(self._ctx.loop) else waited(work, self._ctx.loop)
 
 
 def encoded_result(value: Any) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
+from relevo import callables
+from relevo.core import error_text
 from relevo.errors import HandlerTimeout
 from relevo.jobs import outcomes, states
 from relevo.jobs.errors import JobCanceled, JobPaused
@@ -42,6 +45,8 @@ class Run:
     _cut: BaseException | None = None
     """Why the handler was cancelled, if it was."""
     _cancels = False
+    _awaits = False
+    """Whether what the handler has returned is being awaited on the loop."""
     _ending: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -64,7 +69,7 @@ class Run:
         if self._task is None or self._cut is not None:
             return
         self._cut = self.ctx.cut_for = reason
-        if self.handler.kind != "thread":
+        if self.handler.kind != "thread" or self._awaits:
             self._cancels = self._task.cancel()
 
     def end_within(self, seconds: float, reason: BaseException) -> None:
@@ -82,6 +87,8 @@ class Run:
         ctx = self.ctx
         try:
             value = await self._call(self.handler, ctx)
+            if value is not None:
+                value = await self._settled(value)
             # What takes the context alone decides by itself: a bulk job notes the row and goes on.
             if ctx.refusal is not None and not self.handler.raw:
                 raise ctx.refusal
@@ -108,6 +115,14 @@ class Run:
             seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
+    async def _settled(self, value: Any) -> Any:
+        """Return what the handler's result comes to; a thread's may be one to be awaited here."""
+        if self._cut is not None and inspect.isawaitable(value):
+            callables.discard(value)  # it was to end while it was in its thread
+            raise self._cut
+        self._awaits = True
+        return await callables.settled(value)
+
     def _cancelled(self, error: BaseException) -> Settlement | None:
         """Tell apart who cancelled: the host that ends, this class, or the handler itself."""
         if self._over.is_set():
@@ -130,7 +145,9 @@ class Run:
     def _failed(self, error: BaseException) -> Settlement | None:
         ctx, claim = self.ctx, self.ctx.claim
         if ctx.settled:
-            log.warning("jobs.failed_after_completion", job=str(claim.id), error=_shown(error))
+            log.warning(
+                "jobs.failed_after_completion", job=str(claim.id), error=error_text.shown(error)
+            )
             return None
         if self.dropped:
             return None
@@ -146,7 +163,7 @@ class Run:
         if not isinstance(error, (JobCanceled, JobPaused)):
             log.warning(
                 "jobs.handler_failed", job=str(claim.id), handler=claim.handler,
-                attempt=claim.attempt, outcome=found.event, error=_shown(error),
+                attempt=claim.attempt, outcome=found.event, error=error_text.shown(error),
             )  # fmt: skip
         return Settlement(
             claim=claim, event=found.event, delay=found.delay, error=found.error_code,
@@ -160,14 +177,6 @@ def _called(function: Callable[..., Any], ctx: BlockingContext, arguments: dict[
         return function(ctx, **arguments)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error
-
-
-def _shown(error: BaseException) -> str:
-    """An error in a line of the log, also one that cannot be shown."""
-    try:
-        return repr(error)[:1000]
-    except Exception:
-        return f"{type(error).__name__} (its text cannot be shown)"
 
 
 def call(handler: Handler, ctx: JobContext) -> Awaitable[Any]:
