@@ -79,11 +79,13 @@ class Reader:
             token = tokens.decode(continuation, incarnation=source.incarnation, mode=mode)
             if token.filter != digest:
                 raise BadContinuation("the continuation token is of a reader with another filter")
-            for place in token.places:
-                reading.check_position(source, token.incarnation, mode, place.range_id, place.lsn)
+            await reading.check_positions(
+                database, source, token.incarnation, mode,
+                ((place.range_id, place.lsn) for place in token.places),
+            )  # fmt: skip
         else:
             found = await starts.resolve(database, source, mode, starts.check(start), wanted=wanted)
-            places = _within(starts.current(source, mode, found), interval)
+            places = _within(await starts.current(database, source, mode, found), interval)
             token = Token(incarnation=source.incarnation, mode=mode, places=places, filter=digest)
         return cls(database, wakeups, source, token, model, wanted)
 

@@ -18,7 +18,7 @@ from relevo.store import keys
 from relevo.store.ranges import WHOLE, Interval, Range, RangeMap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     import asyncpg
@@ -39,6 +39,7 @@ class Source(Struct, frozen=True, kw_only=True):
     oldest: int
     """In all-versions mode nothing before this LSN is there."""
     last_lsn: int
+    """Given out before the ranges were read; by now others may have written more."""
     ranges: RangeMap
     trimmed: dict[int, int]
 
@@ -87,17 +88,37 @@ async def _look_at_events(connection: Database | Transaction) -> Source:
     )
 
 
-def check_position(source: Source, incarnation: str, mode: Mode, range_id: int, lsn: int) -> None:
-    """Refuse a position that this container cannot be read from; nothing is skipped silently."""
+async def check_positions(
+    connection: Database | Transaction,
+    source: Source,
+    incarnation: str,
+    mode: Mode,
+    positions: Iterable[tuple[int, int]],
+) -> None:
+    """Refuse positions, as (range, LSN), that this container cannot be read from.
+
+    A position may be younger than the look at the container, since others write meanwhile. So only
+    what is ahead of the LSNs given out by now is refused.
+    """
     if incarnation != source.incarnation:
         raise ContainerRecreated(
             f"container {source.name!r} was dropped and made anew since this position was taken"
         )
-    if lsn > source.last_lsn:
-        raise FeedRegressed(
-            f"position {lsn} is ahead of container {source.name!r}, which has given out"
-            f" {source.last_lsn}: was the database restored from a backup?"
-        )
+    found = list(positions)
+    last_lsn = source.last_lsn
+    if any(lsn > last_lsn for _, lsn in found):
+        last_lsn = await connection.fetchval(SQL.last_lsn)
+    for range_id, lsn in found:
+        if lsn > last_lsn:
+            raise FeedRegressed(
+                f"position {lsn} is ahead of container {source.name!r}, which has given out"
+                f" {last_lsn}: was the database restored from a backup?"
+            )
+        _check_kept(source, mode, range_id, lsn)
+
+
+def _check_kept(source: Source, mode: Mode, range_id: int, lsn: int) -> None:
+    """Refuse a position whose changes are gone; nothing is skipped silently."""
     if mode != "latest":
         lineage = source.ranges.lineage(range_id)
         oldest = max([source.oldest, *(source.trimmed.get(one, 0) for one in lineage)])

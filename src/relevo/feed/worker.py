@@ -171,16 +171,18 @@ class Worker:
         since = instant() if self._looked else instant() - LOOK_SECONDS
         source = await self._monitored(processor.source(since))
         stored = self.standing.ledger.stored
-        if any(
-            one not in source.ranges.by_id or lsn > source.last_lsn for one, lsn in stored.items()
-        ):
+        if any(one not in source.ranges.by_id for one in stored):
             source = await self._monitored(processor.source(instant()))  # it was too old
         self._source, self._looked = source, True
         ranges = source.ranges.over(self.standing.interval)
         lineages = {one.id: source.ranges.lineage(one.id) for one in ranges}
         incarnation = processor.incarnation or source.incarnation
-        for range_id, lsn in self.standing.begin(lineages).items():
-            reading.check_position(source, incarnation, processor.mode, range_id, lsn)
+        positions = self.standing.begin(lineages)
+        await self._monitored(
+            reading.check_positions(
+                self.database, source, incarnation, processor.mode, positions.items()
+            )
+        )
         self._bound = inherited(processor.bound or {}, lineages)
         self._to_cut, self._split = len(ranges) > 1, False
 

@@ -101,6 +101,10 @@ select c.id, c.incarnation, c.retention is not null as versions, c.versions_sinc
        (select last_value from relevo.lsn) as last_lsn
 from relevo.container c where c.name = $1;
 
+-- name: last_lsn
+-- The LSN that was given out last; no position can be ahead of it.
+select last_value from relevo.lsn;
+
 -- name: list_ranges
 -- Every range of a container, sealed ones too.
 select id, epk_min, epk_max, parents, sealed_lsn, trimmed_lsn
