@@ -36,7 +36,14 @@ from relevo.users.service import Users
 from relevo.workflows.definition import WorkflowDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Mapping,
+        Sequence,
+    )
     from datetime import timedelta
 
     from relevo.feed.container import FeedContainer
@@ -173,7 +180,7 @@ class App:
         name: str,
         *,
         lane: str = "plugin",
-        token: Callable[..., str | None] | None = None,
+        token: Callable[..., Awaitable[str | None] | str | None] | None = None,
         process: bool = False,
         time_limit: float | None = None,
         auto_delete: bool = False,

@@ -73,7 +73,7 @@ async def test_a_transport_may_be_any_kind_of_function(app: App, warehouse: Ware
             assert await job.wait(60) == {"success": 1, "failure": 0}
     assert sent == ["ana@x.org"] * 2
     with pytest.raises(InvalidValue, match=r"called with \(mail\)"):
-        app.bulk.transport("strange")(lambda: None)
+        app.bulk.transport("strange")(lambda: None)  # type: ignore[arg-type,misc]
 
 
 async def test_a_mail_that_the_transport_refused_is_a_failure_and_not_sent_again(

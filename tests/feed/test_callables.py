@@ -233,7 +233,7 @@ async def test_what_can_be_no_callback_is_refused(app: App) -> None:
         processor.on_released(lambda token, reason: (yield))
     orders = app.container("orders")
     with pytest.raises(InvalidValue, match=r"called with \(lag\)"):
-        await orders.estimator_loop("kitchen", lambda: None)
+        await orders.estimator_loop("kitchen", lambda: None)  # type: ignore[arg-type,misc]
 
 
 async def test_handlers_of_events_are_awaited_too(shop: Shop) -> None:

@@ -78,8 +78,9 @@ async def test_no_start_is_refused_while_others_write(shop: Shop, relevo_url: st
     async with app.host(name="a"), writers(relevo_url):
         for number in range(12):
             name, options = f"unit-{number}", OPTIONS | {"start": "now"}
-            until_ = "now" if number % 2 else None
-            one = Processor("orders", name, lambda changes: None, until=until_, **options)
+            if number % 2:
+                options["until"] = "now"
+            one = Processor("orders", name, lambda changes: None, **options)
             await one.start(app.database, app.wakeups, app.leases, app.supervisor)
             await shop.orders.unit(name).rewind("now", force=True)
             await one.stop(10.0)

@@ -117,8 +117,11 @@ async def test_a_token_function_may_be_a_coroutine(office: Office, wrapped: bool
         await asyncio.sleep(0)
         return f"chain {to}"
 
+    def plain(to: int) -> Any:
+        return token(to)
+
     app = office.new_app()
-    made = app.job("count", token=(lambda to: token(to)) if wrapped else token)(count)
+    made = app.job("count", token=plain if wrapped else token)(count)
     await office.serve(app)
     job = await made.submit(to=2)
     assert (await office.row(job))["token"] == "chain 2"

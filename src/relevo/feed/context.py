@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from msgspec import Struct
 
 from relevo import callables
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown
+from relevo.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from relevo.feed.model import Change
     from relevo.leases import Fence
@@ -85,6 +87,7 @@ class Context:
         self._undone = undone
         self._headers = headers
         self._cancelled = False
+        self._transactions = HandlerTransactions()
         self.feed_range = interval
         self.attempt = attempt
         """1 for the first delivery of this batch, counted over all hosts."""
@@ -147,15 +150,33 @@ class Context:
 
     async def checkpoint(self, change: Change[Any] | None = None) -> None:
         """Confirm the batch, or everything up to the group of one change of it."""
+        if self._transactions.is_open:
+            raise Conflict(
+                "inside of ctx.transaction() the checkpoint is committed with the effects; leave"
+                " its block instead of calling ctx.checkpoint()"
+            )
         self.confirmed = await self._confirm(change) or self.confirmed
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Commit effects together with the checkpoint: exactly once in this database.
 
         The checkpoint is the last statement and carries the fence; if the lease was lost, all of it
-        is rolled back and `LeaseLost` is raised.
+        is rolled back and `LeaseLost` is raised. A call has one transaction at a time, which its
+        block alone begins and ends; one that is left open is rolled back, and the call has failed.
         """
+        return cast(
+            "AbstractAsyncContextManager[Transaction]", self._transactions.block(self._begin())
+        )
+
+    async def end_call(self, *, for_good: bool = True) -> None:
+        """Roll back what the handler left open; raises `HandlerError` then.
+
+        Unless it is `for_good`, the handler may confirm later.
+        """
+        await self._transactions.end(for_good=for_good)
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[HandlerTransaction]:
         if self.confirmed:
             raise Conflict("this batch is confirmed already")
         if self.in_doubt:
@@ -165,10 +186,15 @@ class Context:
             )
         confirming = False
         try:
-            async with self._open_transaction() as tx:
-                yield tx
+            async with self._open_transaction() as connection:
+                tx = HandlerTransaction(connection)
+                try:
+                    yield tx
+                finally:
+                    tx.end_block()
+                tx.check_unbroken()
                 confirming = True
-                await self._confirm_in(tx)
+                await self._confirm_in(connection)
         except BaseException as error:
             self.in_doubt = confirming and isinstance(
                 error, OutcomeUnknown | asyncio.CancelledError

@@ -7,6 +7,7 @@ tries the part of it that is next. Dead-lettering and moving past it are one sta
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -167,10 +168,16 @@ class Lane:
     async def _call(self, run: Run, ctx: Context, changes: list[Any]) -> None:
         if self._processor.raw:
             changes = documents(changes, self._processor.mode)
+        manual = self._processor.checkpoint == "manual"
         try:
             await call(self._processor.handler, ctx, changes, self._watch(run))
+        except BaseException:
+            with suppress(HandlerError):  # what the handler raised is told instead
+                await ctx.end_call()
+            raise
         finally:
             self._processor.symptoms.clear(self._lease.name, "stalled")
+        await ctx.end_call(for_good=not manual)
 
     async def _returned(self, run: Run, ctx: Context) -> None:
         """The handler took what it was given; where it confirms itself, that may come later."""

@@ -55,7 +55,7 @@ class Handler(Struct, frozen=True, kw_only=True):
     auto_delete: bool = False
     time_limit: float | None = None
     attempts: Attempts = Attempts()
-    token: Callable[..., str | None] | None = None
+    token: Callable[..., Awaitable[str | None] | str | None] | None = None
     types: dict[str, Any] = {}
     required: frozenset[str] = frozenset()
 

@@ -41,6 +41,11 @@ def waited(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     Raises `Closed` if the loop is no more, or ends before the work: a thread outlives a host that
     could not wait for it.
     """
+    if is_here(loop):  # which would wait for itself, for ever
+        work.close()
+        raise Conflict(
+            "a transaction of a plain function is used in its thread, not in a coroutine"
+        )
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError as error:
@@ -103,6 +108,9 @@ def entered(
     tx = BlockingTransaction(waited(_enter(manager), loop), loop)
     try:
         yield tx
+    except GeneratorExit:  # left open and forgotten; the host rolls back when the call ends
+        tx.end()
+        raise
     except BaseException as error:
         tx.end()
         if not waited(_leave(manager, error), loop):

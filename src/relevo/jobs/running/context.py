@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -16,11 +16,13 @@ from relevo.jobs.errors import Fail, JobCanceled, JobPaused
 from relevo.jobs.model import RESULT_BYTES_MAX
 from relevo.jobs.running.blocking import entered, is_here, waited
 from relevo.postgres import catalog
+from relevo.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Coroutine
     from concurrent.futures import Executor
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from uuid import UUID
 
@@ -72,6 +74,7 @@ class JobContext:
     state: Any = None
     """What the last `checkpoint(state=…)` or `save` stored; None at first."""
     _service: Any = None
+    _transactions: HandlerTransactions | None = None
 
     def __init__(self, claim: Claim, workplace: Workplace, now: float) -> None:
         self._claim = claim
@@ -221,23 +224,43 @@ class JobContext:
         last = self.state if isinstance(self.state, int) else None
         return ((n, part) for n, part in parts if last is None or n > last)
 
-    @asynccontextmanager
-    async def transaction(self, *, result: Any = None) -> AsyncIterator[Transaction]:
+    def transaction(self, *, result: Any = None) -> AbstractAsyncContextManager[Transaction]:
         """Give a transaction whose commit completes the job: effects and completion, or neither.
 
-        Operations of `ctx.service` inside of it belong to it. It is the last thing a handler does.
-        If the job was canceled meanwhile, `JobCanceled` is raised and nothing is committed.
+        Operations of `ctx.service` inside of it belong to it. It is the last thing a handler does,
+        and its block alone begins and ends it: one that is left open is rolled back, and the job
+        has failed. If the job was canceled meanwhile, `JobCanceled` is raised and nothing is
+        committed.
         """
+        if self._transactions is None:
+            self._transactions = HandlerTransactions()
+        return cast(
+            "AbstractAsyncContextManager[Transaction]",
+            self._transactions.block(self._begin(result)),
+        )
+
+    async def end_call(self) -> None:
+        """Roll back what the handler left open; raises `HandlerError` then."""
+        if self._transactions is not None:
+            await self._transactions.end()
+
+    @asynccontextmanager
+    async def _begin(self, result: Any) -> AsyncIterator[HandlerTransaction]:
         if self.settled:
             raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
         self.check()
         self._writes()
-        async with self._at.database.transaction() as tx:
-            with nullcontext() if self.service is None else self.service.joined(tx):
-                yield tx
+        async with self._at.database.transaction() as connection:
+            tx = HandlerTransaction(connection)
+            try:
+                with nullcontext() if self.service is None else self.service.joined(tx):
+                    yield tx
+            finally:
+                tx.end_block()
+            tx.check_unbroken()
             if self.refusal is not None:
                 raise self.refusal
-            await self._complete(tx, encoded_result(result))
+            await self._complete(connection, encoded_result(result))
         self.settled = True
 
     def _writes(self) -> None:

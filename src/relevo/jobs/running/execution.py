@@ -8,6 +8,7 @@ import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ import structlog
 
 from relevo import callables
 from relevo.core import error_text
-from relevo.errors import HandlerTimeout
+from relevo.errors import HandlerError, HandlerTimeout
 from relevo.jobs import outcomes, states
 from relevo.jobs.errors import JobCanceled, JobPaused
 from relevo.jobs.running.claims import Settlement
@@ -86,9 +87,7 @@ class Run:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
         ctx = self.ctx
         try:
-            value = await self._call(self.handler, ctx)
-            if value is not None:
-                value = await self._settled(value)
+            value = await self._called()
             # What takes the context alone decides by itself: a bulk job notes the row and goes on.
             if ctx.refusal is not None and not self.handler.raw:
                 raise ctx.refusal
@@ -114,6 +113,21 @@ class Run:
             friendly=None if ctx.friendly is None else outcomes.shortened(str(ctx.friendly)),
             seconds=time.monotonic() - self.began,
         )  # fmt: skip
+
+    async def _called(self) -> Any:
+        """Call the handler, and roll back what it leaves open of its transactions."""
+        try:
+            value = await self._call(self.handler, self.ctx)
+            if value is not None:
+                value = await self._settled(value)
+        except BaseException as error:
+            cancelled = isinstance(error, asyncio.CancelledError)
+            if self._awaits or not (cancelled and self.handler.kind == "thread"):
+                with suppress(HandlerError):  # what the handler raised counts
+                    await self.ctx.end_call()
+            raise  # else its thread is still at work, and finds out at its next call
+        await self.ctx.end_call()
+        return value
 
     async def _settled(self, value: Any) -> Any:
         """Return what the handler's result comes to; a thread's may be one to be awaited here."""
