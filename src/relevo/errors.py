@@ -149,6 +149,7 @@ class FeedExpired(Conflict):
     """The position is older than what the feed retains; nothing was skipped silently."""
 
     code = "feed_expired"
+    source = "monitored"
 
     def __init__(self, message: str, *, oldest: int = 0) -> None:
         super().__init__(message)
@@ -160,12 +161,14 @@ class FeedRegressed(Conflict):
     """The position is ahead of the container: it was restored from a backup, or is another one."""
 
     code = "feed_regressed"
+    source = "monitored"
 
 
 class ContainerRecreated(Conflict):
     """The container was dropped and made anew since the position was taken."""
 
     code = "container_recreated"
+    source = "monitored"
 
 
 class SettingsMismatch(Conflict):
@@ -214,6 +217,7 @@ class HandlerError(RelevoError):
     """A handler of the user raised; its exception is the cause."""
 
     code = "handler_error"
+    source = "handler"
 
     def __init__(self, message: str, *, context: object = None) -> None:
         super().__init__(message)
@@ -392,12 +396,14 @@ class MonitoredError(Unavailable):
     """A processor cannot read the container that it follows; it goes on trying."""
 
     code = "monitored_error"
+    source = "monitored"
 
 
 class LeaseStoreError(Unavailable):
     """A processor cannot read or write its leases; it goes on trying from what is stored."""
 
     code = "lease_store_error"
+    source = "lease_store"
 
 
 class OutcomeUnknown(SystemFault):

@@ -24,7 +24,8 @@ def test_what_begins_or_ends_a_transaction_is_found(sql: str) -> None:
     "sql",
     [
         "select 1", "savepoint a", "rollback to a", "ROLLBACK TO SAVEPOINT a",
-        "release savepoint a", "rollback work to savepoint a", "insert into t values ('; commit;')", "select 'begin'",
+        "release savepoint a", "rollback work to savepoint a", "insert into t values ('; commit;')",
+        "select 'begin'",
         "select case when true then 1 end", "do $$ begin perform 1; end $$",
         "prepare x as select 1",
         "select E'\\'; commit; '", "select $a$; commit; $a$", "-- commit\nselect 1",

@@ -94,6 +94,14 @@ class _Running:
             self.task.cancel()
 
     async def _run(self) -> None:
+        try:
+            await self._work()
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # which would end the host instead of the call
+            raise RuntimeError(f"the handler raised {error_text.shown(error)}") from error
+
+    async def _work(self) -> None:
         if not self._in_thread:
             await callables.call(self._handler, *self._arguments)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
+import asyncpg
 import msgspec
 from msgspec import Struct
 
@@ -26,8 +27,6 @@ from relevo.store.ranges import Interval
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
-
-    import asyncpg
 
     from relevo.feed.checkpoints import Checkpoints
     from relevo.feed.model import Change
@@ -92,7 +91,7 @@ class Journal:
             await self._write(SQL.note_loss)
         try:
             rows = await self._database.fetch(SQL.feed_lease, self._lease.fence.lease_id)
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
         if not rows:
             raise self._lost()
@@ -112,7 +111,7 @@ class Journal:
     async def _done(self) -> tuple[Done, ...]:
         try:
             rows = await self._database.fetch(SQL.list_done, self._lease.fence.lease_id)
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
         return tuple((row["range_id"], row["lsn"], row["ordinal"]) for row in rows)
 
@@ -144,7 +143,7 @@ class Journal:
         """Store together with other leases, if there is a way."""
         try:
             return self._checkpoints is not None and await self._checkpoints.store(one)
-        except (DatabaseUnavailable, OutcomeUnknown, Closed) as error:
+        except (DatabaseUnavailable, OutcomeUnknown, Closed, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
 
     async def remember(self, tx: Transaction, done: Collection[Done]) -> None:
@@ -198,7 +197,7 @@ class Journal:
         self._database.metrics.count_lease_statement("checkpoint", self._lease.unit)
         try:
             rows = await self._database.write(sql, *self._fence, *arguments, idempotent=True)
-        except (DatabaseUnavailable, OutcomeUnknown) as error:
+        except (DatabaseUnavailable, OutcomeUnknown, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
         if not rows:
             raise self._lost()

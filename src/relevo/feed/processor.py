@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from relevo import callables, limits
+from relevo.core import error_text
 from relevo.core.backoff import Backoff
 from relevo.errors import (
     Conflict,
@@ -428,12 +429,16 @@ class Processor:
                     raise
             except HostFenced:
                 log.info("feed.fenced", processor=self.name, lease=lease.name)
-            except STORE_ERRORS as error:
+            except CallAbandoned:
+                raise
+            except Exception as raised:
+                error = raised if isinstance(raised, STORE_ERRORS) else _unexpected(raised)
                 log.warning(
-                    "feed.postponed", processor=self.name, lease=lease.name, error=str(error)
-                )
+                    "feed.postponed", processor=self.name, lease=lease.name, error=str(error),
+                    exc_info=raised if error is not raised else None,
+                )  # fmt: skip
                 self.symptoms.note("store", lease.name, str(error))
-                if not (expired and isinstance(error, FeedExpired)):  # told once (4.8)
+                if not (expired and isinstance(error, FeedExpired)):  # told once
                     await self.tell("error", lease.name, error)
                 expired = isinstance(error, FeedExpired)
             await _set_within(lease.stopping, self.backoff.delay(attempt, chance))
@@ -446,6 +451,13 @@ class Processor:
         with suppress(RelevoError):
             await Journal(self.database, lease, self.host_incarnation).pass_on()
         lease.ask_to_stop("hang")
+
+
+def _unexpected(raised: Exception) -> LeaseStoreError:
+    """What is told of an error that nobody foresaw: the lease is worked on no further for now."""
+    error = LeaseStoreError(f"the lease cannot be worked on: {error_text.shown(raised)}")
+    error.__cause__ = raised
+    return error
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

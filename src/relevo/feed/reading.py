@@ -88,6 +88,14 @@ async def _look_at_events(connection: Database | Transaction) -> Source:
     )
 
 
+def check_same(source: Source, incarnation: str) -> None:
+    """Refuse a container that has only the name of the one that was read before."""
+    if incarnation != source.incarnation:
+        raise ContainerRecreated(
+            f"container {source.name!r} was dropped and made anew since this position was taken"
+        )
+
+
 async def check_positions(
     connection: Database | Transaction,
     source: Source,
@@ -100,10 +108,7 @@ async def check_positions(
     A position may be younger than the look at the container, since others write meanwhile. So only
     what is ahead of the LSNs given out by now is refused.
     """
-    if incarnation != source.incarnation:
-        raise ContainerRecreated(
-            f"container {source.name!r} was dropped and made anew since this position was taken"
-        )
+    check_same(source, incarnation)
     found = list(positions)
     last_lsn = source.last_lsn
     if any(lsn > last_lsn for _, lsn in found):

@@ -36,7 +36,7 @@ class Feeds(Attachable):
         self.figures = Figures(target_lag)
         self.processors: dict[tuple[str, str], Processor] = {}
         self._containers: dict[str, FeedContainer[Any] | EventFeed] = {}
-        self._serving: tuple[Leases, Supervisor] | None = None
+        self._serving = False
 
     def container(self, handle: Container[T]) -> FeedContainer[T]:
         """Return a container with its feed."""
@@ -44,6 +44,11 @@ class Feeds(Attachable):
 
     def add(self, processor: Processor, container: FeedContainer[Any] | EventFeed) -> Processor:
         """Take a processor into the app; one of that name on that container must not be there."""
+        if self._serving:
+            raise Conflict(
+                f"processor {processor.name!r} is defined while the host runs, which would not"
+                " serve it; define processors before `app.host()`, or end the host first"
+            )
         key = (processor.container, processor.name)
         if key in self.processors:
             raise Conflict(
@@ -60,12 +65,14 @@ class Feeds(Attachable):
 
     async def start(self, leases: Leases, supervisor: Supervisor) -> None:
         """Serve every processor; containers that their handles can make are made."""
+        self._serving = True
         for (name, _), processor in self.processors.items():
             await self._containers[name].describe()
             await processor.start(self.database, self.wakeups, leases, supervisor)
 
     async def stop(self, timeout: float) -> None:
         """Drain every processor."""
+        self._serving = False
         for processor in self.processors.values():
             await processor.stop(timeout)
 

@@ -201,7 +201,7 @@ class Leases:
         life = self.life
         self._units.pop(unit.id, None)  # a life that begins meanwhile does not enter it again
         await self._database.write(SQL.drain_member, unit.id, life.incarnation, idempotent=True)
-        late = await life.keeper.stop("left", timeout, unit)
+        late = await life.keeper.stop("shutdown", timeout, unit)
         await self._database.write(SQL.delete_member, unit.id, life.incarnation, idempotent=True)
         self._wakeups.send(unit.topic)
         return late

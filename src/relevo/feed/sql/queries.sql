@@ -350,20 +350,21 @@ cross join lateral (
 where c.looked_at > 0;
 
 -- name: poll_latest
--- Which waiting leases have something to read: one statement for all of a host.
-select p.n, p.range_id, head.lsn, f.sealed_lsn is not null as sealed
+-- Which waiting leases have something to read: one statement for all of a host. Where a range is gone,
+-- since its container was dropped, the lease has to look, too.
+select p.n, p.range_id, head.lsn, f.id is null or f.sealed_lsn is not null as sealed
 from unnest($1::integer[], $2::integer[], $3::bigint[]) as p (n, range_id, lsn)
-join relevo.feed_range f on f.id = p.range_id
+left join relevo.feed_range f on f.id = p.range_id
 cross join lateral (select max(i.lsn) as lsn from relevo.item i where i.range_id = p.range_id) head
-where head.lsn > p.lsn or f.sealed_lsn is not null;
+where head.lsn > p.lsn or f.id is null or f.sealed_lsn is not null;
 
 -- name: poll_versions
 -- The same for all versions and deletes.
-select p.n, p.range_id, head.lsn, f.sealed_lsn is not null as sealed
+select p.n, p.range_id, head.lsn, f.id is null or f.sealed_lsn is not null as sealed
 from unnest($1::integer[], $2::integer[], $3::bigint[]) as p (n, range_id, lsn)
-join relevo.feed_range f on f.id = p.range_id
+left join relevo.feed_range f on f.id = p.range_id
 cross join lateral (select max(i.lsn) as lsn from relevo.item_version i where i.range_id = p.range_id) head
-where head.lsn > p.lsn or f.sealed_lsn is not null;
+where head.lsn > p.lsn or f.id is null or f.sealed_lsn is not null;
 
 -- name: find_unit_id
 -- The unit of a processor, if it was ever started.
