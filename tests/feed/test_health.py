@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import (
-    Conflict,
     ContainerRecreated,
     HandlerError,
     LeaseStoreError,
@@ -47,7 +46,8 @@ class Told:
 
     async def until(self, processor: Processor, kind: type[Exception], source: str) -> None:
         await until(lambda: any(isinstance(one, kind) for one in self.errors), f"{kind} is told")
-        assert {one.source for one in self.errors if isinstance(one, kind)} == {source}
+        sources = {getattr(one, "source", None) for one in self.errors if isinstance(one, kind)}
+        assert sources == {source}
         assert processor.health().state == "degraded"
 
 
@@ -134,17 +134,35 @@ async def test_a_key_that_keeps_failing_shows_while_other_lanes_work(shop: Shop)
         assert "burnt" in reason
 
 
-async def test_a_processor_that_is_defined_while_the_host_runs_is_refused(shop: Shop) -> None:
-    app = shop.app()
+async def test_a_processor_that_is_defined_while_the_host_runs_is_served(shop: Shop) -> None:
+    app, taken = shop.app(), list[str]()
     orders = app.container("orders")
+    await shop.write(1)
+
+    def take(changes: list[Change[Any]]) -> None:
+        taken.extend(change.id for change in changes)
+
     async with app.host(name="a"):
-        with pytest.raises(Conflict, match="defined while the host runs"):
-            orders.processor("late", lambda changes: None)
-        with pytest.raises(Conflict, match="defined while the host runs"):
-            app.events.on_events("late")(lambda events: None)
-    processor = orders.processor("late", lambda changes: None)
+        late = orders.processor("late", take, start="beginning", poll_interval=0.05)
+        events = app.events.on_events("late")(lambda events: None)
+        await until(lambda: late.running and events.running, "both are served")
+        await until(lambda: taken == ["1"], "its changes are delivered")
+        assert late.health().ok
+    assert not late.running
     async with app.host(name="a"):
-        assert processor.running
+        await shop.write(2)
+        await until(lambda: taken == ["1", "2"], "the next host serves it from its start on")
+
+
+async def test_a_processor_that_is_defined_late_and_cannot_start_says_why(shop: Shop) -> None:
+    app = shop.app()
+    async with app.host(name="a"):
+        late = app.container("nowhere").processor("late", lambda changes: None)
+        await until(lambda: "nowhere" in str(late.health().reasons), "it is told")
+        assert late.health().state == "failed"
+        assert not (await app.health()).ok
+        await shop.client.container("nowhere", "/city").describe()
+        await until(lambda: late.running, "it is served as soon as it can be")
 
 
 class Mute(Exception):
@@ -160,8 +178,8 @@ class Base(BaseException):
 
 ODD = [
     ValueError("a NUL \0 in it"), ValueError("half \ud800 of a pair"), Mute(),
-    ValueError("x" * 10**6), Base("of a kind of its own"), SystemExit(3), StopIteration(1), GeneratorExit(),
-    KeyError(), ExceptionGroup("several", [Mute(), ValueError("\0")]),
+    ValueError("x" * 10**6), Base("of a kind of its own"), SystemExit(3), StopIteration(1),
+    GeneratorExit(), KeyError(), ExceptionGroup("several", [Mute(), ValueError("\0")]),
 ]  # fmt: skip
 
 

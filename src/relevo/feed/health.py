@@ -53,11 +53,12 @@ class Symptoms:
             if key[0] == token and key[1] in symptoms and lane in (None, key[2]):
                 del self._found[key]
 
-    def judge(self, *, running: bool, may_act: bool) -> ProcessorHealth:
+    def judge(self, *, running: bool, may_act: bool, why: str | None = None) -> ProcessorHealth:
         """Put it together: failed if this host does nothing, degraded if it does not do all."""
         fatal = []
         if not running:
-            fatal.append("the processor is not running")
+            told = "" if why is None else f": {why}"
+            fatal.append(f"the processor is not running{told}")
         elif not may_act:
             fatal.append("this host is past its self-fencing deadline: no renewal succeeded")
         if self.abandoned >= ABANDONED_MAX:

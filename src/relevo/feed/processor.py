@@ -165,6 +165,9 @@ class Processor:
         )  # fmt: skip
         self._callbacks: dict[str, list[Callable[..., Any]]] = {}
         self._running: _Running | None = None
+        self._starting = asyncio.Lock()
+        self.not_started: str | None = None
+        """Why its host could not serve it."""
         self.incarnation: str | None = None
 
     def on_acquired(self, callback: Callable[..., Any]) -> Callable[..., Any]:
@@ -221,8 +224,9 @@ class Processor:
     def health(self) -> ProcessorHealth:
         """Return whether this host does its part of the work: ok, degraded or failed, and why."""
         running = self._running
-        may_act = running is not None and running.leases.may_act
-        return self.symptoms.judge(running=running is not None, may_act=may_act)
+        if running is None:
+            return self.symptoms.judge(running=False, may_act=False, why=self.not_started)
+        return self.symptoms.judge(running=True, may_act=running.leases.may_act)
 
     @property
     def running(self) -> bool:
@@ -296,8 +300,15 @@ class Processor:
 
         Every change that is committed afterwards is delivered.
         """
-        if self._running is not None:
-            return
+        async with self._starting:
+            if self._running is not None:
+                return
+            await self._start(database, wakeups, leases, supervisor)
+            self.not_started = None
+
+    async def _start(
+        self, database: Database, wakeups: Wakeups, leases: Leases, supervisor: Supervisor
+    ) -> None:
         looked_at, source = instant(), await reading.look(database, self.container)
         self.incarnation = source.incarnation
         poller = Poller(database, wakeups, source.container_id, self.mode, self.poll_interval)
