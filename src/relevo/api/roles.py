@@ -22,7 +22,7 @@ PERMISSIONS: Final = {
     "bulk:run": RIGHTS["bulk.run"],
     "containers:manage": "make, split and drop containers",
     "containers:read": "see containers and their ranges",
-    "feeds:manage": "pause, resume and rewind processors, redrive and discard dead letters",
+    "feeds:manage": "pause, move, cut and delete processors, redrive and discard dead letters",
     "feeds:read": "see who reads feeds, and how far behind",
     "health:read": "see what keeps a host from its work",
     "hosts:drain": "have a host hand over what it owns, or take part again",

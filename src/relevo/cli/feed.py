@@ -105,7 +105,12 @@ async def _screen(
     help="Each item as it is, or every version and delete. Default: latest.",
 )
 @click.option("--feed-range", metavar="RANGE", help="Only this part of the feed, such as 10-20.")
-@click.option("--partition-key", type=Key(), metavar="KEY", help="Only items with this key.")
+@click.option(
+    "--partition-key",
+    type=Key(),
+    metavar="KEY",
+    help="Only items with this key, or its first parts.",
+)
 @click.option(
     "--where",
     type=Where(),

@@ -32,6 +32,8 @@ _ONE_HOST: Final = (
 
 _ENDING: Final = frozenset({"jobs.cancel"})
 """Operations that end something for good though they do not delete it."""
+_DOCUMENTS: Final = frozenset({"feeds.export"})
+"""Operations whose answer is kept in a file for another command: it is JSON in every output."""
 
 
 def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS) -> None:
@@ -140,7 +142,7 @@ async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) 
 
 
 def _show(operation: Operation, reply: Reply, session: Session) -> None:
-    if operation.response is Text:
+    if operation.response is Text or operation.name in _DOCUMENTS:
         click.echo(reply.body.decode())
         return
     renderer = Renderer(session.output)

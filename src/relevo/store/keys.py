@@ -37,14 +37,18 @@ def of_item(item: Mapping[str, Any], paths: Sequence[str]) -> tuple[Component, .
     return tuple(_component(_follow(item, path), path) for path in paths)
 
 
-def of_caller(value: Any, paths: Sequence[str]) -> tuple[Component, ...]:
-    """Return the partition key that a caller named: a value, or as many as there are paths."""
+def of_caller(value: Any, paths: Sequence[str], *, prefix: bool = False) -> tuple[Component, ...]:
+    """Return the partition key that a caller named: a value, or as many as there are paths.
+
+    With `prefix` the first parts of a hierarchical key are enough: they name all keys below.
+    """
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if len(values) != len(paths):
+    if not (1 if prefix else len(paths)) <= len(values) <= len(paths):
+        wanted = f"1 to {len(paths)}" if prefix and len(paths) > 1 else str(len(paths))
         raise InvalidValue(
-            f"the partition key has {len(paths)} parts ({', '.join(paths)}), not {len(values)}"
+            f"the partition key has {wanted} parts ({', '.join(paths)}), not {len(values)}"
         )
-    return tuple(_component(one, path) for one, path in zip(values, paths, strict=True))
+    return tuple(_component(one, path) for one, path in zip(values, paths, strict=False))
 
 
 def text(components: Sequence[Component]) -> str:

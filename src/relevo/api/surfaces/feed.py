@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from relevo import limits
 from relevo.api.contract import Operation
 from relevo.api.surfaces.bulk import Condition
-from relevo.api.surfaces.items import KeyValue, container_of, key_of, key_shown
+from relevo.api.surfaces.items import container_of, key_of, key_shown
 from relevo.api.surfaces.store import SCOPE, ByContainer
 from relevo.errors import (
     BadContinuation,
@@ -85,7 +85,16 @@ class ReadChanges(ByContainer, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    partition_key: KeyValue | UnsetType = UNSET
+    partition_key: (
+        Annotated[
+            Any,
+            Meta(
+                description="Only items with this partition key; of a hierarchical one the first"
+                ' parts are enough, such as `["tenant-1"]`. `{}` stands for no value.'
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     where: Conditions = ()
     operations: Annotated[
         tuple[Happened, ...],

@@ -36,6 +36,9 @@ Tokens = Annotated[
 ]
 
 
+Force = Annotated[bool, Meta(description="Take leases that are not paused from their owners.")]
+
+
 class ByLeases(ByFeed, frozen=True, kw_only=True):
     """Which leases of which unit."""
 
@@ -54,11 +57,13 @@ class UnitView(Struct, frozen=True, kw_only=True):
     """Grows with every rewind."""
 
 
-def _unit(services: Services, command: ByFeed) -> UnitHandle:
+def handle_of(services: Services, command: ByFeed) -> UnitHandle:
+    """Return the unit that a command names."""
     return container_of(services, command).unit(command.name, command.leases_in)
 
 
-async def _shown(unit: UnitHandle, command: ByFeed) -> UnitView:
+async def shown(unit: UnitHandle, command: ByFeed) -> UnitView:
+    """Return a unit as it is."""
     found = await unit.state()
     return UnitView(
         container=command.container,
@@ -71,18 +76,18 @@ async def _shown(unit: UnitHandle, command: ByFeed) -> UnitView:
 
 async def pause_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
     """Have owners finish, checkpoint and let go; nobody takes over until it is resumed."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     with suppress(TimeoutError):  # the pause stands, and the answer says that handlers still run
         async with asyncio.timeout(PAUSE_SECONDS_MAX):
             await unit.pause(command.lease_tokens or None)
-    return await _shown(unit, command)
+    return await shown(unit, command)
 
 
 async def resume_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
     """Let the work go on; a blocked lease goes on only if it is named."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     await unit.resume(command.lease_tokens or None)
-    return await _shown(unit, command)
+    return await shown(unit, command)
 
 
 class RewindFeed(ByLeases, frozen=True, kw_only=True):
@@ -96,20 +101,19 @@ class RewindFeed(ByLeases, frozen=True, kw_only=True):
             " snapshot, or a continuation.",
         ),
     ]
-    force: Annotated[
-        bool, Meta(description="Take leases that are not paused from their owners.")
-    ] = False
+    force: Force = False
 
 
 async def rewind_feed(services: Services, _: Principal, command: RewindFeed) -> UnitView:
     """Set the positions of a unit, backwards or forwards."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     tokens = command.lease_tokens or None
-    await unit.rewind(_target(command.to), tokens, force=command.force)
-    return await _shown(unit, command)
+    await unit.rewind(start_of(command.to), tokens, force=command.force)
+    return await shown(unit, command)
 
 
-def _target(text: str) -> datetime | str:
+def start_of(text: str) -> datetime | str:
+    """Return the position that a text means: an instant, or what the feed knows by a name."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -130,9 +134,9 @@ class SetProperties(ByFeed, frozen=True, kw_only=True):
 
 async def set_properties(services: Services, _: Principal, command: SetProperties) -> UnitView:
     """Keep texts with a lease, and with the leases that take its place."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     await unit.set_properties(command.lease_token, command.properties)
-    return await _shown(unit, command)
+    return await shown(unit, command)
 
 
 class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
@@ -150,7 +154,7 @@ class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
 
 async def take_snapshot(services: Services, _: Principal, command: TakeSnapshot) -> Snapshot:
     """Keep where a unit stands, so that it can be rewound to it."""
-    return await _unit(services, command).snapshot(command.snapshot)
+    return await handle_of(services, command).snapshot(command.snapshot)
 
 
 class Snapshots(Struct, frozen=True):
@@ -161,7 +165,7 @@ class Snapshots(Struct, frozen=True):
 
 async def list_snapshots(services: Services, _: Principal, command: ByFeed) -> Snapshots:
     """Return the snapshots of a unit."""
-    return Snapshots(await _unit(services, command).snapshots())
+    return Snapshots(await handle_of(services, command).snapshots())
 
 
 OPERATIONS: Final = (
