@@ -129,11 +129,11 @@ class Pipeline(Attachable):
 
         def register(function: F) -> F:
             step = Step(
-                name=name or function.__name__, message=message, table=table, function=function,
-                stage=Stage(stage), mode=Mode(mode), rank=rank, filtering=tuple(filtering),
-                images=tuple(images), configuration=configuration, secure=secure, run_as=run_as,
-                auto_delete=auto_delete, serialize=serialize, enabled=enabled,
-                time_limit=time_limit, attempts=attempts or Attempts(),
+                name=name or str(getattr(function, "__name__", "")), message=message, table=table,
+                function=function, stage=Stage(stage), mode=Mode(mode), rank=rank,
+                filtering=tuple(filtering), images=tuple(images), configuration=configuration,
+                secure=secure, run_as=run_as, auto_delete=auto_delete, serialize=serialize,
+                enabled=enabled, time_limit=time_limit, attempts=attempts or Attempts(),
             )  # fmt: skip
             self.registry.add_step(step)
             if step.mode == Mode.ASYNC:
