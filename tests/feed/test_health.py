@@ -148,6 +148,10 @@ async def test_a_processor_that_is_defined_while_the_host_runs_is_served(shop: S
         await until(lambda: late.running and events.running, "both are served")
         await until(lambda: taken == ["1"], "its changes are delivered")
         assert late.health().ok
+        await events.stop()
+        another = orders.processor("another", lambda changes: None)
+        await until(lambda: another.running, "it is served, too")
+        assert not events.running  # what was stopped stays so
     assert not late.running
     async with app.host(name="a"):
         await shop.write(2)

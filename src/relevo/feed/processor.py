@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import structlog
 
-from relevo import callables, limits
+from relevo import limits
 from relevo.core import error_text
 from relevo.core.backoff import Backoff
 from relevo.errors import (
@@ -32,6 +32,7 @@ from relevo.feed.checkpoints import Checkpoints
 from relevo.feed.health import ProcessorHealth, Symptoms
 from relevo.feed.journal import Journal
 from relevo.feed.memory import MemoryLeases
+from relevo.feed.notifications import Notification, Notifications
 from relevo.feed.observing import Observer
 from relevo.feed.pacing import CheckpointEvery, Pace
 from relevo.feed.poller import Poller
@@ -59,15 +60,6 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 STORE_ERRORS = (MonitoredError, LeaseStoreError, FeedExpired, FeedRegressed, ContainerRecreated)
-Notification = Literal[
-    "acquired", "released", "error", "stalled", "dead_lettered", "completed"
-]  # fmt: skip
-_DETAILS: Final[dict[Notification, str]] = {
-    "acquired": "epoch", "released": "reason", "error": "error", "stalled": "stall",
-    "dead_lettered": "letter", "completed": "positions",
-}  # fmt: skip
-"""What a callback gets beside the token of the lease."""
-NOTIFY_SECONDS_MAX = 30.0
 JOINS_MAX = 5
 """How often a host joins anew because the unit was deleted under it."""
 LOST_SECONDS_MAX = 60.0
@@ -163,7 +155,7 @@ class Processor:
             on_start_mismatch=on_start_mismatch, hold=Hold.of(hold),
             block_keys=on_poison == "block_key",
         )  # fmt: skip
-        self._callbacks: dict[str, list[Callable[..., Any]]] = {}
+        self._notifications = Notifications(name)
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
         self.not_started: str | None = None
@@ -172,27 +164,27 @@ class Processor:
 
     def on_acquired(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, epoch) when a lease was gained, before its first delivery."""
-        return self._listen("acquired", callback)
+        return self._notifications.listen("acquired", callback)
 
     def on_released(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, reason) after the last delivery of a lease."""
-        return self._listen("released", callback)
+        return self._notifications.listen("released", callback)
 
     def on_error(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, error) at every failure; the error's type tells its source."""
-        return self._listen("error", callback)
+        return self._notifications.listen("error", callback)
 
     def on_stall(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, `Stall`) when a call takes longer than `stall_after`."""
-        return self._listen("stalled", callback)
+        return self._notifications.listen("stalled", callback)
 
     def on_dead_lettered(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, `DeadLetter`) when a change was given up."""
-        return self._listen("dead_lettered", callback)
+        return self._notifications.listen("dead_lettered", callback)
 
     def on_completed(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, positions) when a lease has reached the end of a bounded run."""
-        return self._listen("completed", callback)
+        return self._notifications.listen("completed", callback)
 
     def run_until(self, until: Until) -> None:
         """Let the next start be a run that ends there, as with `until` (12.4)."""
@@ -371,12 +363,7 @@ class Processor:
         """Notify; a callback that fails is logged and never stops processing."""
         if event == "stalled":
             await self._note_stall(details[0])
-        for callback in self._callbacks.get(event, ()):
-            try:
-                async with asyncio.timeout(NOTIFY_SECONDS_MAX):
-                    await callables.call(callback, *details)
-            except Exception:
-                log.exception("feed.notification_failed", processor=self.name, notification=event)
+        await self._notifications.tell(event, *details)
 
     async def _note_stall(self, token: str) -> None:
         """Let estimators everywhere see it; it ends with the next checkpoint, or the epoch."""
@@ -385,12 +372,6 @@ class Processor:
                 fence = lease.fence.lease_id, lease.epoch, self.host_incarnation
                 with suppress(RelevoError):
                     await self.database.write(SQL.note_stall, *fence, self.stall_after)
-
-    def _listen(self, event: Notification, callback: Callable[..., Any]) -> Callable[..., Any]:
-        what = f"the callback of {self.name!r} for {event!r}"
-        callables.check(callback, what, "token", _DETAILS[event])
-        self._callbacks.setdefault(event, []).append(callback)
-        return callback
 
     @property
     def _now(self) -> _Running:

@@ -42,6 +42,8 @@ class Feeds(Attachable):
         self._supervisor: Supervisor | None = None
         self._defined: Callable[[], object] = _nothing
         """Tells a host that runs that it has a processor more to serve."""
+        self._late: list[Processor] = []
+        """Those that it does not serve yet."""
 
     def container(self, handle: Container[T]) -> FeedContainer[T]:
         """Return a container with its feed."""
@@ -60,6 +62,7 @@ class Feeds(Attachable):
             )
         self.processors[key] = processor
         self._containers[processor.container] = container
+        self._late.append(processor)
         self._defined()
         return processor
 
@@ -72,6 +75,7 @@ class Feeds(Attachable):
         for processor in list(self.processors.values()):
             await self._start(processor, leases, supervisor)
         if self._defined is _nothing:
+            self._late.clear()
             loop, defined = asyncio.get_running_loop(), asyncio.Event()
             self._defined = lambda: loop.call_soon_threadsafe(defined.set)
             supervisor.run(LATE, lambda: self._serve_late(defined, leases, supervisor))
@@ -91,10 +95,13 @@ class Feeds(Attachable):
         """Serve what is defined while the host runs; a start that fails is tried again."""
         while True:
             defined.clear()
-            late = [one for one in self.processors.values() if not one.running]
+            late = list(self._late)
             started = (self._start(one, leases, supervisor) for one in late)
-            for outcome in await asyncio.gather(*started, return_exceptions=True):
-                if isinstance(outcome, Exception):
+            outcomes = await asyncio.gather(*started, return_exceptions=True)
+            failures = dict(zip(late, outcomes, strict=True))
+            self._late = [one for one in self._late if failures.get(one, one) is not None]
+            for outcome in outcomes:
+                if outcome is not None:
                     raise outcome  # the supervisor shows it, and comes back
             await defined.wait()
 
