@@ -121,9 +121,10 @@ async def until(
 class Worker:
     """The host's side of the SQL functions, one call at a time; no process, no loop."""
 
-    def __init__(self, connection: Any, lanes: Sequence[str] = ("plugin",)) -> None:
+    def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.lanes = list(lanes)
+        self.lanes: dict[str, str] = {}
+        """By handler, where it is not `plugin`."""
         self.host = uuid4()
         self.number = 0
         self.held: dict[UUID, Any] = {}
@@ -155,15 +156,14 @@ class Worker:
     ) -> list[Any]:
         """Settle jobs that it holds (row, event) and claim; returns what was claimed."""
         self.number += 1
+        serving = [self.lanes.get(one, "plugin") for one in handlers]
+        lanes = sorted(set(serving)) if room else []
         keys = sorted({f"c{row['chain']}" for row, _ in settle if row["chain"]})
         rows = await self.connection.fetch(
             "select * from relevo.serve_jobs($1, 'worker', $2, $3::text[], $4::integer[],"
             " $5::text[], $6::text[], $7::uuid[], $8::text[], $9::bigint[],"
             " delays => $10::float8[], keys => $11::text[], slots => $12::integer[])",
-            self.host, self.number, self.lanes if room else [],
-            [room] * len(self.lanes) if room else [],
-            [lane for lane in self.lanes for _ in handlers],
-            [one for _ in self.lanes for one in handlers],
+            self.host, self.number, lanes, [room] * len(lanes), serving, list(handlers),
             [row["id"] for row, _ in settle], [event for _, event in settle],
             [row["claim"] for row, _ in settle], options.get("delays", []), keys,
             options.get("slots", []),

@@ -33,7 +33,7 @@ PERMISSIONS: Final = {
     "jobs:payload": "read what system jobs were given, saved and returned, and their traces",
     "jobs:read": "see system jobs, without what users put into them",
     "jobs:submit": "submit system jobs",
-    "jobs:write": "cancel, pause, resume and postpone system jobs",
+    "jobs:write": "cancel, pause, resume, postpone and unblock system jobs",
     "keys:read": "see access keys, never their secrets",
     "keys:write": "make and revoke access keys",
     "leases:move": "ask for a lease to go to another host",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _ID: Final = "The job's id, as `relevo job list` shows it."
 _EMPTY: Final = "nothing"
+_UNKNOWN: Final = codes.shown(codes.HANDLER_MISSING)
+"""What a suspended job has whose arguments no host has known so far."""
 _LATE: Final = 6
 """Exit code of a wait that was given up: the same command may be tried again."""
 
@@ -139,8 +141,15 @@ def _sentence(job: dict[str, Any]) -> str:
     match job["status"]:
         case "waiting_for_resources" if job["blocked_by"]:
             return f"{name}waits for job {job['blocked_by']} of the same token."
+        case "waiting_for_resources" if job["blocked"]:
+            return (
+                f"{name}waits for a job of the same token that you may not see; an operator can"
+                f" lift that: relevo job unblock {job['id']}"
+            )
         case "waiting_for_resources":
             return f"{name}waits for a free slot of lane {job['lane']} on a host with its handler."
+        case "waiting" if job["postpone_until"] and job["error_code"] == _UNKNOWN:
+            return f"{name}{_reason(job)}; the next try is at {job['postpone_until']}."
         case "waiting" if job["postpone_until"]:
             why = "is tried again" if job["retries"] else "runs"
             return f"{name}{why} at {job['postpone_until']}."

@@ -62,6 +62,13 @@ _TYPES: Final = _labels(
 _LIVE: Final = "relevo.live_job"
 _DONE: Final = "relevo.job_history"
 _BLOB: Final = "(case when octet_length({t}.data) > 65536 then {t}.id end)"
+_HEAD: Final = (
+    "(case when {t}.chained then nullif(coalesce("
+    "(select h.id from relevo.job h where h.chain = {t}.chain and not h.chained),"
+    " (select h.id from relevo.job h where h.chain = {t}.chain order by h.sequence limit 1)),"
+    " {t}.id) end)"
+)
+"""The open job of the chain, or the oldest as long as none is: as `chain_heads` has it."""
 _OWNER: Final = f"coalesce({{t}}.owner, '{SYSTEM}'::uuid)"
 
 
@@ -176,15 +183,13 @@ _COLUMNS: Final = (
     Column(
         name="relevo_blockedby",
         type="guid",
-        # The open job of the chain, or the oldest as long as none is: as `chain_heads` has it.
-        sql="(case when {t}.chained then nullif(coalesce("
-        "(select h.id from relevo.job h where h.chain = {t}.chain and not h.chained),"
-        " (select h.id from relevo.job h where h.chain = {t}.chain order by h.sequence limit 1)),"
-        " {t}.id) end)",
+        sql=_HEAD,
         filterable=False,
         key_of="asyncoperation",
         key_source="relevo.job",
     ),
+    # Also for who may not see the job that it waits for.
+    Column(name="relevo_isblocked", type="bool", sql=f"({_HEAD} is not null)", filterable=False),
     Column(name="relevo_lane", type="text", sql="{t}.lane", required=True),
     Column(name="relevo_handler", type="text", sql="{t}.handler", required=True),
     Column(name="relevo_extension", type="text", sql="{t}.extension"),

@@ -119,6 +119,7 @@ class Hosting(Attachable):
         await self.database.write(
             SQL.declare_lanes, [one.name for one in lanes], [one.events for one in lanes],
             [one.priority for one in lanes], [one.max_running_per_owner for one in lanes],
+            [one.shared_tokens for one in lanes],
             idempotent=True,
         )  # fmt: skip
         if not self.registry.handlers:

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from relevo import limits
 from relevo.errors import RelevoError
 from relevo.jobs import codes, series_rows
 from relevo.jobs.model import new_id
@@ -26,7 +27,7 @@ SERIES_BATCHES: Final = 100
 """So many are made ready before the leader sees to its other duties."""
 RECOVER_ROWS: Final = 1_000
 FORGET_ROWS: Final = 1_000
-UNSERVED: Final = timedelta(minutes=10)
+UNSERVED: Final = timedelta(seconds=limits.JOB_UNSERVED_SECONDS_MAX)
 """How long a job waits for a host that has its handler; deployments roll."""
 
 
@@ -119,7 +120,9 @@ class Timers:
 
     async def fail_unserved(self) -> int:
         """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
-        text = "no host has had a handler for this job in its lane for 10 minutes"
+        text = (
+            f"no host has had a handler for this job for {UNSERVED.total_seconds() / 60:g} minutes"
+        )
         await self._database.write(SQL.open_gates)
         await self._database.write(SQL.unpack_unserved, UNSERVED, RECOVER_ROWS)
         rows = await self._database.write(

@@ -37,7 +37,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     """How jobs of a lane run: how many at once on a host, how long, in what order, how told.
 
     `stall_after` is for lanes without a time limit: a job that neither checkpoints nor reports
-    progress for so long counts as timed out.
+    progress for so long counts as timed out. `shared_tokens` lets jobs of one token wait for each
+    other whoever owns them; without it, those of each owner are a chain of their own.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     events: Events = "ends"
     priority: bool = False
     max_running_per_owner: int | None = None
+    shared_tokens: bool = False
 
 
 LANES: Final = (

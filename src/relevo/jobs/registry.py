@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import Conflict, Forbidden, InvalidValue
+from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.jobs.outcomes import Attempts
 from relevo.jobs.running.places import place_of
@@ -57,13 +58,21 @@ class Handler(Struct, frozen=True, kw_only=True):
     token: Callable[..., str | None] | None = None
     types: dict[str, Any] = {}
     required: frozenset[str] = frozenset()
+    taken: frozenset[str] | None = None
+    """What it takes by name; None is anything."""
 
     def arguments(self, data: Any) -> dict[str, Any]:
-        """Return decoded data as what the function is called with, converted to its annotations."""
+        """Return decoded data as what the function is called with, converted to its annotations.
+
+        Raises `UnknownArguments` for those that the function does not take.
+        """
         if not isinstance(data, dict):
             raise InvalidValue(
                 f"data of {self.name!r} is an object of arguments, not a {type(data).__name__}"
             )
+        if self.taken is not None and not data.keys() <= self.taken:
+            unknown = sorted(data.keys() - self.taken)
+            raise UnknownArguments(self.name, ", ".join(repr(name[:64]) for name in unknown[:8]))
         if not data.keys() >= self.required:
             raise InvalidValue(
                 f"{self.name!r} needs {', '.join(sorted(self.required - data.keys()))}, which data"
@@ -193,6 +202,8 @@ def described(
     return Handler(
         name=name, function=function, kind=kind,
         types={one.name: hints[one.name] for one in taken if one.name in hints},
+        taken=None if any(one.kind is one.VAR_KEYWORD for one in taken)
+        else frozenset(one.name for one in taken),
         required=frozenset(
             one.name for one in taken
             if one.default is one.empty

@@ -55,7 +55,7 @@ async def make_ready(
         SQL.start_series_rows, [row["id"] for row, _ in found],
         [one.occurrence.nominal for _, one in found],
         [one.next.nominal if one.next else None for _, one in found],
-        [_chain(row) for row, _ in found], [one.friendly for _, one in found],
+        [_queues(row) for row, _ in found], [one.friendly for _, one in found],
         [one.occurrence.ordinal for _, one in found],
         [one.next.ordinal if one.next else None for _, one in found], status,
     )  # fmt: skip
@@ -87,7 +87,6 @@ def _occurrence(row: asyncpg.Record) -> Occurrence:
     return series.Occurrence(row["nominal"], _told(row).get("ordinal") or 0)
 
 
-def _chain(row: asyncpg.Record) -> str | None:
-    if row["token"]:
-        return f"t{row['token']}"
-    return f"s{row['series']}" if _told(row).get("overlap", "queue") == "queue" else None
+def _queues(row: asyncpg.Record) -> bool:
+    """Whether runs of its series follow each other."""
+    return bool(_told(row).get("overlap", "queue") == "queue")

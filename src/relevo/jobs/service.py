@@ -9,8 +9,9 @@ import msgspec
 
 from relevo.errors import InvalidValue
 from relevo.jobs import checking, foreign, states, submission
+from relevo.jobs.chains import Chains
 from relevo.jobs.commands import Ask, Commands, Scope
-from relevo.jobs.errors import JobMissing, JobRefused
+from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.hosting import Hosting
 from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
@@ -152,7 +153,13 @@ class Jobs(Hosting):
         known = self.registry.handlers.get(job.handler)
         if known is None or known.token is None:
             return job
-        token = known.token_of(known.arguments(msgspec.to_builtins({} if data is None else data)))
+        try:
+            arguments = known.arguments(msgspec.to_builtins({} if data is None else data))
+        except UnknownArguments as error:
+            raise InvalidValue(
+                f"handler {job.handler!r} does not take {error.arguments}", pointer="data"
+            ) from error
+        token = known.token_of(arguments)
         checking.text("token", token, TOKEN_LENGTH_MAX)
         return msgspec.structs.replace(job, token=token or None)
 
@@ -197,13 +204,17 @@ class Jobs(Hosting):
             raise JobMissing(f"there is no job {id}")
         return Job.of(rows[0])
 
-    async def blocked_by(self, ids: Sequence[UUID], caller: Caller = EVERYBODY) -> dict[UUID, UUID]:
-        """Return for jobs of chains the job that each waits for, if the caller may see it."""
-        rows = await self.database.fetch(SQL.chain_heads, list(ids)) if ids else []
-        heads = {row["head"] for row in rows}
-        if heads and caller.scope != "all":
-            heads = {job.id for job in await self.query(caller).where(id=heads)}
-        return {row["id"]: row["head"] for row in rows if row["head"] in heads}
+    @property
+    def chains(self) -> Chains:
+        """Which jobs wait for others of their token."""
+        return Chains(self.database, self.wakeups)
+
+    async def unblock(self, id: UUID, *, user: UUID | None = None) -> UUID:  # noqa: A002
+        """Let a job no longer wait for the one before it in its chain; returns which that was.
+
+        See `Chains.unblock`.
+        """
+        return await self.chains.unblock(id, user=user)
 
     def query(self, caller: Caller = EVERYBODY) -> JobQuery:
         """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`.

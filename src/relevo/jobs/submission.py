@@ -224,11 +224,11 @@ def _statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
 
 
 def check_served(handler: str, lane: str, served: str | None) -> None:
-    """Refuse another lane than that in which a handler is served: no host would claim the job."""
+    """Refuse another lane than that in which a handler is served: it would not run there."""
     if served is not None and served != lane:
         raise InvalidValue(
-            f"jobs of {handler!r} run in the lane {served!r}, where its handler is registered, and"
-            f" none would run in {lane!r}; leave lane out",
+            f"jobs of {handler!r} run in the lane {served!r}, where its handler is registered, not"
+            f" in {lane!r}; leave lane out",
             pointer="lane",
         )
 

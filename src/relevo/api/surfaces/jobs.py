@@ -19,6 +19,7 @@ from relevo.api.surfaces.job_models import (
     CommandJob,
     JobPayload,
     JobSubmitted,
+    JobUnblocked,
     JobView,
     JobWaited,
     ListJobs,
@@ -97,11 +98,11 @@ def _narrowed(query: JobQuery, command: ListJobs) -> JobQuery:
 
 async def views_of(services: Services, principal: Principal, jobs: list[Job]) -> list[JobView]:
     """Return what is shown of jobs, with those they wait for."""
-    blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID]()
+    blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID | None]()
     if blocked:
         who = await asker(services, principal)
-        heads = await services.app.jobs.blocked_by(blocked, who.caller)
-    return [view_of(job, heads.get(job.id)) for job in jobs]
+        heads = await services.app.jobs.chains.blocked_by(blocked, who.caller)
+    return [view_of(job, heads) for job in jobs]
 
 
 async def seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
@@ -166,6 +167,12 @@ async def resume_job(services: Services, principal: Principal, command: CommandJ
 async def postpone_job(services: Services, principal: Principal, command: PostponeJob) -> None:
     """Let a job wait until an instant."""
     await _give(services, principal, command, "postpone", until=command.until)
+
+
+async def unblock_job(services: Services, principal: Principal, command: ByJob) -> JobUnblocked:
+    """Let a job no longer wait for the one before it in its chain."""
+    who = await asker(services, principal)
+    return JobUnblocked(await services.app.jobs.unblock(command.id, user=who.user.id))
 
 
 async def delete_job(services: Services, principal: Principal, command: CommandJob) -> None:
@@ -276,6 +283,17 @@ OPERATIONS: Final = (
     _action("pause", "Ask a running job to yield at its next checkpoint.", CommandJob, pause_job),
     _action("resume", "Let a suspended job go on.", CommandJob, resume_job),
     _action("postpone", "Let a job wait until an instant.", PostponeJob, postpone_job),
+    Operation(
+        name="jobs.unblock",
+        method="POST",
+        path="/v1/jobs/{id}:unblock",
+        summary="Let a job no longer wait for the one before it in the chain of its token.",
+        request=ByJob,
+        response=JobUnblocked,
+        permission="jobs:write",
+        handler=unblock_job,
+        errors=(JobMissing, JobRefused),
+    ),
     Operation(
         name="jobs.delete",
         method="DELETE",

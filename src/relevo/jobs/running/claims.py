@@ -26,6 +26,8 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
     token: str | None = None
     retries: int = 0
     crashes: int = 0
+    deferred: float = 0.0
+    """For how many seconds hosts have not known its arguments."""
     depth: int = 1
     root: UUID | None = None
     root_at: datetime | None = None

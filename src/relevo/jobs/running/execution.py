@@ -141,7 +141,7 @@ class Run:
         found = outcomes.classify(
             error, workflow=self.lane.name == "workflow", retries=claim.retries,
             random=_RANDOM, limits=self.handler.attempts,
-            canceling=ctx.asked == states.CANCELING,
+            canceling=ctx.asked == states.CANCELING, deferred=claim.deferred,
         )  # fmt: skip
         if not isinstance(error, (JobCanceled, JobPaused)):
             log.warning(

@@ -141,18 +141,22 @@ where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event
 order by j.postpone_until limit $1 for update skip locked;
 
 -- name: start_series_rows
--- Makes rows of series ready, or what they need for that: they enter their chain behind those already there.
+-- Makes rows of series ready, or what they need for that: they enter their chain behind those already there, that of
+-- their token or, where runs are to follow each other, that of the series.
 with turned as (
   update relevo.job j set status = $8, sequence = nextval('relevo.job_sequence'), rank = (extract(epoch from relevo.now()) * 1000000)::bigint
       - case when l.priority then j.priority * 60000000::bigint else 0 end,
-    next_at = s.next_at, nominal = s.nominal, chain = s.chain, chained = s.chain is not null, friendly = coalesce(s.late, j.friendly),
+    next_at = s.next_at, nominal = s.nominal, chain = c.chain, chained = c.chain is not null, friendly = coalesce(s.late, j.friendly),
     capped = l.owner_cap is not null and j.owner is not null,
     details = j.details || jsonb_build_object('ordinal', s.ordinal, 'next_ordinal', s.next_ordinal),
     version = j.version + 1, modified_at = relevo.now()
-  from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[], $6::integer[], $7::integer[])
-      as s (id, nominal, next_at, chain, late, ordinal, next_ordinal),
-    relevo.job_lane l
-  where j.id = s.id and j.status = 10 and l.name = j.lane
+  from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::boolean[], $5::text[], $6::integer[], $7::integer[])
+      as s (id, nominal, next_at, queued, late, ordinal, next_ordinal)
+    join relevo.job w on w.id = s.id
+    join relevo.job_lane l on l.name = w.lane
+    cross join lateral (select coalesce(
+      relevo.job_chain(w.token, w.owner, l.shared_tokens), case when s.queued then 's' || w.series end) as chain) c
+  where j.id = s.id and j.status = 10
   returning j.chain, j.capped, j.lane, j.owner
 )
 insert into relevo.job_gate (key)
@@ -221,7 +225,7 @@ where not relevo.is_live(w.id) and (w.tx is null or pg_visible_in_snapshot(w.tx:
 
 -- name: declare_lanes
 -- Writes what lanes were configured with; a changed cap is applied by whoever claims.
-select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integer[]);
+select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::boolean[]);
 
 -- name: declare_handlers
 -- Writes which handlers there are; repeated while they are served.
@@ -271,9 +275,11 @@ select id, series, pattern, anchor, zone, nominal, details, token from relevo.jo
 with changed as (
   update relevo.job set series = null, pattern = null, next_at = null, version = version + 1, modified_at = relevo.now(),
     modified_by = coalesce($2, modified_by),
-    chain = coalesce('t' || token, chain), chained = chained or (chain is null and token is not null)
-  where id = $1
-  returning chain
+    chain = coalesce(s.chain, job.chain), chained = chained or (job.chain is null and s.chain is not null)
+  from (select w.id, relevo.job_chain(w.token, w.owner, l.shared_tokens) as chain
+        from relevo.job w join relevo.job_lane l on l.name = w.lane where w.id = $1) s
+  where job.id = s.id
+  returning job.chain
 )
 insert into relevo.job_gate (key) select 'c' || chain from changed where chain is not null;
 
@@ -290,6 +296,36 @@ select * from (
     (select h.id from relevo.job h where h.chain = j.chain order by h.sequence limit 1)) as head
   from relevo.job j where j.id = any ($1::uuid[]) and j.chained
 ) b where b.head <> b.id;
+
+-- name: chain_of
+-- The chain that a live job waits in, null if it is in none; no row if there is no such job.
+select chain from relevo.jobs_by_id(array[$1::uuid]) where status < 30;
+
+-- name: lock_head
+-- The job that another of a chain waits for, to be taken out of it; the chain is locked.
+select h.id, h.status, h.host_name from relevo.job h
+where h.id = (
+  select coalesce(
+    (select o.id from relevo.job o where o.chain = $2 and not o.chained),
+    (select o.id from relevo.job o where o.chain = $2 order by o.sequence limit 1))
+  from relevo.job j where j.id = $1 and j.chain = $2 and j.chained
+) and h.id <> $1
+for update;
+
+-- name: leave_chain
+-- Takes a job out of its chain: from now on it runs apart from the others of its token.
+update relevo.job set chain = null, chained = false, friendly = concat_ws('; ', friendly, $2::text), version = version + 1,
+  modified_at = relevo.now(), modified_by = coalesce($3, modified_by) where id = $1;
+
+-- name: open_locked_gates
+-- Lets the next through gates that this transaction has locked; after the statement that freed them.
+select relevo.open_job_gates($1::text[]);
+
+-- name: announce_unblocked
+-- Says in the log that others no longer wait for a job.
+select relevo.announce_jobs(array[id], array[version], array['unblocked'], array[status], array[status], array[name], array[lane],
+  array[operation_type], array[attempt], array[host_name], array[error_code], array[created_at], array[started_at])
+from relevo.job where id = $1;
 
 -- name: count_jobs
 -- How many jobs there are by status and type: all live ones, and those completed since an instant.
@@ -335,7 +371,7 @@ from (
 
 -- name: blocked_chains
 -- Chains in which jobs wait, the longest first, and the job that each waits for.
-select h.chain, h.token, w.jobs - h.chained::integer as jobs, w.oldest, h.id as head_id, h.name as head_name,
+select h.chain, h.token, case when h.chain like 'u%' then h.owner end as owner, w.jobs - h.chained::integer as jobs, w.oldest, h.id as head_id, h.name as head_name,
   h.status as head_status, h.postpone_until as head_postponed_until, h.started_at as head_started_at, h.host_name as head_host
 from (
   select chain, count(*) as jobs, min(created_at) as oldest from relevo.job where chained and chain is not null and not deleted
@@ -350,7 +386,7 @@ order by w.jobs desc, h.chain;
 
 -- name: lane_standings
 -- Lanes as they are configured and what is in them.
-select l.name, l.events, l.priority, l.owner_cap, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
+select l.name, l.events, l.priority, l.owner_cap, l.shared_tokens, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
   coalesce(j.running, 0) as running, j.oldest,
   array(select h.name from relevo.job_handler h where h.lane = l.name order by h.name) as handlers
 from relevo.job_lane l left join (
@@ -368,11 +404,11 @@ where host is not null and ($1::uuid is null or host = $1) order by started_at, 
 
 -- name: count_failures
 -- Counts failed runs to their extensions, by the minute.
-insert into relevo.job_failure (extension, minute, lane, handler, failures)
-select extension, date_trunc('minute', relevo.now()), lane, handler, count(*) from relevo.jobs_by_id($1::uuid[])
+insert into relevo.job_failure (extension, minute, handler, failures)
+select extension, date_trunc('minute', relevo.now()), handler, count(*) from relevo.jobs_by_id($1::uuid[])
 where extension is not null
-group by 1, 2, 3, 4 order by 1, 3, 4
-on conflict (extension, minute, lane, handler) do update set failures = relevo.job_failure.failures + excluded.failures;
+group by 1, 2, 3 order by 1, 3
+on conflict (extension, minute, handler) do update set failures = relevo.job_failure.failures + excluded.failures;
 
 -- name: watch_brakes
 -- Puts brakes on extensions, probes, renews and lifts them; see the function.

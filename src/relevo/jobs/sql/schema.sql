@@ -3,11 +3,12 @@
 
 -- How jobs of a lane are ordered, capped and announced. Hosts write what they were configured with.
 create table relevo.job_lane (
-  name      text collate "C" primary key,
-  events    text not null default 'ends' check (events in ('none', 'ends', 'all')),
-  priority  boolean not null default false,
-  owner_cap integer check (owner_cap > 0),
-  told      smallint not null generated always as (  -- of which moves something follows: 0 none, 1 ends, 2 all
+  name          text collate "C" primary key,
+  events        text not null default 'ends' check (events in ('none', 'ends', 'all')),
+  priority      boolean not null default false,
+  owner_cap     integer check (owner_cap > 0),
+  shared_tokens boolean not null default false,  -- whether jobs of a token are one chain, whoever owns them
+  told          smallint not null generated always as (  -- of which moves something follows: 0 none, 1 ends, 2 all
     case when owner_cap is not null or events = 'all' then 2 when events = 'ends' then 1 else 0 end) stored
 );
 insert into relevo.job_lane (name) values ('plugin'), ('workflow'), ('bulk'), ('maintenance');
@@ -33,11 +34,11 @@ insert into relevo.job_transition (from_status, event, to_status) values
   (0, 'unserved', 31),
   (0, 'brake', 10), (0, 'cancel', 32), (0, 'claim', 20), (0, 'deactivate', 32), (0, 'delete', -1), (0, 'hold', 10),
   (0, 'postpone', 10), (10, 'cancel', 32), (10, 'deactivate', 32), (10, 'delete', -1), (10, 'due', 0), (10, 'postpone', 10),
-  (10, 'resume', 0), (10, 'signal', 0), (20, 'await', 10), (20, 'cancel', 22), (20, 'crash_out', 31), (20, 'delete', 20),
+  (10, 'resume', 0), (10, 'signal', 0), (20, 'await', 10), (20, 'cancel', 22), (20, 'crash_out', 31), (20, 'defer', 10), (20, 'delete', 20),
   (20, 'done', 30), (20, 'fail', 31), (20, 'lost', 0), (20, 'pause', 21), (20, 'postpone', 21), (20, 'retry', 10),
-  (20, 'return', 0), (20, 'suspend', 10), (20, 'yield', 0), (21, 'await', 10), (21, 'cancel', 22), (21, 'delete', 21),
+  (20, 'return', 0), (20, 'suspend', 10), (20, 'yield', 0), (21, 'await', 10), (21, 'cancel', 22), (21, 'defer', 10), (21, 'delete', 21),
   (21, 'done', 30), (21, 'fail', 31), (21, 'lost', 10), (21, 'pause', 21), (21, 'postpone', 21), (21, 'resume', 20),
-  (21, 'retry', 10), (21, 'return', 10), (21, 'suspend', 10), (21, 'yield', 10), (22, 'await', 32), (22, 'cancel', 22),
+  (21, 'retry', 10), (21, 'return', 10), (21, 'suspend', 10), (21, 'yield', 10), (22, 'await', 32), (22, 'cancel', 22), (22, 'defer', 32),
   (22, 'delete', 22), (22, 'done', 32), (22, 'fail', 31), (22, 'lost', 32), (22, 'retry', 31), (22, 'return', 32),
   (22, 'stop', 32), (22, 'suspend', 31), (22, 'yield', 32), (30, 'delete', -1), (31, 'delete', -1), (32, 'delete', -1);
 
@@ -107,7 +108,7 @@ create table relevo.job (
   constraint job_held check ((host is not null) = (status between 20 and 22) and (host is null) = (claim is null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
-create index job_claims on relevo.job (lane, handler, rank, sequence) where status = 0 and not chained and not capped;
+create index job_claims on relevo.job (handler, rank, sequence) where status = 0 and not chained and not capped;
 create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
 create index job_hosts on relevo.job (host) where host is not null;
 create index job_chains on relevo.job (chain, sequence) where chain is not null;
@@ -152,20 +153,18 @@ create type relevo.job_move as (
   chained boolean, capped boolean, name text, operation_type integer, attempt integer, host_name text, error_code integer,
   created_at timestamptz, started_at timestamptz, series uuid, hold boolean, system boolean, details jsonb);
 
--- How often extensions failed, by minute, over all hosts. Lane and handler say where their jobs are found.
+-- How often extensions failed, by minute, over all hosts. The handler says where their jobs are found.
 create table relevo.job_failure (
   extension text collate "C" not null,
   minute    timestamptz not null,
-  lane      text collate "C" not null,
   handler   text collate "C" not null,
   failures  integer not null,
-  primary key (extension, minute, lane, handler)
+  primary key (extension, minute, handler)
 );
 
 -- Extensions that fail too often. After `until` one job, the probe, shows whether it still does.
 create table relevo.job_brake (
   extension     text collate "C" primary key,
-  lanes         text[] not null,
   handlers      text[] not null,
   since         timestamptz not null,
   until         timestamptz not null,
@@ -219,7 +218,7 @@ create table relevo.job_parcel (
 alter table relevo.job_parcel alter done set storage external, alter ids set storage external,
   alter jobs set storage external, alter datas set storage external, alter sequences set storage external;
 create index job_parcel_hosts on relevo.job_parcel (host, claim) where host is not null;
-create index job_parcel_claims on relevo.job_parcel (lane, handler, rank, sequence) where host is null;
+create index job_parcel_claims on relevo.job_parcel (handler, rank, sequence) where host is null;
 create index job_parcel_spans on relevo.job_parcel using gist (span);
 
 \ir functions/parcels/jobs_in_parcels.sql

@@ -47,7 +47,7 @@ begin
   end if;
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
   if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
-    if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (serve_jobs.lanes)) then
+    if exists (select from relevo.job_parcel q where q.host is null and q.handler = any (serve_jobs.handlers)) then
       return query
         select * from relevo.claim_jobs_in_order(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
     else
