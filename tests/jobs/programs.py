@@ -61,6 +61,36 @@ async def office(app: App, record: Recorder) -> None:
     await app.jobs.start(app.leases, app.supervisor)
 
 
+async def desk(app: App, record: Recorder) -> None:
+    """Handlers of each kind that write one record."""
+    app.table("letter")
+
+    @app.job("in loop")
+    async def in_loop(ctx: Any) -> None:
+        try:
+            await ctx.service.create("letter", letter(ctx))
+        finally:
+            record("over", attempt=ctx.attempt)
+
+    @app.job("in thread")
+    def in_thread(ctx: Any) -> None:
+        try:
+            ctx.service.create("letter", letter(ctx))
+        finally:
+            record("over", attempt=ctx.attempt)
+
+    app.job("in process", process=True)(in_process)
+    await app.jobs.start(app.leases, app.supervisor)
+
+
+def in_process(ctx: Any) -> None:
+    ctx.service.create("letter", letter(ctx))
+
+
+def letter(ctx: Any) -> dict[str, Any]:
+    return {"job": str(ctx.id), "attempt": ctx.attempt}
+
+
 async def opened() -> None:
     """Wait for the gate."""
     gate = Path(os.environ[GATE_VARIABLE])

@@ -35,6 +35,7 @@ class Message(Struct, frozen=True):
 
     main: Main
     loads: bool = False
+    writes: bool = True
 
 
 async def load(frame: Frame, reader: Reader, *, lock: bool) -> dict[str, Any]:
@@ -171,8 +172,8 @@ MESSAGES: Final[dict[str, Message]] = {
     "Create": Message(create),
     "Update": Message(update, loads=True),
     "Delete": Message(delete, loads=True),
-    "Retrieve": Message(retrieve),
-    "RetrieveMultiple": Message(retrieve_multiple),
+    "Retrieve": Message(retrieve, writes=False),
+    "RetrieveMultiple": Message(retrieve_multiple, writes=False),
     "Associate": Message(associate, loads=True),
     "Disassociate": Message(disassociate, loads=True),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -78,6 +78,7 @@ class JobContext:
         self._at = workplace
         self.beaten_at = now
         """When it last reported: a lane may ask for a sign of life."""
+        self._fenced: tuple[Any, ...] = ()
         if claim.saved is not None:
             self.state = msgspec.json.decode(claim.saved)
 
@@ -107,6 +108,11 @@ class JobContext:
     def threads(self) -> Executor:
         """Where plain functions run."""
         return self._at.threads
+
+    @property
+    def host(self) -> UUID:
+        """The life of the host that runs it: with the claim's number, the fence of its writes."""
+        return self._at.host
 
     @property
     def id(self) -> UUID:
@@ -159,7 +165,7 @@ class JobContext:
         What was stored is there as `ctx.state` when the job is called again after a pause, a retry
         or a crash.
         """
-        self._writes()
+        self.writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         self.beaten_at = time.monotonic()
         status = await self._at.store(self._claim, progress, saved)
@@ -179,7 +185,7 @@ class JobContext:
         Raises `JobCanceled` if the job was canceled or is not this host's any more; let it roll the
         transaction back. A pause is obeyed after the commit, by `check()`.
         """
-        self._writes()
+        self.writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         rows = await tx.fetch(
             SQL.checkpoints, self._at.host, [self.id], [self._claim.number], [progress], [saved]
@@ -192,6 +198,37 @@ class JobContext:
         self.beaten_at = time.monotonic()
         if state is not _UNSAID:
             self.state = state
+
+    @contextmanager
+    def fencing(self, tx: Transaction) -> Iterator[None]:
+        """Say that a transaction ends with a fenced write of this run.
+
+        What is done in it meanwhile needs no fence of its own.
+        """
+        self._fenced = (*self._fenced, tx)
+        try:
+            yield
+        finally:
+            self._fenced = tuple(one for one in self._fenced if one is not tx)
+
+    def fences(self, tx: Any) -> bool:
+        """Whether a transaction ends with a fenced write anyway."""
+        return any(one is tx for one in self._fenced)
+
+    async def hold(self, tx: Transaction) -> int | None:
+        """Keep the job this host's until the transaction ends; returns its status.
+
+        None means that the job is another's by now, or deleted: roll the transaction back. Else the
+        row is locked, so that nobody takes the job from this host and runs it again before what the
+        transaction wrote is committed, or is not. The lock lasts while the process is awake: the
+        server ends a transaction that is idle for 5 s.
+        """
+        self.writes()
+        fence = (self.id, self._at.host, self._claim.number)
+        row = await tx.fetchrow(SQL.hold_job, *fence)
+        if row is None and await tx.fetchval(SQL.unpack, [self.id]):
+            row = await tx.fetchrow(SQL.hold_job, *fence)
+        return None if row is None else row["status"]
 
     async def suspend_in(
         self, tx: Transaction, *, until: datetime | None = None, event: bool = True
@@ -231,16 +268,20 @@ class JobContext:
         if self.settled:
             raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
         self.check()
-        self._writes()
+        self.writes()
         async with self._at.database.transaction() as tx:
-            with nullcontext() if self.service is None else self.service.joined(tx):
+            with (
+                self.fencing(tx),
+                nullcontext() if self.service is None else self.service.joined(tx),
+            ):
                 yield tx
             if self.refusal is not None:
                 raise self.refusal
             await self._complete(tx, encoded_result(result))
         self.settled = True
 
-    def _writes(self) -> None:
+    def writes(self) -> None:
+        """Note that the handler writes while it runs: jobs of its lane are claimed as rows then."""
         self._at.writing.add(self._claim.lane)
 
     async def _complete(self, tx: Transaction, result: str | None) -> None:

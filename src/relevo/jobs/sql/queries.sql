@@ -55,6 +55,12 @@ update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendl
 -- Stores how far handlers are, and answers what is asked of their jobs.
 select * from relevo.checkpoint_jobs($1, $2::uuid[], $3::bigint[], $4::real[], $5::text[]);
 
+-- name: hold_job
+-- Locks the row of a job that a host still holds under a claim: it cannot be taken from the host until the transaction
+-- ends. Checkpoints go on meanwhile, and a process that falls asleep loses the lock.
+select j.status, relevo.stay_awake() from relevo.job j
+where j.id = $1 and j.host = $2 and j.claim = $3 and not j.deleted for key share;
+
 -- name: lock_gates
 -- First in a transaction that ends jobs: waits for their gates, in one order.
 select relevo.lock_job_gates($1::text[]);
