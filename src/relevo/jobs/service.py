@@ -9,7 +9,7 @@ import msgspec
 
 from relevo.errors import InvalidValue
 from relevo.jobs import checking, foreign, states, submission
-from relevo.jobs.commands import Ask, Commands, Scope
+from relevo.jobs.commands import Ask, Scope
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.hosting import Hosting
@@ -43,25 +43,20 @@ class Jobs(Hosting):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._strict = frozenset(
-            name for name in ("strict_states", "strict_delete") if getattr(settings, f"jobs_{name}")
-        )
         self._writing: Submitting | None = None
-        self._commanding: Commands | None = None
         self._waiting: Waiting | None = None
 
     def attach(self, database: Database, wakeups: Wakeups) -> None:
         """Connect, or connect anew."""
         super().attach(database, wakeups)
         self._writing = Submitting(database, wakeups)
-        self._commanding = Commands(database, wakeups, strict=self._strict)
         self._waiting = Waiting(database, wakeups)
 
     async def close(self) -> None:
         """Finish what was accepted."""
-        if self._writing is not None and self._commanding is not None and self._waiting is not None:
+        if self._writing is not None and self._commands is not None and self._waiting is not None:
             await self._writing.close()
-            await self._commanding.close()
+            await self._commands.close()
             await self._waiting.close()
 
     async def submit(
@@ -251,13 +246,6 @@ class Jobs(Hosting):
         self._connected  # noqa: B018 - raises if not connected
         assert self._waiting is not None
         return await self._waiting.wait(id, known, timeout)
-
-    @property
-    def commands(self) -> Commands:
-        """What carries out commands."""
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._commanding is not None
-        return self._commanding
 
     async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
         """Give an event to the workflows that wait for it; returns how many did.

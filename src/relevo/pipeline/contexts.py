@@ -17,6 +17,7 @@ from relevo.store import items
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from relevo.jobs.running.context import JobContext
     from relevo.postgres import Transaction
@@ -243,12 +244,20 @@ def checked_json(values: dict[str, Any], what: str) -> dict[str, Any]:
     try:
         _, plain = items.encoded(values)
     except InvalidValue as error:
-        place = (error.pointer or "").split("/")
-        name = f" {place[1]!r}" if len(place) > 1 else ""
+        bad, why = next(_refused(values), ("", error))
         raise InvalidValue(
-            f"{what} left a value{name} that is not JSON: {error}; leave text, numbers, booleans,"
-            " lists and objects",
-            pointer=error.pointer,
+            f"{what} left a value{f' {bad!r}' if bad else ''} that is not JSON: {why}; leave text,"
+            " numbers, booleans, lists and objects",
+            pointer=f"/{bad}" if bad else why.pointer,
         ) from error
     found: dict[str, Any] = plain
     return found
+
+
+def _refused(values: dict[str, Any]) -> Iterator[tuple[str, InvalidValue]]:
+    """Which values cannot be kept as JSON, by name, and why; encoding all at once tells no name."""
+    for name, value in values.items():
+        try:
+            items.encoded({name: value})
+        except InvalidValue as error:
+            yield str(name), error

@@ -458,6 +458,12 @@ select relevo.signal_jobs($1, $2, $3);
 -- Wakes jobs whose wait was too long, or whose children are over.
 select relevo.wake_waiting_jobs($1);
 
+-- name: orphans
+-- Unfinished jobs whose caller waited for them and was canceled or deleted, and the user who did so.
+select w.child as id, h.modified_by as by from relevo.job_wait w left join relevo.job_history h on h.id = w.job
+where w.child is not null and not w.woken and (h.status = 32 or h.id is null)
+  and not relevo.is_live(w.job) and relevo.is_live(w.child) limit $1;
+
 -- name: forget_waits
 -- Forgets waits of jobs that are no more, and events that nobody wanted for long.
 with waits as (
