@@ -43,14 +43,7 @@ class Shop:
     async def fail(self, times: int) -> None:
         jobs = [await self.app.jobs.submit("flaky", {"n": n}) for n in range(times)]
         for job in jobs:
-            await self.until(job, lambda found: found.done or found.status == states.WAITING)
-
-    async def until(self, job: JobHandle[Any], holds: Callable[[Job], bool]) -> Job:
-        found: Job
-        async with asyncio.timeout(30):
-            while not holds(found := await job.get()):
-                await asyncio.sleep(0.01)
-        return found
+            await until(job, lambda found: found.done or found.status == states.WAITING)
 
     async def eventually(self, holds: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(30):
@@ -59,6 +52,14 @@ class Shop:
 
     async def braked(self) -> bool:
         return bool(await self.app.jobs.brakes.list())
+
+
+async def until(job: JobHandle[Any], holds: Callable[[Job], bool]) -> Job:
+    found: Job
+    async with asyncio.timeout(30):
+        while not holds(found := await job.get()):
+            await asyncio.sleep(0.01)
+    return found
 
 
 def held(job: Job) -> bool:
@@ -93,7 +94,7 @@ async def test_a_braked_extension_waits_and_no_other_does(app: App, clock: Clock
         await shop.eventually(shop.braked)
         ran = len(shop.ran)
         jobs = [await app.jobs.submit("flaky", {"n": 100 + n}) for n in range(3)]
-        waiting = [await shop.until(job, lambda one: held(one) or one.done) for job in jobs]
+        waiting = [await until(job, lambda one: held(one) or one.done) for job in jobs]
         assert await (await app.jobs.submit("sound")).wait(30) == "fine"  # A32
         braked = [one for one in waiting if held(one)]
         (brake,) = await app.jobs.brakes.list()
@@ -116,7 +117,7 @@ async def test_after_the_pause_one_job_is_tried_and_its_success_frees_the_rest(
         jobs = await _held(shop, 5)
         await clock.advance(PAUSE)
         for job in jobs:
-            await shop.until(job, lambda one: one.status == states.SUCCEEDED)
+            await until(job, lambda one: one.status == states.SUCCEEDED)
         assert not await shop.braked()
         assert await events(app) == ["on", "off"]
 
@@ -138,7 +139,7 @@ async def test_a_probe_that_fails_renews_the_pause(app: App, clock: Clock) -> No
         later = (await app.jobs.brakes.list())[0].until
         assert len(shop.ran) == 1  # the probe alone
         for job in jobs[1:]:
-            await shop.until(job, lambda one: held(one) and one.postpone_until == later)
+            await until(job, lambda one: held(one) and one.postpone_until == later)
         assert await events(app) == ["on", "on"]
 
 
@@ -155,7 +156,7 @@ async def _held(shop: Shop, amount: int) -> list[JobHandle[Any]]:
     found: list[JobHandle[Any]] = []
     while len(found) < amount:
         job = await shop.app.jobs.submit("flaky", {"n": 1})
-        if held(await shop.until(job, lambda one: held(one) or one.done)):
+        if held(await until(job, lambda one: held(one) or one.done)):
             found.append(job)
     return found
 
@@ -172,8 +173,37 @@ async def test_an_outage_of_the_storage_is_no_failure_of_the_handler(app: App) -
 
     async with app.host():
         for job in [await app.jobs.submit("cut off") for _ in range(25)]:
-            await shop.until(job, lambda found: found.status == states.WAITING)
+            await until(job, lambda found: found.status == states.WAITING)
         await shop.fail(1)
         await shop.eventually(counted)
         rows = await app.database.fetch("select extension, failures from relevo.job_failure")
         assert [tuple(row) for row in rows] == [("flaky", 1)]
+
+
+async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_often(
+    app: App,
+) -> None:  # 6.4
+    ran: list[int] = []
+    ahead: list[int] = []
+
+    @app.job("flaky")
+    async def flaky(ctx: Any, n: int) -> None:
+        if n < 0:
+            return  # quick successes: the host learns to claim ahead
+        ran.append(n)
+        if len(ran) == 1:
+            host = app.jobs._host
+            assert host is not None
+            ahead.append(len(host._lanes["plugin"].waiting))
+        raise ValueError("broken")
+
+    await app.jobs.submit_many("flaky", [{"n": -1}] * 4_000)
+    jobs = await app.jobs.submit_many("flaky", [{"n": n} for n in range(500)])
+    async with app.host():
+        for job in jobs:
+            await until(job, lambda one: held(one) or one.done)
+        most, slots = app.settings.jobs_brake_failures, app.jobs.registry.lanes["plugin"].slots
+        assert ahead[0] > 250  # far more than may run
+        assert most < len(ran) <= most + slots
+        assert len([job for job in jobs if held(await job.get())]) == 500 - len(ran)
+        assert await events(app) == ["on"]

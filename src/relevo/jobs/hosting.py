@@ -165,7 +165,7 @@ class Hosting(Attachable):
                 continue
             self._host = JobHost(
                 self.database, self.wakeups, leases, self.registry, self._processes.call,
-                service_for=self.service_for, numbers=self._numbers, note=self.brakes.note,
+                service_for=self.service_for, numbers=self._numbers, brakes=self.brakes,
             )  # fmt: skip
             await self._host.run()
             if self._host.stopping:  # whoever stops it ends this loop next

@@ -32,9 +32,10 @@ from relevo.jobs.running.rounds import Rounds
 from relevo.jobs.submission import TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
+    from relevo.jobs.brakes import Brakes
     from relevo.jobs.registry import Registry
     from relevo.jobs.running.claims import Claim
     from relevo.jobs.running.execution import Caller
@@ -67,8 +68,7 @@ class JobHost:
     def __init__(
         self, database: Database, wakeups: Wakeups, leases: Leases, registry: Registry,
         in_process: Caller, service_for: Callable[[JobContext], Any] | None = None,
-        numbers: Iterator[int] | None = None,
-        note: Callable[[Sequence[Settlement]], None] | None = None,
+        numbers: Iterator[int] | None = None, brakes: Brakes | None = None,
     ) -> None:  # fmt: skip
         self._wakeups = wakeups
         self._leases = leases
@@ -91,7 +91,7 @@ class JobHost:
         )  # fmt: skip
         self._rounds = Rounds(
             database, wakeups, self._host, leases.name, self._lanes, self._runs,
-            self._workplace.writing, numbers or itertools.count(1), note,
+            self._workplace.writing, numbers or itertools.count(1), brakes,
         )  # fmt: skip
         self._told = asyncio.Event()
         self._slots: set[asyncio.Task[None]] = set()
@@ -230,7 +230,7 @@ class JobHost:
                 self._runs.pop(claim.id, None)
                 lane.running -= 1
             if settlement is not None:
-                self._rounds.finished.append(settlement)
+                self._rounds.take(settlement)
             finished = len(self._rounds.finished)
             turn = settlement is None or settlement.seconds > TURN_SECONDS
             if not lane.waiting:

@@ -14,11 +14,12 @@ from relevo.jobs.running.claims import Claim, Settlement, arguments, is_plain, r
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+    from collections.abc import Iterator, Mapping, Sequence, Set
     from uuid import UUID
 
     import asyncpg
 
+    from relevo.jobs.brakes import Brakes
     from relevo.jobs.running.execution import Run
     from relevo.jobs.running.lanes import HostLane
     from relevo.postgres import Database, Wakeups
@@ -42,7 +43,7 @@ class Rounds:
     def __init__(
         self, database: Database, wakeups: Wakeups, host: UUID, name: str,
         lanes: Mapping[str, HostLane], runs: Mapping[UUID, Run], writing: Set[str],
-        numbers: Iterator[int], note: Callable[[Sequence[Settlement]], None] | None,
+        numbers: Iterator[int], brakes: Brakes | None,
     ) -> None:  # fmt: skip
         self._database = database
         self._wakeups = wakeups
@@ -54,7 +55,7 @@ class Rounds:
         """Lanes of which nothing is to come in parcels."""
         self._numbers = numbers
         """Of claims; a life uses none twice, whoever works in it."""
-        self._note = note
+        self._brakes = brakes
         self._capped = frozenset(
             name for name, one in lanes.items() if one.lane.max_running_per_owner
         )
@@ -68,6 +69,16 @@ class Rounds:
         """Whether nothing more is to be claimed."""
         self.finished: list[Settlement] = []
         """What is to be settled."""
+
+    def take(self, settlement: Settlement) -> None:
+        """Take in what a run came to; it is settled with the next statement."""
+        self.finished.append(settlement)
+        if (
+            settlement.event != "done"
+            and self._brakes is not None
+            and self._brakes.stops(settlement)
+        ):
+            self._give_back({settlement.claim.handler})
 
     async def next(self) -> bool:
         """Settle and claim; whether there is reason to do so again at once."""
@@ -133,8 +144,8 @@ class Rounds:
         if batch:
             self._rows_max = min(SETTLE_ROWS_MAX, self._rows_max * 2)
             self._wakeups.send(ENDED)
-            if self._note is not None:
-                self._note(batch)
+            if self._brakes is not None:
+                self._brakes.note(batch)
         try:
             got = self._receive(rows)
         except BaseException:
@@ -171,7 +182,11 @@ class Rounds:
         return found
 
     def _wanted(self, rooms: dict[str, int]) -> tuple[list[str], list[int], list[str], list[str]]:
-        pairs = [(name, one) for name in rooms for one in self._lanes[name].handlers]
+        stopped: Set[str] = set() if self._brakes is None else self._brakes.stopped
+        pairs = [
+            (name, one) for name in rooms for one in self._lanes[name].handlers
+            if one not in stopped
+        ]  # fmt: skip
         return (
             list(rooms), list(rooms.values()), [lane for lane, _ in pairs],
             [handler for _, handler in pairs],
@@ -194,7 +209,15 @@ class Rounds:
             lane = self._lanes[name]
             lane.appetite.weigh(len(claims), sum([len(one.data or "") for one in claims]))
             lane.waiting += claims
+        if self._brakes is not None and (stopped := self._brakes.stopped):
+            self._give_back(stopped)  # claimed by a statement that was on its way
         return {name: len(claims) for name, claims in came.items()}
+
+    def _give_back(self, handlers: Set[str], probes: Set[UUID] = frozenset()) -> None:
+        """Give back what was claimed of handlers and has not begun, but for probes of brakes."""
+        for lane in self._lanes.values():
+            taken = lane.take_all(lambda one: one.handler in handlers and one.id not in probes)
+            self.finished += map(returned, taken)
 
     def _ask(self, id_: UUID, status: int) -> None:
         """Pass on to a running handler what is asked of its job."""
