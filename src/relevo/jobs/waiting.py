@@ -27,7 +27,7 @@ class Known(Struct, frozen=True):
     """What is known of a job that is or was there: what it means if its record is not.
 
     `brief` says that success leaves no record; without it, `handler` names who decides that. `tx`
-    is the number of the transaction that submits it, if somebody else commits that.
+    has the numbers of the transaction and the savepoint that submit it, if somebody else commits.
     """
 
     brief: bool | None = None
@@ -46,7 +46,8 @@ class End(Struct, frozen=True):
     """How a job ended. Without a status there is no record: `gone` says why, and nothing if the
     job succeeded.
 
-    `undone` is one whose transaction was rolled back, `missing` one of which nothing is known.
+    `undone` is one whose transaction or savepoint was rolled back, `missing` one of which nothing
+    is known.
     """
 
     status: int | None = None

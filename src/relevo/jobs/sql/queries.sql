@@ -8,9 +8,9 @@ select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::te
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[]);
 
 -- name: submit_in
--- The same in a transaction of somebody else; answers its number, by which others see whether it has committed.
-select pg_current_xact_id()::text, relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[],
-  $6::timestamptz[], $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
+-- The same in a transaction of somebody else; answers its numbers, by which others see whether it has committed.
+select relevo.submit_jobs_in($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
+  $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
 
 -- name: work
 -- Settles what a host has finished and claims what is next: one round trip, one commit.
@@ -215,7 +215,7 @@ select w.id, h.status, h.result, h.error_code, h.friendly, h.message,
   case
     when h.id is not null then null
     when exists (select from relevo.job j where j.id = w.id) then 'deleted'  -- its handler is still to stop
-    when pg_xact_status(w.tx::xid8) = 'aborted' then 'undone'
+    when pg_xact_status(split_part(w.tx, ' ', 2)::xid8) = 'aborted' then 'undone'
     when coalesce(w.brief, d.auto_delete) then null
     when coalesce(w.brief::text, w.handler) is not null then 'deleted'
     else 'missing'
@@ -223,7 +223,8 @@ select w.id, h.status, h.result, h.error_code, h.friendly, h.message,
 from unnest($1::uuid[], $2::boolean[], $3::text[], $4::text[]) as w (id, brief, handler, tx)
 left join relevo.job_history h on h.id = w.id
 left join relevo.job_handler d on d.name = w.handler
-where not relevo.is_live(w.id) and (w.tx is null or pg_visible_in_snapshot(w.tx::xid8, pg_current_snapshot()));
+where not relevo.is_live(w.id) and (w.tx is null
+  or pg_visible_in_snapshot(split_part(w.tx, ' ', 1)::xid8, pg_current_snapshot()));
 
 -- name: declare_lanes
 -- Writes what lanes were configured with; a changed cap is applied by whoever claims.
