@@ -108,6 +108,28 @@ async def test_an_operation_is_fenced_by_the_claim_not_by_the_attempt(
     assert found == []
 
 
+async def test_a_statement_of_a_run_is_fenced_too(office: Office) -> None:  # A5
+    refused: list[BaseException] = []
+
+    async def work(ctx: Any, stale: bool) -> None:
+        if stale:
+            await office.database.write(
+                "update relevo.job set claim = claim + 1 where host is not null returning id"
+            )
+        try:
+            await ctx.write("insert into relevo.job_event (event, key) values ('fence', $1)", "k")
+        except JobCanceled as error:
+            refused.append(error)
+            raise
+
+    await office.host({"work": work})
+    await (await office.jobs.submit("work", {"stale": False})).wait(20)
+    await office.jobs.submit("work", {"stale": True})
+    await until(lambda: bool(refused), "the statement is refused")
+    sql = "select count(*) from relevo.job_event where event = 'fence'"
+    assert await office.database.fetchval(sql) == 1
+
+
 async def test_jobs_that_travel_in_a_parcel_make_operations(office: Office) -> None:
     app = office.new_app()
     app.table("letter")

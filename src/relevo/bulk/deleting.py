@@ -232,7 +232,7 @@ class Removing:
             counts = await walk.over([part.query], self._apply)
         except Held:
             return None
-        await self._database.write(SQL.end_part, part.parent, self._ctx.id, idempotent=True)
+        await self._ctx.write(SQL.end_part, part.parent, self._ctx.id)
         return counts
 
     async def _heed(self) -> None:

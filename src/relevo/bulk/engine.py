@@ -137,7 +137,7 @@ class Walk:
         failures = [] if self._outside is None else await self._outside(rows)
         async with self._database.transaction() as tx:
             if apply is not None:
-                with self._ctx.fencing(tx):
+                with self._ctx.fenced_at_end(tx):
                     failures = await apply(tx, source, rows)
             at = msgspec.structs.replace(at, after=rows[-1].key, done=at.done + len(rows))
             if at.query >= self._uncounted:

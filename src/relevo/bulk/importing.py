@@ -111,7 +111,7 @@ class Importing:
         raise Fail(row["error_code"], row["friendly"] or f"{row['name'] or 'a former step'} {what}")
 
     async def _done(self, step: int) -> None:
-        await self._database.write(SQL.end_import_step, self._id, step, idempotent=True)
+        await self._ctx.write(SQL.end_import_step, self._id, step)
 
     async def parse(self) -> dict[str, int]:
         """Write down the rows of the file (3)."""

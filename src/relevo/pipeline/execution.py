@@ -67,14 +67,13 @@ class Execution:
         be, in the transaction and with a lock, unless whoever has the transaction does so later.
         """
         frame.tx, job = tx, frame.cause.job
-        if job is None or job.fences(tx):
+        if job is None or job.is_fenced(tx):
             await self._inside(frame, first)
         else:
-            with job.fencing(tx):
+            with job.fenced_at_end(tx):
                 await self._inside(frame, first)
             if frame.writes:
-                _learn(job, await job.hold(tx))
-                _refuse_if_stopped(job)
+                await job.hold(tx)
         await self._queue(frame)
 
     async def _frame(self, asked: Operation, cause: Cause, tx: Any) -> Frame:

@@ -72,13 +72,14 @@ class JobContext:
     state: Any = None
     """What the last `checkpoint(state=…)` or `save` stored; None at first."""
     _service: Any = None
+    _fenced: tuple[Any, ...] = ()
+    """Transactions that end with a fenced write."""
 
     def __init__(self, claim: Claim, workplace: Workplace, now: float) -> None:
         self._claim = claim
         self._at = workplace
         self.beaten_at = now
         """When it last reported: a lane may ask for a sign of life."""
-        self._fenced: tuple[Any, ...] = ()
         if claim.saved is not None:
             self.state = msgspec.json.decode(claim.saved)
 
@@ -165,7 +166,7 @@ class JobContext:
         What was stored is there as `ctx.state` when the job is called again after a pause, a retry
         or a crash.
         """
-        self.writes()
+        self._writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         self.beaten_at = time.monotonic()
         status = await self._at.store(self._claim, progress, saved)
@@ -185,7 +186,7 @@ class JobContext:
         Raises `JobCanceled` if the job was canceled or is not this host's any more; let it roll the
         transaction back. A pause is obeyed after the commit, by `check()`.
         """
-        self.writes()
+        self._writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         rows = await tx.fetch(
             SQL.checkpoints, self._at.host, [self.id], [self._claim.number], [progress], [saved]
@@ -200,7 +201,7 @@ class JobContext:
             self.state = state
 
     @contextmanager
-    def fencing(self, tx: Transaction) -> Iterator[None]:
+    def fenced_at_end(self, tx: Transaction) -> Iterator[None]:
         """Say that a transaction ends with a fenced write of this run.
 
         What is done in it meanwhile needs no fence of its own.
@@ -211,24 +212,35 @@ class JobContext:
         finally:
             self._fenced = tuple(one for one in self._fenced if one is not tx)
 
-    def fences(self, tx: Any) -> bool:
-        """Whether a transaction ends with a fenced write anyway."""
+    def is_fenced(self, tx: Any) -> bool:
+        """Whether a transaction ends with a fenced write of this run anyway."""
         return any(one is tx for one in self._fenced)
 
-    async def hold(self, tx: Transaction) -> int | None:
-        """Keep the job this host's until the transaction ends; returns its status.
+    async def hold(self, tx: Transaction) -> None:
+        """Keep the job this host's until the transaction ends; the last thing done in it.
 
-        None means that the job is another's by now, or deleted: roll the transaction back. Else the
-        row is locked, so that nobody takes the job from this host and runs it again before what the
-        transaction wrote is committed, or is not. The lock lasts while the process is awake: the
-        server ends a transaction that is idle for 5 s.
+        Raises `JobCanceled` if the job was canceled or is another's by now; let it roll the
+        transaction back. Else the row is locked, so that nobody takes the job from this host and
+        runs it again before what the transaction wrote is committed, or is not. The lock lasts
+        while the process is awake: the server ends a transaction that is idle for 5 s.
         """
-        self.writes()
+        self._writes()
         fence = (self.id, self._at.host, self._claim.number)
         row = await tx.fetchrow(SQL.hold_job, *fence)
         if row is None and await tx.fetchval(SQL.unpack, [self.id]):
             row = await tx.fetchrow(SQL.hold_job, *fence)
-        return None if row is None else row["status"]
+        if row is None:
+            self.gone = True
+        elif row["status"] == states.CANCELING:
+            self.asked = states.CANCELING
+        if self.gone or self.asked == states.CANCELING:
+            raise JobCanceled(f"job {self.id} was canceled; nothing of this was committed")
+
+    async def write(self, sql: str, *args: Any) -> None:
+        """Run a statement in a transaction of its own, if the job is still this host's."""
+        async with self._at.database.transaction() as tx:
+            await tx.execute(sql, *args)
+            await self.hold(tx)
 
     async def suspend_in(
         self, tx: Transaction, *, until: datetime | None = None, event: bool = True
@@ -268,10 +280,10 @@ class JobContext:
         if self.settled:
             raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
         self.check()
-        self.writes()
+        self._writes()
         async with self._at.database.transaction() as tx:
             with (
-                self.fencing(tx),
+                self.fenced_at_end(tx),
                 nullcontext() if self.service is None else self.service.joined(tx),
             ):
                 yield tx
@@ -280,7 +292,7 @@ class JobContext:
             await self._complete(tx, encoded_result(result))
         self.settled = True
 
-    def writes(self) -> None:
+    def _writes(self) -> None:
         """Note that the handler writes while it runs: jobs of its lane are claimed as rows then."""
         self._at.writing.add(self._claim.lane)
 
