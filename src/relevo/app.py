@@ -177,19 +177,22 @@ class App:
         process: bool = False,
         time_limit: float | None = None,
         auto_delete: bool = False,
+        crashes_max: int | None = None,
     ) -> Registering:
         """Make a function the handler of jobs of a name; its first parameter is the context.
 
         Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
         process of their own. `token` says from the arguments which jobs follow each other; it gets
         those that it names, and counts for submits of this app that give none (the command line,
-        HTTP and SQL give theirs). `auto_delete` removes the record of a success.
+        HTTP and SQL give theirs). `auto_delete` removes the record of a success. `crashes_max` says
+        how many hosts a job may lose before it fails; without it the setting `jobs_crashes_max`
+        does.
         """
 
         def register(function: Any) -> Any:
             handler = described(
                 name, function, process=process, lane=lane, token=token, time_limit=time_limit,
-                auto_delete=auto_delete,
+                auto_delete=auto_delete, crashes_max=crashes_max,
             )  # fmt: skip
             self.jobs.registry.add(handler)
             return JobDefinition(self.jobs, handler, function)

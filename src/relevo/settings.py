@@ -85,7 +85,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     router_strict_channels: bool = False
     """Whether router jobs and workers may only use channels that were defined."""
     jobs_crashes_max: int = 3
-    """How many hosts a system job may lose before it fails."""
+    """How many hosts a system job may lose before it fails, the last while it runs alone."""
     jobs_keep_succeeded_days: float = 30.0
     """How many days records of succeeded jobs are kept; 0 for ever."""
     jobs_keep_canceled_days: float = 30.0

@@ -159,20 +159,35 @@ class Worker:
         rows = await self.connection.fetch(
             "select * from relevo.serve_jobs($1, 'worker', $2, $3::text[], $4::integer[],"
             " $5::text[], $6::text[], $7::uuid[], $8::text[], $9::bigint[],"
-            " delays => $10::float8[], keys => $11::text[], slots => $12::integer[])",
+            " delays => $10::float8[], keys => $11::text[], slots => $12::integer[],"
+            " vacant => $13)",
             self.host, self.number, self.lanes if room else [],
             [room] * len(self.lanes) if room else [],
             [lane for lane in self.lanes for _ in handlers],
             [one for _ in self.lanes for one in handlers],
             [row["id"] for row, _ in settle], [event for _, event in settle],
             [row["claim"] for row, _ in settle], options.get("delays", []), keys,
-            options.get("slots", []),
+            options.get("slots", []), options.get("vacant", False),
         )  # fmt: skip
         for row, _ in settle:
             self.held.pop(row["id"], None)
+        self.stale = [row["id"] for row in rows if row["kind"] == "stale"]
+        self.lone_waits = any(row["kind"] == "lone" for row in rows)
+        return self._taken(rows)
+
+    async def take_lone(self, handlers: Sequence[str] = ("work",), *, vacant: bool = True) -> Any:
+        """Claim a job that is to run alone; returns it, or None."""
+        self.number += 1
+        rows = await self.connection.fetch(
+            "select * from relevo.claim_lone_job($1, 'worker', $2, $3::text[], $4::text[], $5)",
+            self.host, self.number, [lane for lane in self.lanes for _ in handlers],
+            [one for _ in self.lanes for one in handlers], vacant,
+        )  # fmt: skip
+        return next(iter(self._taken(rows)), None)
+
+    def _taken(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         claimed = [one for row in rows for one in _claims(row)]
         self.held |= {row["id"]: row for row in claimed}
-        self.stale = [row["id"] for row in rows if row["kind"] == "stale"]
         return claimed
 
 

@@ -39,6 +39,18 @@ async def office(app: App, record: Recorder) -> None:
         record("died", attempt=ctx.attempt)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    @app.job("minefield")
+    async def minefield(ctx: Any, deadly: bool, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if deadly:
+            record("died", attempt=ctx.attempt)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @app.job("forgiving", crashes_max=4)
+    async def forgiving(ctx: Any) -> None:
+        record("died", attempt=ctx.attempt)
+        os.kill(os.getpid(), signal.SIGKILL)
+
     @app.job("steps")
     async def steps(ctx: Any) -> list[int]:
         done = []

@@ -10,6 +10,8 @@ import pytest
 from relevo.errors import DatabaseUnavailable
 from relevo.jobs import codes, states
 from relevo.jobs.brakes import PAUSE
+from relevo.jobs.model import Lane
+from relevo.jobs.running import lanes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,11 +47,6 @@ class Shop:
         for job in jobs:
             await until(job, lambda found: found.done or found.status == states.WAITING)
 
-    async def eventually(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(30):
-            while not await holds():
-                await asyncio.sleep(0.01)
-
     async def braked(self) -> bool:
         return bool(await self.app.jobs.brakes.list())
 
@@ -60,6 +57,12 @@ async def until(job: JobHandle[Any], holds: Callable[[Job], bool]) -> Job:
         while not holds(found := await job.get()):
             await asyncio.sleep(0.01)
     return found
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await holds():
+            await asyncio.sleep(0.01)
 
 
 def held(job: Job) -> bool:
@@ -82,7 +85,7 @@ async def test_twenty_failures_are_not_too_many(app: App) -> None:
             rows = await app.database.fetch("select sum(failures) from relevo.job_failure")
             return bool(rows[0][0] == 20)
 
-        await shop.eventually(counted)
+        await eventually(counted)
         await app.jobs.brakes.watch()
         assert not await shop.braked()
 
@@ -91,7 +94,7 @@ async def test_a_braked_extension_waits_and_no_other_does(app: App, clock: Clock
     shop = Shop(app)
     async with app.host():
         await shop.fail(21)
-        await shop.eventually(shop.braked)
+        await eventually(shop.braked)
         ran = len(shop.ran)
         jobs = [await app.jobs.submit("flaky", {"n": 100 + n}) for n in range(3)]
         waiting = [await until(job, lambda one: held(one) or one.done) for job in jobs]
@@ -111,7 +114,7 @@ async def test_after_the_pause_one_job_is_tried_and_its_success_frees_the_rest(
     shop = Shop(app)
     async with app.host():
         await shop.fail(21)
-        await shop.eventually(shop.braked)
+        await eventually(shop.braked)
         shop.ran.clear()
         shop.broken = False
         jobs = await _held(shop, 5)
@@ -126,7 +129,7 @@ async def test_a_probe_that_fails_renews_the_pause(app: App, clock: Clock) -> No
     shop = Shop(app)
     async with app.host():
         await shop.fail(21)
-        await shop.eventually(shop.braked)
+        await eventually(shop.braked)
         jobs = await _held(shop, 3)
         shop.ran.clear()
         before = (await app.jobs.brakes.list())[0].until
@@ -135,7 +138,7 @@ async def test_a_probe_that_fails_renews_the_pause(app: App, clock: Clock) -> No
         async def renewed() -> bool:
             return (await app.jobs.brakes.list())[0].until > before
 
-        await shop.eventually(renewed)
+        await eventually(renewed)
         later = (await app.jobs.brakes.list())[0].until
         assert len(shop.ran) == 1  # the probe alone
         for job in jobs[1:]:
@@ -175,7 +178,7 @@ async def test_an_outage_of_the_storage_is_no_failure_of_the_handler(app: App) -
         for job in [await app.jobs.submit("cut off") for _ in range(25)]:
             await until(job, lambda found: found.status == states.WAITING)
         await shop.fail(1)
-        await shop.eventually(counted)
+        await eventually(counted)
         rows = await app.database.fetch("select extension, failures from relevo.job_failure")
         assert [tuple(row) for row in rows] == [("flaky", 1)]
 
@@ -207,3 +210,45 @@ async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_oft
         assert most < len(ran) <= most + slots
         assert len([job for job in jobs if held(await job.get())]) == 500 - len(ran)
         assert await events(app) == ["on"]
+
+
+async def test_every_host_gives_back_what_it_has_not_begun_when_a_brake_comes_on(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 6.4
+    monkeypatch.setattr(lanes, "KEEP_SECONDS", 600.0)  # it would not give back anything else
+    app.jobs.configure(Lane(name="plugin", slots=1))
+    ran: list[int] = []
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @app.job("flaky")
+    async def flaky(ctx: Any, n: int) -> None:
+        ran.append(n)
+
+    @app.job("slow")
+    async def slow(ctx: Any) -> None:
+        began.set()
+        await go.wait()
+
+    async def held_here() -> int:
+        sql = "select count(*) from relevo.live_job where status = 20 and handler = 'flaky'"
+        return int(await app.database.fetchval(sql))
+
+    async def given_back() -> bool:
+        return await held_here() == 0
+
+    await app.jobs.submit_many("flaky", [{"n": -1}] * 2_000)  # the host learns to claim ahead
+    blocker = await app.jobs.submit("slow")
+    await app.jobs.submit_many("flaky", [{"n": n} for n in range(200)])
+    async with app.host():
+        await began.wait()
+        assert await held_here() > 0
+        ran.clear()
+        await app.database.write(
+            "insert into relevo.job_brake (extension, lanes, handlers, since, until) values"
+            " ('flaky', '{plugin}', '{flaky}', relevo.now(), relevo.now() + interval '1 hour')"
+            " returning 1"
+        )
+        await eventually(given_back)
+        go.set()
+        await blocker.wait(30)
+        assert ran == []

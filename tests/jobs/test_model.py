@@ -59,6 +59,7 @@ class Model(Struct):
     attempt: int = 0
     retries: int = 0
     crashes: int = 0
+    alone: bool = False
     worker: int | None = None
     deleted: bool = False
 
@@ -182,7 +183,7 @@ class Life(RuleBasedStateMachine):
         heads = self.heads()
         eligible = [
             one for one in self.live()
-            if one.status == 0 and (one.token is None or one.number in heads)
+            if one.status == 0 and not one.alone and (one.token is None or one.number in heads)
         ]  # fmt: skip
         expected = sorted(eligible, key=lambda one: one.number)[:room]  # A8
         claimed = self.do(self.workers[worker].work(room))
@@ -195,6 +196,23 @@ class Life(RuleBasedStateMachine):
         for row, one in zip(claimed, expected, strict=True):
             one.status, one.worker, one.attempt = 20, worker, one.attempt + 1
             assert row["attempt"] == one.attempt
+
+    @rule(worker=st.integers(0, 1), vacant=st.booleans())
+    def claim_alone(self, worker: int, vacant: bool) -> None:
+        heads = self.heads()
+        lone = [
+            one for one in self.live()
+            if one.status == 0 and one.alone and (one.token is None or one.number in heads)
+        ]  # fmt: skip
+        row = self.do(self.workers[worker].take_lone(vacant=vacant))
+        if row is None:  # the head of a chain may not be let through yet
+            assert all(one.token is not None for one in lone)
+            return
+        model = self.models[row["id"]]
+        assert model in lone
+        model.status, model.worker, model.attempt = 20, worker, model.attempt + 1
+        model.alone = vacant
+        assert (row["attempt"], row["alone"]) == (model.attempt, vacant)
 
     @rule(id_=jobs, event=st.sampled_from(sorted(SETTLED)))
     def settle(self, id_: UUID, event: str) -> None:
@@ -211,6 +229,7 @@ class Life(RuleBasedStateMachine):
             model.due = self.time + 1
         elif event == "suspend":
             model.due = None
+        model.alone = model.alone and event == "return"
         self.end(model, SETTLED[event][before - 20])
         self.tick()
 
@@ -234,8 +253,10 @@ class Life(RuleBasedStateMachine):
             before = model.status
             if before == 20:
                 model.crashes += 1
-            out = before == 20 and model.crashes >= CRASHES_MAX
+            most = CRASHES_MAX if model.alone else 10 * CRASHES_MAX
+            out = before == 20 and model.crashes >= most
             self.end(model, 31 if out else LOST[before])
+            model.alone = model.alone or model.crashes >= 2
 
     async def _lose(self, worker: int) -> None:
         await self.workers[worker].end()
@@ -271,11 +292,19 @@ class Life(RuleBasedStateMachine):
                 row["retries"],
                 row["crashes"],
                 row["deleted"],
+                row["status"] < 30 and row["alone"],
             )
             for row in rows
         }
         assert found == {
-            one.id: (one.status, one.attempt, one.retries, one.crashes, one.deleted)
+            one.id: (
+                one.status,
+                one.attempt,
+                one.retries,
+                one.crashes,
+                one.deleted,
+                one.status < 30 and one.alone,
+            )
             for one in self.models.values()
         }
         locked = [row["token"] for row in rows if 20 <= row["status"] < 30 and row["token"]]

@@ -149,6 +149,7 @@ class Hosting(Attachable):
         await self.database.write(
             SQL.declare_handlers, [one.name for one in found], [one.lane for one in found],
             [one.operation_type for one in found], [one.auto_delete for one in found],
+            [one.crashes_max for one in found],
             idempotent=True,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from relevo import limits
 from relevo.errors import RelevoError
 from relevo.jobs import codes, series_rows
 from relevo.jobs.model import new_id
@@ -55,7 +56,9 @@ class Timers:
         """Take jobs from hosts that have ended (S14 to S16); returns how many."""
         total = 0
         while True:
-            rows = await self._database.write(SQL.recover, RECOVER_ROWS, self._crashes_max)
+            rows = await self._database.write(
+                SQL.recover, RECOVER_ROWS, self._crashes_max, limits.JOB_CRASHES_UNPROVEN_FACTOR
+            )
             taken: int = rows[0][0]
             total += max(0, taken)
             if 0 <= taken < RECOVER_ROWS:  # else there is more, or parcels were unpacked first

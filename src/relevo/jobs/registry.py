@@ -54,6 +54,8 @@ class Handler(Struct, frozen=True, kw_only=True):
     auto_delete: bool = False
     time_limit: float | None = None
     attempts: Attempts = Attempts()
+    crashes_max: int | None = None
+    """How many hosts a job may lose before it fails; None is as `jobs_crashes_max` says."""
     token: Callable[..., str | None] | None = None
     types: dict[str, Any] = {}
     required: frozenset[str] = frozenset()
@@ -147,6 +149,11 @@ class Registry:
         """Take a handler; a second one of its name is refused."""
         if not 1 <= len(handler.name) <= NAME_LENGTH_MAX:
             raise InvalidValue(f"a handler's name has 1 to {NAME_LENGTH_MAX} characters")
+        if handler.crashes_max is not None and handler.crashes_max < 1:
+            raise InvalidValue(
+                f"handler {handler.name!r} has crashes_max={handler.crashes_max}; a job fails with"
+                " the first host at the earliest, so give 1 or more"
+            )
         if handler.name in self.handlers:
             raise Conflict(f"there is a handler {handler.name!r} already; give each its own name")
         if handler.lane not in self.lanes:

@@ -117,6 +117,7 @@ class Pipeline(Attachable):
         enabled: bool = True,
         time_limit: float | None = None,
         attempts: Attempts | None = None,
+        crashes_max: int | None = None,
     ) -> Callable[[F], F]:
         """Run a function when a message is carried out on a table, or on any if none is named.
 
@@ -133,6 +134,7 @@ class Pipeline(Attachable):
                 images=tuple(images), configuration=configuration, secure=secure, run_as=run_as,
                 auto_delete=auto_delete, serialize=serialize, enabled=enabled,
                 time_limit=time_limit, attempts=attempts or Attempts(),
+                crashes_max=crashes_max,
             )  # fmt: skip
             self.registry.add_step(step)
             if step.mode == Mode.ASYNC:
@@ -179,6 +181,7 @@ class Pipeline(Attachable):
             name=step.handler, function=run if is_async else run_in_thread, raw=True,
             kind="async" if is_async else "thread", operation_type=SYSTEM_EVENT,
             auto_delete=step.auto_delete, time_limit=step.time_limit, attempts=step.attempts,
+            crashes_max=step.crashes_max,
         )  # fmt: skip
 
     def _restored(

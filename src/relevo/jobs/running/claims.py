@@ -32,6 +32,8 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
     regarding_type: str | None = None
     regarding_id: str | None = None
     details: str | None = None
+    alone: bool = False
+    """Whether the host has nothing else in hand: if it ends, this job was the reason."""
 
 
 class Claim(Particulars, frozen=True, gc=False):

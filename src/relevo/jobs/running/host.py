@@ -230,7 +230,9 @@ class JobHost:
                 self._runs.pop(claim.id, None)
                 lane.running -= 1
             if settlement is not None:
-                self._rounds.take(settlement)
+                self._rounds.finished.append(settlement)
+                if settlement.event != "done":
+                    self._rounds.heed(settlement)
             finished = len(self._rounds.finished)
             turn = settlement is None or settlement.seconds > TURN_SECONDS
             if not lane.waiting:

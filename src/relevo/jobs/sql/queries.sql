@@ -16,12 +16,20 @@ select relevo.submit_jobs_in($1::uuid[], $2::text[], $3::text[], $4::text[], $5:
 -- Settles what a host has finished and claims what is next: one round trip, one commit.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
   $10::bigint[], $11::timestamptz[], $12::float8[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[],
-  $18::float8[], $19::text[], $20::integer[], $21);
+  $18::float8[], $19::text[], $20::integer[], $21, $22);
 
 -- name: claim
 -- The same where there is nothing to settle.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[],
-  slots => $8::integer[], singly => $9);
+  slots => $8::integer[], singly => $9, vacant => $10);
+
+-- name: claim_lone
+-- Claims a job that is to run alone.
+select * from relevo.claim_lone_job($1, $2, $3, $4::text[], $5::text[], $6);
+
+-- name: end_alone
+-- Notes that a job does not run alone any more.
+update relevo.job set alone = false where id = $1 and host = $2 and claim = $3 returning id;
 
 -- name: held
 -- What a host holds, all or by numbers of claims; columns as of relevo.job_notice.
@@ -135,7 +143,7 @@ select
 
 -- name: recover
 -- Takes jobs from hosts that have ended (S14 to S16), so many at a time.
-select relevo.recover_jobs($1, $2);
+select relevo.recover_jobs($1, $2, $3);
 
 -- name: due_series
 -- Rows of series whose time has come, to be told their next instant first.
@@ -232,10 +240,10 @@ select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integ
 
 -- name: declare_handlers
 -- Writes which handlers there are; repeated while they are served.
-insert into relevo.job_handler (name, lane, operation_type, auto_delete)
-select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[])
+insert into relevo.job_handler (name, lane, operation_type, auto_delete, crashes_max)
+select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[], $5::integer[])
 on conflict (name) do update set lane = excluded.lane, operation_type = excluded.operation_type,
-  auto_delete = excluded.auto_delete, served_at = relevo.now();
+  auto_delete = excluded.auto_delete, crashes_max = excluded.crashes_max, served_at = relevo.now();
 
 -- name: open_gates
 -- Works off noted gates, where there may be no host that claims.
@@ -463,7 +471,7 @@ select relevo.wake_waiting_jobs($1);
 -- Unfinished jobs whose caller waited for them and was canceled or deleted, and the user who did so.
 select w.child as id, h.modified_by as by from relevo.job_wait w left join relevo.job_history h on h.id = w.job
 where w.child is not null and not w.woken and (h.status = 32 or h.id is null)
-  and not relevo.is_live(w.job) and relevo.is_live(w.child) limit $1;
+  and not exists (select from relevo.job j where j.id = w.job and not j.deleted) and relevo.is_live(w.child) limit $1;
 
 -- name: forget_waits
 -- Forgets waits of jobs that are no more, and events that nobody wanted for long.

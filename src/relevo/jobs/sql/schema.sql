@@ -19,7 +19,8 @@ create table relevo.job_handler (
   operation_type integer not null default 54,
   auto_delete    boolean not null default false,
   served_at      timestamptz not null default relevo.now(),
-  enabled        boolean not null default true
+  enabled        boolean not null default true,
+  crashes_max    integer check (crashes_max > 0)  -- null: as the settings of hosts say
 );
 
 -- The table of `relevo.jobs.states`, so that statements decide what code and documentation say.
@@ -103,11 +104,13 @@ create table relevo.job (
   nominal        timestamptz,
   next_at        timestamptz,
   details        jsonb,
+  alone          boolean not null default false,  -- ready: nothing is to run beside it on its host; in progress: nothing does
   constraint job_status check (status in (0, 10, 20, 21, 22)),
   constraint job_held check ((host is not null) = (status between 20 and 22) and (host is null) = (claim is null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
 create index job_claims on relevo.job (lane, handler, rank, sequence) where status = 0 and not chained and not capped;
+create index job_alone on relevo.job (rank, sequence) where alone and status = 0 and not chained and not capped;
 create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
 create index job_hosts on relevo.job (host) where host is not null;
 create index job_chains on relevo.job (chain, sequence) where chain is not null;
@@ -174,8 +177,9 @@ create table relevo.job_brake (
 );
 
 -- What a host is told of jobs: `stale` (a settlement was refused), `claimed`, `parcel` (jobs that have all but key and
--- data in common, which are arrays), or `asked` (something is asked of a job it runs: pause, cancel, or with status -1
--- that it is deleted). `particulars` is null for most jobs: a client spends more time on columns than on jobs.
+-- data in common, which are arrays), `asked` (something is asked of a job it runs: pause, cancel, or with status -1
+-- that it is deleted), `braked` (nothing is to begin of a handler but the job with the id), or `lone` (a job waits for a
+-- host with nothing else to do). `particulars` is null for most jobs: a client spends more time on columns than on jobs.
 create type relevo.job_notice as (
   kind text, id uuid, status smallint, claim bigint, lane text, handler text, name text, data text, attempt integer,
   operation_type integer, created float8, particulars text, ids uuid[], datas text[]);

@@ -21,11 +21,11 @@ begin
   singly := singly or exists (select from relevo.job_lane l where l.name = p_lane and (l.told > 1 or l.owner_cap is not null));
   select j.rank, j.sequence into first from (
     select r.rank, r.sequence from unnest(free) as h cross join lateral (
-      select * from relevo.job r where r.lane = p_lane and r.handler = h and r.status = 0 and not r.chained and not r.capped
+      select * from relevo.job r where r.lane = p_lane and r.handler = h and r.status = 0 and not r.chained and not r.capped and not r.alone
       order by r.rank, r.sequence limit 1) r
     union all
     select r.rank, r.sequence from relevo.job_brake b join relevo.job r on r.id = b.probe
-    where r.lane = p_lane and r.handler = any (p_handlers) and r.status = 0 and not r.chained and not r.capped
+    where r.lane = p_lane and r.handler = any (p_handlers) and r.status = 0 and not r.chained and not r.capped and not r.alone
   ) j order by j.rank, j.sequence limit 1;
   loop
     select w.* into p from unnest(free) as h cross join lateral (

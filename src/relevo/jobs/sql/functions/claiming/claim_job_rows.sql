@@ -35,7 +35,7 @@ begin
       select s.lane, s.handler, s.room, s.braked, s.probe, s.next_rank, s.next_sequence, row_number() over (partition by s.lane order by c.rank, c.sequence) as nth
       from served s cross join lateral (
         select j.rank, j.sequence from relevo.job j
-        where j.lane = s.lane and j.handler = s.handler and j.status = 0 and not j.chained and not j.capped
+        where j.lane = s.lane and j.handler = s.handler and j.status = 0 and not j.chained and not j.capped and not j.alone
           and (not s.braked or j.id = s.probe) and (s.next_rank is null or (j.rank, j.sequence) < (s.next_rank, s.next_sequence))
         order by j.rank, j.sequence limit s.room
       ) c where s.siblings > 1
@@ -48,7 +48,7 @@ begin
       j.attempt = 0 and j.operation_type in (1, 54) and not j.system and pg_column_size(j.data) <= 2000
         and j.chain is null and j.series is null and j.details is null as plain
     from relevo.job j
-    where j.lane = w.lane and j.handler = w.handler and j.status = 0 and not j.chained and not j.capped
+    where j.lane = w.lane and j.handler = w.handler and j.status = 0 and not j.chained and not j.capped and not j.alone
       and (not w.braked or j.id = w.probe) and (w.next_rank is null or (j.rank, j.sequence) < (w.next_rank, w.next_sequence))
     order by j.rank, j.sequence limit w.amount
     for update skip locked

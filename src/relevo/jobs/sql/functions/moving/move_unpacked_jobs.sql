@@ -77,6 +77,7 @@ begin
         run_seconds = j.run_seconds + coalesce(g.seconds, 0), error_code = case when g.event = 'await' then null else coalesce(g.error, j.error_code) end,
         message = coalesce(g.message, j.message), friendly = coalesce(g.friendly, j.friendly), saved = coalesce(g.saved, j.saved),
         deleted = j.deleted or g.event = 'delete',
+        alone = j.alone and g.event not in ('retry', 'suspend', 'await', 'yield'),  -- a run that ended in order
         capped = case when t.to_status >= 20 then j.capped else l.owner_cap is not null and j.owner is not null end
       from given g, relevo.job_transition t, relevo.job_lane l
       where j.id = g.id and t.from_status = j.status and t.event = g.event and t.to_status between 0 and 22

@@ -1,0 +1,13 @@
+-- Ready jobs of some handlers that are to run alone, the first first.
+create or replace function relevo.lone_jobs(handler_lanes text[], handlers text[]) returns uuid[]
+language plpgsql stable set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
+begin
+  return array(
+    select j.id from relevo.job j
+    where j.alone and j.status = 0 and not j.chained and not j.capped
+      and exists (select from unnest(handler_lanes, handlers) as h (lane, handler) where h.lane = j.lane and h.handler = j.handler)
+      and not exists (
+        select from relevo.job_brake b where j.handler = any (b.handlers) and j.lane = any (b.lanes) and j.id is distinct from b.probe)
+    order by j.rank, j.sequence limit 100);
+end $$;
