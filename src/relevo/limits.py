@@ -31,6 +31,10 @@ KEY_CACHE_SECONDS: Final = 5.0
 KEY_NAME_LENGTH_MAX: Final = 100
 KEY_SCOPES_MAX: Final = 20
 
+# Instants
+YEAR_MAX: Final = 9_998
+"""The last year but one of the calendar: every day has one after it, in every zone."""
+
 # Names and labels
 NAME_LENGTH_MAX: Final = 200
 LABELS_MAX: Final = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 from uuid import uuid4
@@ -319,3 +320,35 @@ async def test_rows_are_found_by_their_keys_with_other_conditions(dataverse: Dat
 async def test_a_missing_start_of_a_navigation_is_missing(dataverse: Dataverse) -> None:
     reply = await dataverse.ask("GET", f"systemusers({uuid4()})/SystemUser_AsyncOperations")
     assert (reply.status, code(reply)) == (404, "0x80040217")
+
+
+async def test_states_have_the_labels_of_their_table_in_spanish(dataverse: Dataverse) -> None:
+    users = dataverse.site.services.app.users
+    user = await users.create_user("Ana", language="es")
+    spanish = await dataverse.key_with("admin", user=user)
+    ids = {status: await dataverse.submit() for status in (0, 10, 20, 30, 31, 32)}
+    for status, id_ in ids.items():
+        await dataverse.force(status, id_)
+    await dataverse.site.services.app.jobs.command(
+        ids[10], "postpone", until=datetime(2099, 1, 1, tzinfo=UTC)
+    )
+    formatted = "OData.Community.Display.V1.FormattedValue"
+    rows = await spanish.rows(
+        "asyncoperations?$select=statecode,statuscode",
+        headers={"Prefer": f'odata.include-annotations="{formatted}"'},
+    )
+    shown = {
+        row["statuscode"]: (
+            row[f"statecode@{formatted}"],
+            row[f"statuscode@{formatted}"],
+        )
+        for row in rows
+    }
+    assert shown == {
+        0: ("Preparada", "Esperando recursos"),
+        10: ("Suspendida", "En espera"),
+        20: ("Bloqueado", "En curso"),
+        30: ("Finalizado", "Correcto"),
+        31: ("Finalizado", "Error"),
+        32: ("Finalizado", "Cancelado"),
+    }

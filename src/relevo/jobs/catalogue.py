@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from relevo.querying.catalogue import ColumnType, Labels
 
-_SPANISH_STATES: Final = {0: "Preparado", 1: "Suspendido", 2: "Bloqueado", 3: "Completado"}
+_SPANISH_STATES: Final = {0: "Preparada", 1: "Suspendida", 2: "Bloqueado", 3: "Finalizado"}
 _SPANISH_STATUSES: Final = {
     0: "Esperando recursos",
     10: "En espera",

@@ -8,7 +8,6 @@ import msgspec
 
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed, JobMissing
-from relevo.jobs.model import aware
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,7 +50,7 @@ class JobHandle(Generic[R]):
 
     async def postpone(self, until: datetime) -> None:
         """Let the job wait until an instant."""
-        await self._jobs.command(self.id, "postpone", until=aware(until, "until"))
+        await self._jobs.command(self.id, "postpone", until=until)
 
     async def delete(self) -> None:
         """Remove the record; a running handler is asked to stop."""

@@ -13,7 +13,7 @@ from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.hosting import Hosting
-from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
+from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, aware, new_ids
 from relevo.jobs.querying import EVERYBODY, JobQuery
 from relevo.jobs.registry import EXECUTE
 from relevo.jobs.submission import Submitting
@@ -229,6 +229,7 @@ class Jobs(Hosting):
             )
         if (until is None) == (command == "postpone"):
             raise InvalidValue("an instant is given to postpone, and only to it", pointer="until")
+        until = None if until is None else aware(until, "until")
         ask = Ask(id=id, command=command, until=until, version=version, user=user, scope=scope)
         status = await self.commands.give(ask)
         if series and command == "cancel":

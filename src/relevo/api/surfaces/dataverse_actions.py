@@ -54,10 +54,19 @@ class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omi
     background_operation_error_message: str | None = None
 
 
+class Batch(Asked, frozen=True, kw_only=True):
+    """Several requests in one, as `multipart/mixed` or JSON."""
+
+    content: Annotated[bytes, Meta(description="The requests.")] = b""
+
+
+async def batch(_: Services, __: Principal, ___: Batch) -> None:
+    """Say that requests are not taken in batches, in whatever form they come."""
+    raise NotServed("$batch is not served; send the requests one by one")
+
+
 async def execute(services: Services, principal: Principal, command: Execute) -> Reply:
     """Carry out a custom message, or submit a job that does."""
-    if command.name == "$batch":
-        raise NotServed("$batch is not served; send the requests one by one")
     who = await asker(services, principal)
     if command.name in who.catalogue.by_set:
         raise MethodNotAllowed(
@@ -186,6 +195,20 @@ _COMMON: Final[dict[str, Any]] = {
 
 OPERATIONS: Final = (
     Operation(
+        name="dataverse.batch",
+        method="POST",
+        path=f"{BASE}/$batch",
+        summary="Refuse several requests in one; send them one by one.",
+        request=Batch,
+        response=None,
+        permission=READ,
+        handler=batch,
+        errors=(NotServed,),
+        body="content",
+        any_media_type=True,
+        **_COMMON,
+    ),
+    Operation(
         name="dataverse.execute",
         method="POST",
         path=f"{BASE}/{{name}}",
@@ -194,7 +217,7 @@ OPERATIONS: Final = (
         response=dict[str, Any],
         permission=SUBMIT,
         handler=execute,
-        errors=(NotFound, MethodNotAllowed, Forbidden, NotServed, Refused, AskedToWait),
+        errors=(NotFound, MethodNotAllowed, Forbidden, Refused, AskedToWait),
         outcomes=(Outcome(202, lambda reply: reply.status == 202, "It is done later."),),
         body="input",
         **_COMMON,

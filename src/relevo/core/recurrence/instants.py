@@ -7,6 +7,7 @@ import math
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Final
 
+from relevo import limits
 from relevo.core.recurrence.reading import Pattern
 from relevo.errors import InvalidRecurrence
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 DAYS_TRIED_MAX: Final = 1_500
 """Days on which an elapsed-time pattern may have no instant in a row before it is given up."""
-YEAR_MAX: Final = 9_998
-"""The last year but one of the calendar: every day has one after it, in every zone."""
 _CYCLE: Final = {"DAILY": 146_097, "WEEKLY": 20_871, "MONTHLY": 4_800, "YEARLY": 400}
 """Periods in 400 years, after which the calendar is the same again."""
 _SPAN: Final = {"MINUTELY": timedelta(minutes=1), "HOURLY": timedelta(hours=1)}
@@ -93,12 +92,12 @@ def _fitting_days(pattern: Pattern, anchor: date, begin: date) -> Iterator[date]
     year, month = begin.year, begin.month
     meet = pattern.interval // math.gcd(pattern.interval, _CYCLE[pattern.frequency])
     last = begin.year + 400 * meet
-    while year <= min(last, YEAR_MAX):
+    while year <= min(last, limits.YEAR_MAX):
         if _month_fits(pattern, anchor, year, month):
             for number in _days_of_month(pattern, anchor, year, month):
                 day = date(year, month, number)
                 if day >= begin:
-                    last = YEAR_MAX
+                    last = limits.YEAR_MAX
                     yield day
         year, month = _next_month(pattern, anchor, year, month)
 
