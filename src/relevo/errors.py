@@ -300,6 +300,12 @@ class InvalidQuery(InvalidValue):
         """The code by which clients of Dataverse know it."""
 
 
+class QueryTooCostly(InvalidQuery):
+    """A query took longer, or needed more temporary space, than one query may; narrow it."""
+
+    code = "query_too_costly"
+
+
 class ExpressionFailed(CallerError):
     """A rule or filter is well formed, and has no result for the values it was given."""
 

@@ -46,6 +46,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pgbouncer: Literal["auto", "on", "off"] = "auto"
     """Whether the URL leads to PgBouncer in transaction mode; `auto` finds out by asking."""
     pool_size: int = limits.POOL_SIZE_DEFAULT
+    query_seconds: float = limits.QUERY_SECONDS_MAX
+    """How long the database may work on one query of a user before it is refused."""
+    page_bytes: int = limits.PAGE_BYTES_MAX
+    """How large a page of a list may be; it ends there, and says where the next one begins."""
     migrate: bool = True
     """Bring the schema up to date when connecting; otherwise only check it."""
 
@@ -120,7 +124,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise SettingsError(f"pool_size must be 1 to 1000, not {self.pool_size}")
         if not 0 <= self.port <= 65_535:
             raise SettingsError(f"port must be 0 to 65535, not {self.port}")
-        for name in ("requests_per_second", "signature_skew", "drain_seconds", "feed_target_lag"):
+        if not limits.PAGE_BYTES_MIN <= self.page_bytes <= limits.PAGE_BYTES_MAX:
+            raise SettingsError(
+                f"page_bytes must be {limits.PAGE_BYTES_MIN} to {limits.PAGE_BYTES_MAX}, not"
+                f" {self.page_bytes}"
+            )
+        for name in (
+            "requests_per_second", "signature_skew", "drain_seconds", "feed_target_lag",
+            "query_seconds",
+        ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
         Allowed.parse(self.outbound_allow)

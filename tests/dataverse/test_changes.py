@@ -342,9 +342,7 @@ async def test_batches_are_said_not_to_be_served(dataverse: Dataverse) -> None:
 async def test_the_last_year_is_the_same_for_every_way_to_postpone(dataverse: Dataverse) -> None:
     job, jobs = await dataverse.submit(), dataverse.site.services.app.jobs
     late = "9999-01-01T00:00:00Z"
-    reply = await dataverse.ask(
-        "PATCH", f"asyncoperations({job})", json={"postponeuntil": late}
-    )
+    reply = await dataverse.ask("PATCH", f"asyncoperations({job})", json={"postponeuntil": late})
     assert (reply.status, code(reply)) == (400, "0x80040203")
     assert "9998" in reply.json["error"]["message"]
     for targets in ([{"asyncoperationid": str(job), "postponeuntil": late}],):

@@ -1,6 +1,7 @@
 """The pool, transactions, and retries that know what they may repeat.
 
     fetch, fetchrow, fetchval   reads; repeated freely
+    fetch_page                  reads the first rows, no more than a page of them
     write                       one writing statement with its own commit
     run                         a transaction around a function, repeated as a whole
 
@@ -20,7 +21,9 @@ import asyncpg
 
 from relevo import limits
 from relevo.core.backoff import Backoff
+from relevo.core.pages import Fetched
 from relevo.errors import Closed
+from relevo.postgres import pages
 from relevo.postgres.attempts import (
     CONNECT_ERRORS,
     Attempt,
@@ -35,6 +38,7 @@ from relevo.postgres.connections import Connections
 from relevo.postgres.endpoint import Connection, Endpoint
 from relevo.postgres.failures import is_demoted
 from relevo.postgres.sleepers import Sleepers
+from relevo.postgres.user_queries import UserQueries
 from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -58,9 +62,13 @@ class Database:
     ...     await database.fetchval("select relevo.now()")
     """
 
+    page_bytes: int = limits.PAGE_BYTES_MAX
+    """How large a page of a list is at most."""
+
     def __init__(self, endpoint: Endpoint, pool: asyncpg.Pool, metrics: Metrics) -> None:
         self.endpoint = endpoint
         self.metrics = metrics
+        self.user_queries = UserQueries(self, pool.get_max_size())
         self.sleepers = Sleepers(endpoint)
         self._commit_seconds = metrics.store_commit_seconds.labels(engine="postgresql")
         self._connections = Connections(pool)
@@ -72,10 +80,13 @@ class Database:
         """Connect as the settings say; starts or joins the embedded server if no URL is given."""
         endpoint = await Endpoint.open(settings)
         try:
-            return await cls.at(endpoint, pool_size=settings.pool_size, metrics=metrics)
+            database = await cls.at(endpoint, pool_size=settings.pool_size, metrics=metrics)
         except BaseException:
             await endpoint.close()
             raise
+        database.page_bytes = settings.page_bytes
+        database.user_queries.seconds = settings.query_seconds
+        return database
 
     @classmethod
     async def at(
@@ -124,6 +135,30 @@ class Database:
         """Return the first value of the first row of a reading statement, or None."""
         rows = await self.fetch(sql, *args)
         return rows[0][0] if rows else None
+
+    async def fetch_page(
+        self, sql: str, *args: Any, rows: int, bytes_max: int | None = None
+    ) -> Fetched[asyncpg.Record]:
+        """Return the first rows of a reading statement: at most `rows`, and a page's bytes.
+
+        The statement gives one row more, if there is one. One row is returned in any case.
+        """
+        most, pooled = bytes_max or self.page_bytes, self.endpoint.pooled
+        return await self.read(
+            lambda tx: pages.read(tx, (sql, *args), rows=rows, bytes_max=most, pooled=pooled)
+        )
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work`, which only reads and leaves nothing behind, in a transaction of its own."""
+
+        async def transaction(attempt: Attempt) -> T:
+            async with (
+                self._connection(keep=True) as connection,
+                transaction_of(connection, attempt),
+            ):
+                return await work(connection)
+
+        return await self._attempt(transaction, repeatable=True)
 
     async def write(self, sql: str, *args: Any, idempotent: bool = False) -> list[asyncpg.Record]:
         """Run one writing statement in a commit of its own and return its rows.

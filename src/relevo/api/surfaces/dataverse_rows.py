@@ -14,7 +14,7 @@ from relevo.api.contract import Operation, Reply, Text
 from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, AskedMany, AskedOne, key_in
 from relevo.api.surfaces.dataverse_asking import READ, Asker, asker, page_key
 from relevo.core.expressions.tree import Compare, Constant
-from relevo.errors import Forbidden, InvalidQuery, NotFound
+from relevo.errors import Forbidden, InvalidQuery, NotFound, QueryTooCostly
 from relevo.querying import answers, fetch_paging, fetchxml, odata_options, planning
 from relevo.querying.errors import OptionNotServed, QueryTooLong
 from relevo.querying.model import RULES, Link, column
@@ -28,11 +28,19 @@ if TYPE_CHECKING:
     from relevo.querying.catalogue import Navigation, Table
     from relevo.querying.model import Query
     from relevo.querying.odata_options import Options
+    from relevo.querying.preferences import Preferences
     from relevo.querying.shapes import Statement
 
 MORE: Final = "Microsoft.Dynamics.CRM.morerecords"
 COOKIE: Final = "Microsoft.Dynamics.CRM.fetchxmlpagingcookie"
-ERRORS: Final = (InvalidQuery, NotFound, Forbidden, QueryTooLong, OptionNotServed)
+ERRORS: Final = (
+    InvalidQuery,
+    NotFound,
+    Forbidden,
+    QueryTooLong,
+    OptionNotServed,
+    QueryTooCostly,
+)
 
 SetName = Annotated[str, Meta(description="The entity set, such as `asyncoperations`.")]
 RowKey = Annotated[str, Meta(description="The row's key.")]
@@ -134,8 +142,7 @@ async def planned_row(
 
 
 def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> Look:
-    names = asked.preferences.wants(answers.FORMATTED)
-    statement = planning.plan(query, who.catalogue, who.caller, names=names)
+    statement = _plan(services, who, query, asked.preferences)
 
     async def look() -> Reply | None:
         rows = await _fetch(services, statement)
@@ -150,8 +157,15 @@ def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> L
     return look
 
 
+def _plan(services: Services, who: Asker, query: Query, preferences: Preferences) -> Statement:
+    names = preferences.wants(answers.FORMATTED)
+    most = services.app.database.page_bytes
+    return planning.plan(query, who.catalogue, who.caller, names=names, bytes_max=most)
+
+
 async def _fetch(services: Services, statement: Statement) -> Sequence[Mapping[str, Any]]:
-    rows: Any = await services.app.database.fetch(statement.sql, *statement.parameters)
+    queries = services.app.database.user_queries
+    rows: Any = await queries.fetch(statement.sql, *statement.parameters)
     found: Sequence[Mapping[str, Any]] = rows
     return found
 
@@ -223,8 +237,7 @@ async def _page(
 ) -> Reply:
     options, preferences = asked.options, asked.preferences
     query = _linked(await _query(services, who, asked, table, options), links)
-    names = preferences.wants(answers.FORMATTED)
-    statement = planning.plan(query, who.catalogue, who.caller, names=names)
+    statement = _plan(services, who, query, preferences)
     rows = await _fetch(services, statement)
     page = answers.read(rows, statement.shape, preferences, who.caller)
     count = await _count(services, who, query) if query.count else None
