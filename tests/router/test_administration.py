@@ -69,7 +69,7 @@ class Bundle:
         return await self.make(Q, of_id, distributionPolicyId="d", **members)
 
     async def names(self, kind: Any) -> list[str]:
-        return [one.id for one in await self.of.list(kind, 0, 100)]
+        return [one.id for one in (await self.of.page(kind, 0, 100)).items]
 
     async def hints(self) -> list[str]:
         page = await self.log.read()
@@ -296,7 +296,7 @@ async def test_pages_hold_each_that_was_there_throughout_once(bundle: Bundle) ->
     seen: list[str] = []
     after = 0
     while True:
-        page = await bundle.of.list(D, after, 2)
+        page = (await bundle.of.page(D, after, 2)).items
         if not page:
             break
         seen += [one.id for one in page]

@@ -60,10 +60,9 @@ async def _lag(session: Session, unit: tuple[str | None, str | None], every: flo
     operation = operations.operation("feeds.list" if unit[0] is None else "feeds.get")
     async with way_to(operation, session) as calls, _screen(session, unit, every) as show:
         while True:
-            if unit[0] is None:
-                reply = await all_pages(calls, operation, {"limit": 100})
-            else:
-                reply = await calls.call(operation, {"container": unit[0], "name": unit[1]})
+            values: dict[str, Any] = {"container": unit[0], "name": unit[1]}
+            values = {"limit": 100} if unit[0] is None else values
+            reply = await all_pages(calls, operation, values)
             show(reply.body)
             if every is None:
                 return

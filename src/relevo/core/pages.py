@@ -5,11 +5,13 @@ A page ends before the item that would exceed its bytes; one item is always give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -58,6 +58,7 @@ class FeedContainer(Container[T], UnitHandles):
         feed_range: FeedRange | None = None,
         partition_key: Any = UNSET,
         max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
         continuation: str | None = None,
         wait: float | None = None,
         filter: Given | None = None,  # noqa: A002
@@ -79,7 +80,7 @@ class FeedContainer(Container[T], UnitHandles):
             interval=interval, continuation=continuation, model=self.model or Any,
             filter=filter,
         )  # fmt: skip
-        async for page in reader.follow(max_items, wait=wait):
+        async for page in reader.follow(max_items, max_bytes, wait=wait):
             yield page
 
     async def feed_ranges(self, n: int | None = None) -> list[FeedRange]:

@@ -23,6 +23,7 @@ from relevo.store.ranges import WHOLE
 if TYPE_CHECKING:
     import asyncpg
 
+    from relevo.core.pages import Fetched
     from relevo.feed.processor import Processor
     from relevo.postgres import Database, Transaction
 
@@ -112,6 +113,14 @@ class DeadLetters:
             read(row)
             for row in await self._database.fetch(SQL.list_dead_letters, unit_id, after, limit)
         ]
+
+    async def page(self, after: int, limit: int) -> Fetched[DeadLetter]:
+        """Return the same, no more than a page has bytes."""
+        unit_id = await self._unit_id()
+        found = await self._database.fetch_page(
+            SQL.list_dead_letters, unit_id, after, limit + 1, rows=limit
+        )
+        return found.each(read)
 
     async def get(self, id: int) -> DeadLetter:  # noqa: A002 - the public name of it
         """Return one letter; `NotFound` if it is not there, or no more."""

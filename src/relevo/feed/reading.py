@@ -131,20 +131,22 @@ async def read(
     max_bytes: int = limits.FEED_BYTES_MAX,
     model: Any = Any,
     wanted: Filter | None = None,
+    frugal: bool = False,
 ) -> Batch:
     """Read the groups after a position: up to `max_items` changes, then to the end of the group.
 
     A group larger than `max_bytes` is delivered alone. Both modes cost one statement as a rule.
     With a filter a batch may be empty although there is more: then its position has moved.
+    `frugal` never holds many more bytes than that, for the price of more round trips.
     """
     if not 1 <= max_items <= limits.FEED_ITEMS_MAX:
         raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
     if mode == "events":
         return await _read_events(
-            connection, source, range_id, interval, after, max_items, max_bytes
+            connection, source, range_id, interval, after, max_items, max_bytes, frugal=frugal
         )
     lineage = source.ranges.lineage(range_id)
-    scan = Scan(connection, source.name, mode, lineage, interval, wanted)
+    scan = Scan(connection, source.name, mode, lineage, interval, wanted, frugal=frugal)
     rows, position, more = await scan.read(after, max_items, max_bytes)
     changes = _changes(rows, source.incarnation, mode == "latest", model)
     return Batch(changes=changes, position=position, more=more)
@@ -152,14 +154,15 @@ async def read(
 
 async def _read_events(
     connection: Database | Transaction, source: Source, stripe: int, interval: Interval,
-    after: int, max_items: int, max_bytes: int,
+    after: int, max_items: int, max_bytes: int, *, frugal: bool,
 ) -> Batch:  # fmt: skip
     """Read one stripe of the event log; every event is a group of its own."""
     if interval != source.ranges.by_id[stripe].interval:
         raise InvalidValue(f"a stripe of {LOG_NAME} is read whole, not {interval}")
     events = await event_reading.read(
-        connection, source.incarnation, {stripe: after}, max_items=max_items, max_bytes=max_bytes
-    )
+        connection, source.incarnation, {stripe: after}, max_items=max_items,
+        max_bytes=max_bytes, frugal=frugal,
+    )  # fmt: skip
     changes: tuple[Change[Any], ...] = tuple(
         Change(
             incarnation=event.log, origin=event.stripe, lsn=event.lsn, ordinal=0,

@@ -21,7 +21,6 @@ import asyncpg
 
 from relevo import limits
 from relevo.core.backoff import Backoff
-from relevo.core.pages import Fetched
 from relevo.errors import Closed
 from relevo.postgres import pages
 from relevo.postgres.attempts import (
@@ -44,6 +43,7 @@ from relevo.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from relevo.core.pages import Fetched
     from relevo.settings import Settings
 
 T = TypeVar("T")
@@ -143,10 +143,8 @@ class Database:
 
         The statement gives one row more, if there is one. One row is returned in any case.
         """
-        most, pooled = bytes_max or self.page_bytes, self.endpoint.pooled
-        return await self.read(
-            lambda tx: pages.read(tx, (sql, *args), rows=rows, bytes_max=most, pooled=pooled)
-        )
+        most = bytes_max or self.page_bytes
+        return await self.read(lambda tx: pages.read(tx, (sql, *args), rows=rows, bytes_max=most))
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work`, which only reads and leaves nothing behind, in a transaction of its own."""
@@ -232,7 +230,7 @@ class Database:
             raise NotConnected(error) from error
         try:
             # The pool's stand-in for a connection of ours; it behaves as one.
-            yield cast(Connection, connection)
+            yield cast("Connection", connection)
         except BaseException as error:
             if is_demoted(error):
                 connection.terminate()

@@ -7,7 +7,7 @@ bytes of a page.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from relevo.core.pages import Fetched, fitting
 from relevo.postgres.failures import Unanswered
@@ -17,11 +17,23 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.postgres.database import Database
+
 STEP_ROWS_MIN: Final = 4
 STEP_ROWS_MAX: Final = 16
 """Rows that are fetched at once: so many more than a page needs may be in memory."""
 CELL_BYTES: Final = 16
 """What a value counts that is no text."""
+
+
+async def fetch_page(
+    connection: Database | asyncpg.Connection, sql: str, *args: Any, rows: int, bytes_max: int
+) -> Fetched[asyncpg.Record]:
+    """Return what `Database.fetch_page` does, also of a transaction that somebody has."""
+    if hasattr(connection, "fetch_page"):
+        database = cast("Database", connection)
+        return await database.fetch_page(sql, *args, rows=rows, bytes_max=bytes_max)
+    return await read(connection, (sql, *args), rows=rows, bytes_max=bytes_max)
 
 
 async def read(
@@ -30,7 +42,6 @@ async def read(
     *,
     rows: int,
     bytes_max: int,
-    pooled: bool,
     between: Callable[[], None] = lambda: None,
 ) -> Fetched[asyncpg.Record]:
     """Return the first rows of a statement, inside a transaction.
@@ -44,7 +55,9 @@ async def read(
     sizes: list[int] = []
     size, step = 0, STEP_ROWS_MIN
     try:
-        cursor = await _cursor(connection, sql, arguments, pooled=pooled)
+        # Without a name: behind PgBouncer, statements of others may have ours.
+        prepared = await connection.prepare(sql, name="")
+        cursor = await prepared.cursor(*arguments)
         # One row beyond the page says that there are more.
         while len(found) <= rows and (size <= bytes_max or len(found) < 2):
             wanted = min(step, rows + 1 - len(found))
@@ -60,16 +73,6 @@ async def read(
         raise Unanswered("the statement was not answered in its time") from error
     kept = min(rows, fitting(sizes, bytes_max))
     return Fetched(found[:kept], len(found) > kept)
-
-
-async def _cursor(
-    connection: asyncpg.Connection, sql: str, arguments: list[Any], *, pooled: bool
-) -> Any:
-    if pooled:
-        # Without a name: behind PgBouncer, statements of others may have ours.
-        statement = await connection.prepare(sql, name="")
-        return await statement.cursor(*arguments)
-    return await connection.cursor(sql, *arguments)
 
 
 def row_bytes(row: asyncpg.Record) -> int:

@@ -62,7 +62,6 @@ class UserQueries:
                 (sql, *args),
                 rows=rows,
                 bytes_max=self._database.page_bytes,
-                pooled=self._database.endpoint.pooled,
                 between=check,
             )
 

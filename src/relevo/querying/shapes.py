@@ -9,7 +9,6 @@ from msgspec import Struct
 from relevo.core.expressions.to_sql import SqlType
 from relevo.querying.catalogue import Column, Table
 
-
 FOLLOWED: Final = "followed"
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.core.pages import Fetched
     from relevo.events import EventLog
     from relevo.postgres import Database, Transaction
 
@@ -119,12 +120,15 @@ class Administration:
             raise NotFound(f"there is no {WORDS[kind]} {resource_id!r}")
         return _stored(row)
 
-    async def list(self, kind: Administered, after: int, limit: int) -> list[Stored]:
-        """Return those of a kind that were created after number `after`, in order."""
-        return [
-            _stored(row)
-            for row in await self._database.fetch(SQL.list_resources, kind, after, limit)
-        ]
+    async def page(self, kind: Administered, after: int, limit: int) -> Fetched[Stored]:
+        """Return those of a kind that were created after number `after`, in order.
+
+        At most `limit`, and no more than a page has bytes.
+        """
+        found = await self._database.fetch_page(
+            SQL.list_resources, kind, after, limit + 1, rows=limit
+        )
+        return found.each(_stored)
 
     async def patch(
         self,

@@ -167,7 +167,7 @@ class Matching:
         quiet = not (told or hints.jobs or hints.workers or hints.resources or hints.more)
         if quiet and self._idle_until > (now := asyncio.get_running_loop().time()):
             return min(self._poll, self._idle_until - now)
-        if hints.resources:
+        if hints.resources or await self._are_resources_stale():
             await self._renew_resources()
         await self._take_answers()
         hints.workers |= self._stale.workers
@@ -187,6 +187,17 @@ class Matching:
     def _poll(self) -> float:
         """How long the matcher sleeps at the most: it must look oftener if nobody can wake it."""
         return POLL_SECONDS if self._wakeups.listening else DEAF_POLL_SECONDS
+
+    async def _are_resources_stale(self) -> bool:
+        """Whether decisions were rejected because there is a later revision of the resources.
+
+        Not every revision is in the log: that of a channel, or of a change that changed nothing.
+        """
+        asked, self._stale.resources = self._stale.resources, False
+        if not asked:
+            return False
+        revision: int = await self._database.fetchval(SQL.revision)
+        return revision != self._resources.revision
 
     async def _renew_resources(self) -> None:
         """Policies or queues have changed: tell the index, and look at jobs with other rules."""
@@ -343,6 +354,7 @@ class Matching:
         for decision, issued in zip(decisions, results, strict=True):
             if issued is not True:
                 self._index.reject(decision)
+                self._stale.resources = True
                 self._stale.jobs.add(decision.job)
                 self._stale.workers.add(decision.worker)
         return True

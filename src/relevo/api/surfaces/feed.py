@@ -161,6 +161,7 @@ async def read_changes(services: Services, _: Principal, command: ReadChanges) -
         partition_key=key if key is UNSET else key_of(key),
         continuation=command.continuation,
         max_items=command.limit,
+        max_bytes=services.page_bytes,
         wait=min(POLL_SECONDS, command.wait_seconds),
         filter=Filter(
             where=tuple((one.path, one.op, one.value) for one in command.where),

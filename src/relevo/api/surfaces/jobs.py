@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -28,7 +28,8 @@ from relevo.api.surfaces.job_models import (
     version_of,
     view_of,
 )
-from relevo.errors import InvalidQuery, InvalidValue
+from relevo.core.pages import Fetched
+from relevo.errors import InvalidQuery, InvalidValue, QueryTooCostly
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.model import Recurrence
 from relevo.jobs.registry import check_open
@@ -38,9 +39,11 @@ from relevo.users.model import SYSTEM
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
     from relevo.api.services import Services
+    from relevo.api.surfaces.bulk_deletes import ListBulkDeletes
     from relevo.jobs.model import Job
-    from relevo.jobs.querying import JobQuery
+    from relevo.jobs.querying import Found, JobQuery
 
+V = TypeVar("V")
 _EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
 
 
@@ -63,19 +66,31 @@ async def list_jobs(services: Services, principal: Principal, command: ListJobs)
     """Return jobs by the time of their submit."""
     who = await asker(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
-    found = await page_of(query, command.cursor, command.limit)
-    return Page(await views_of(services, principal, found.items), found.next)
+    found = await jobs_found(query, command, payload=False)
+    views = await views_of(services, principal, found.jobs)
+    return page_of(services, found, views)
 
 
-async def page_of(query: JobQuery, cursor: str | None, limit: int) -> Page[Job]:
+async def jobs_found(
+    query: JobQuery, command: ListJobs | ListBulkDeletes, *, payload: bool
+) -> Found:
     """Return a page of jobs that are ordered by the time of their submit."""
-    after = paging.decode(cursor, _Place)
+    after = paging.decode(command.cursor, _Place)
     position = None if after is None else Position((after.created_at, after.sequence, after.id))
-    found = await query.page(limit, position)
-    if found.position is None:
-        return Page(found.jobs)
-    created_at, sequence, key = found.position.values
-    return Page(found.jobs, paging.encode(_Place(created_at, sequence, key)))
+    return await query.page(command.limit, position, payload=payload)
+
+
+def page_of(services: Services, found: Found, views: list[V]) -> Page[V]:
+    """Return what is shown of a page of jobs."""
+    end = None if found.position is None else _Place(*found.position.values)
+    pairs = Fetched(list(zip(found.jobs, views, strict=True)), found.position is not None)
+    return paging.page(
+        services.page_bytes,
+        pairs,
+        lambda pair: _Place(pair[0].created_at, pair[0].sequence, pair[0].id),
+        show=lambda pair: pair[1],
+        end=end,
+    )
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
@@ -233,7 +248,7 @@ OPERATIONS: Final = (
         response=Page[JobView],
         permission="jobs:read",
         handler=list_jobs,
-        errors=(InvalidQuery,),
+        errors=(InvalidQuery, QueryTooCostly),
         minds_reach=True,
     ),
     Operation(

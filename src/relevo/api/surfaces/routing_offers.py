@@ -164,7 +164,11 @@ async def _page(
     services: Services, command: ReadEvents, continuation: str | None, wait: float
 ) -> Page:
     return await services.app.events.read(
-        continuation, start=_start(command.start), max_items=command.limit, wait=wait
+        continuation,
+        start=_start(command.start),
+        max_items=command.limit,
+        max_bytes=services.page_bytes,
+        wait=wait,
     )
 
 

@@ -134,9 +134,13 @@ def _lists(kind: Administered) -> Handler:
         """Return those of a kind in the order of their creation."""
         limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
         after = paging.decode(command.cursor, _Place) or _Place(0)
-        found = await services.app.router.policies.list(kind, after.number, limit + 1)
-        page = paging.page(found, limit, lambda stored: _Place(stored.number))
-        return Page([representations.resource(each) for each in page.items], page.next)
+        found = await services.app.router.policies.page(kind, after.number, limit)
+        return paging.page(
+            services.page_bytes,
+            found,
+            lambda one: _Place(one.number),
+            show=representations.resource,
+        )
 
     return handler
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta, Struct, field
 
 from relevo import limits
+from relevo.api import paging
 from relevo.api.contract import Operation
+from relevo.api.paging import Cursor, Limit, Page
 from relevo.api.surfaces.items import container_of
 from relevo.api.surfaces.store import SCOPE
 from relevo.api.surfaces.units import ByFeed
+from relevo.core.pages import first
 from relevo.errors import Conflict, ContainerRecreated, FeedExpired, FeedRegressed, NotFound
 from relevo.feed.model import Mode
 from relevo.feed.operations import Snapshot
@@ -153,15 +156,23 @@ async def take_snapshot(services: Services, _: Principal, command: TakeSnapshot)
     return await _unit(services, command).snapshot(command.snapshot)
 
 
-class Snapshots(Struct, frozen=True):
-    """All snapshots of a unit, oldest first."""
+class ListSnapshots(ByFeed, frozen=True, kw_only=True):
+    """Which page of a unit's snapshots."""
 
-    items: list[Snapshot]
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
-async def list_snapshots(services: Services, _: Principal, command: ByFeed) -> Snapshots:
-    """Return the snapshots of a unit."""
-    return Snapshots(await _unit(services, command).snapshots())
+async def list_snapshots(
+    services: Services, _: Principal, command: ListSnapshots
+) -> Page[Snapshot]:
+    """Return the snapshots of a unit, oldest first."""
+    after = paging.decode(command.cursor, tuple[datetime, str])
+    known = await _unit(services, command).snapshots()
+    found = [one for one in known if after is None or (one.taken_at, one.name) > after]
+    return paging.page(
+        services.page_bytes, first(found, command.limit), lambda one: (one.taken_at, one.name)
+    )
 
 
 OPERATIONS: Final = (
@@ -218,8 +229,8 @@ OPERATIONS: Final = (
         method="GET",
         path="/v1/feeds/{container}/{name}/snapshots",
         summary="List the snapshots of a processor's position.",
-        request=ByFeed,
-        response=Snapshots,
+        request=ListSnapshots,
+        response=Page[Snapshot],
         permission="feeds:read",
         handler=list_snapshots,
         errors=(NotFound,),

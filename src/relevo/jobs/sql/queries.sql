@@ -198,6 +198,24 @@ select relevo.announce_series_ends($1::uuid[]);
 -- Jobs by id, whatever their state.
 select * from relevo.jobs_by_id($1::uuid[]);
 
+-- name: read_job_page
+-- Jobs by id in a given order, with or without what users put into them, as long as those before have fewer than so many
+-- bytes: the server knows the length of a text without reading it. `followed` says whether there is one behind.
+select j.* from (
+  select j.*, coalesce(sum(coalesce(octet_length(j.data), 0) + coalesce(octet_length(j.saved), 0)
+    + coalesce(octet_length(j.result), 0) + coalesce(octet_length(j.message), 0) + coalesce(octet_length(j.friendly), 0)) over before, 0)
+    as bytes_before, lead(true) over before as followed
+  from (
+    select w.place, j.id, j.name, j.handler, j.lane, j.status, j.sequence, j.version, j.operation_type, j.priority, j.token, j.owner,
+      j.created_at, j.modified_at, j.started_at, j.completed_at, j.postpone_until, j.attempt, j.retries, j.crashes, j.run_seconds,
+      j.progress, j.error_code, j.friendly, j.host_name, j.series, j.pattern, j.chained, case when $2 then j.message end as message,
+      case when $2 then j.data end as data, case when $2 then j.saved end as saved, case when $2 then j.result end as result
+    from unnest($1::uuid[]) with ordinality as w (id, place) join relevo.jobs_by_id($1::uuid[]) j on j.id = w.id
+  ) j
+  window before as (order by j.place rows between unbounded preceding and 1 preceding)
+) j
+where j.bytes_before < $3::bigint order by j.place;
+
 -- name: awaited
 -- Of jobs that are looked at for the first time, those that are not over: whether success leaves no record of them.
 select id, auto_delete and not retain as brief from relevo.jobs_by_id($1::uuid[]) where status < 30;

@@ -100,32 +100,18 @@ order by i.id
 for update of i;
 
 -- name: query_by_key
--- A page of items by partition key and id, of so many bytes and one item more; query.py puts
--- conditions in the place of (true).
+-- Items by partition key and id; query.py puts conditions in the place of (true).
 select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
-from (
-  select i.*, sum(octet_length(i.body::text)) over (
-    order by i.pk, i.id rows between unbounded preceding and 1 preceding) as bytes_before
-  from relevo.container c join relevo.item i on i.container_id = c.id
-  where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
-  order by i.pk, i.id limit $2
-) i
-where coalesce(i.bytes_before, 0) < $3
-order by i.pk, i.id;
+from relevo.container c join relevo.item i on i.container_id = c.id
+where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+order by i.pk, i.id limit $2;
 
 -- name: query_by_time
--- A page of items by the time of their last write, of so many bytes and one item more; query.py puts
--- conditions in the place of (true).
+-- Items by the time of their last write; query.py puts conditions in the place of (true).
 select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
-from (
-  select i.*, sum(octet_length(i.body::text)) over (
-    order by i.ts, i.pk, i.id rows between unbounded preceding and 1 preceding) as bytes_before
-  from relevo.container c join relevo.item i on i.container_id = c.id
-  where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
-  order by i.ts, i.pk, i.id limit $2
-) i
-where coalesce(i.bytes_before, 0) < $3
-order by i.ts, i.pk, i.id;
+from relevo.container c join relevo.item i on i.container_id = c.id
+where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+order by i.ts, i.pk, i.id limit $2;
 
 -- name: container_exists
 -- Whether a container is still there.
