@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from relevo.bulk import deleting, importing, standing
+from relevo.bulk import importing, parts, standing
 from relevo.bulk.conditions import rows_of
 from relevo.bulk.deleting import Deletion
 from relevo.bulk.handlers import (
@@ -318,7 +318,7 @@ class Bulk:
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
         return [
-            Duty("bulk.orphans", 2.0, lambda: deleting.end_orphans(self._jobs)),
+            Duty("bulk.orphans", 2.0, lambda: parts.end_orphans(self._jobs)),
             Duty("bulk.forget", 3_600.0, self.forget),
             Duty("bulk.standing", SETTLED_SECONDS, self._establish_later),
         ]

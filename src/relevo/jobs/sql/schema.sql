@@ -125,8 +125,8 @@ create index job_asked on relevo.job (host) where host is not null and (status <
 -- Jobs that a brake holds wait for an event, its end; -2147088105 is 0x80060917.
 create index job_braked on relevo.job (extension, rank, sequence)
   where status = 10 and waiting_event and error_code = -2147088105;
--- Children of bulk deletes that are not completed.
-create index job_bulk_parts on relevo.job (id) where operation_type = 23;
+-- Children of imports and bulk deletes that are not completed.
+create index job_bulk_parts on relevo.job (id) where operation_type in (17, 23);
 
 -- Completed jobs: rows are added and removed, never changed.
 create table relevo.job_history (like relevo.job including defaults,
