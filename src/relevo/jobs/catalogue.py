@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from relevo.jobs.operation_types import OPERATION_TYPES
+from relevo.jobs.operation_types import OPERATION_TYPES, WORKFLOW
 from relevo.jobs.states import COMPLETED, LABELS, LIVE, STATE_LABELS
 from relevo.querying.catalogue import Catalogue, Column, Navigation, Table
 from relevo.users.model import SYSTEM
@@ -63,6 +63,17 @@ _LIVE: Final = "relevo.live_job"
 _DONE: Final = "relevo.job_history"
 _BLOB: Final = "(case when octet_length({t}.data) > 65536 then {t}.id end)"
 _OWNER: Final = f"coalesce({{t}}.owner, '{SYSTEM}'::uuid)"
+_CREATOR: Final = f"coalesce({{t}}.created_by, '{SYSTEM}'::uuid)"
+
+
+def workflow_key(handler: str) -> str:
+    """Return the SQL of the key of a workflow's definition, by that of its handler's name."""
+    return f"md5('workflow ' || {handler})::uuid"
+
+
+def _of_workflow(sql: str) -> str:
+    """What only instances of workflows have."""
+    return f"(case when {{t}}.operation_type = {WORKFLOW} then {sql} end)"
 
 
 def _of_owner(what: str, table: str = "owner") -> str:
@@ -110,7 +121,7 @@ _COLUMNS: Final = (
     Column(
         name="owningbusinessunit", type="lookup", sql=_of_owner("unit"), targets=("businessunit",)
     ),
-    user_lookup("createdby", f"coalesce({{t}}.created_by, '{SYSTEM}'::uuid)"),
+    user_lookup("createdby", _CREATOR),
     Column(name="createdon", type="datetime", sql="{t}.created_at", required=True),
     user_lookup("createdonbehalfby", "({t}.details ->> 'createdonbehalfby')::uuid"),
     user_lookup("modifiedby", f"coalesce({{t}}.modified_by, '{SYSTEM}'::uuid)"),
@@ -126,7 +137,7 @@ _COLUMNS: Final = (
     Column(
         name="workflowactivationid",
         type="lookup",
-        sql="({t}.details ->> 'workflowactivationid')::uuid",
+        sql=_of_workflow(workflow_key("{t}.handler")),
         targets=("workflow",),
     ),
     Column(name="statecode", type="choice", sql="({t}.status / 10)", labels=STATES, required=True),
@@ -162,10 +173,17 @@ _COLUMNS: Final = (
     _detail("breadcrumbid", "guid", "::uuid"),
     _detail("expanderstarttime", "datetime", "::timestamptz"),
     _detail("rootexecutioncontext", "memo", payload=True),
-    _detail("workflowstagename"),
-    _detail("workflowisblocked", "bool", "::boolean"),
-    _detail("workflowstate", "memo", payload=True),
-    _detail("utcconversiontimezonecode", "int", "::integer"),
+    # The journal of an instance is what it saves.
+    Column(
+        name="workflowstagename", type="text", sql=_of_workflow("({t}.saved::json ->> 'stage')")
+    ),
+    Column(name="workflowisblocked", type="bool", sql=_of_workflow("{t}.waiting_event")),
+    Column(name="workflowstate", type="memo", sql=_of_workflow("{t}.saved"), payload=True),
+    Column(
+        name="utcconversiontimezonecode",
+        type="int",
+        sql=f"(select u.zone_code from relevo.system_user u where u.id = {_CREATOR})",  # noqa: S608
+    ),
     _detail("timezoneruleversionnumber", "int", "::integer"),
     Column(name="versionnumber", type="bigint", sql="{t}.version", required=True),
     Column(name="relevo_priority", type="int", sql="{t}.priority", required=True),
