@@ -110,8 +110,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     """The field that is the URL as the client used it, with its query as it came."""
     body: str | None = None
     """The field that is the whole body: as it came if its type is `bytes`, decoded otherwise."""
-    any_media_type: bool = False
-    """Whether the body may be anything; otherwise one that is not JSON is refused."""
     query: frozenset[str] = frozenset()
     """Fields that come from the query though the others are members of the body."""
     stream: Handler | None = None

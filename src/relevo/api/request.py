@@ -157,7 +157,7 @@ def command_of(
     if operation.url is not None:
         values[operation.url] = origin(head) + head.target.decode("latin-1")
     if operation.body is not None:
-        if body and not operation.any_media_type:
+        if body:
             _check_media_type(head)
         kind = plan.types[operation.body]
         raw = takes_raw(operation)

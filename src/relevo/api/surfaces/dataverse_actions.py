@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from relevo.api.contract import Operation, Outcome, Reply
 from relevo.api.problem import sentence
-from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, NotServed, Refused
+from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, Refused
 from relevo.api.surfaces.dataverse_asking import READ, SQL, asker, scope_of
 from relevo.api.surfaces.dataverse_changes import WRITE
 from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
@@ -52,17 +52,6 @@ class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omi
     background_operation_status_code: int
     background_operation_error_code: int | None = None
     background_operation_error_message: str | None = None
-
-
-class Batch(Asked, frozen=True, kw_only=True):
-    """Several requests in one, as `multipart/mixed` or JSON."""
-
-    content: Annotated[bytes, Meta(description="The requests.")] = b""
-
-
-async def batch(_: Services, __: Principal, ___: Batch) -> None:
-    """Say that requests are not taken in batches, in whatever form they come."""
-    raise NotServed("$batch is not served; send the requests one by one")
 
 
 async def execute(services: Services, principal: Principal, command: Execute) -> Reply:
@@ -194,20 +183,6 @@ _COMMON: Final[dict[str, Any]] = {
 }
 
 OPERATIONS: Final = (
-    Operation(
-        name="dataverse.batch",
-        method="POST",
-        path=f"{BASE}/$batch",
-        summary="Refuse several requests in one; send them one by one.",
-        request=Batch,
-        response=None,
-        permission=READ,
-        handler=batch,
-        errors=(NotServed,),
-        body="content",
-        any_media_type=True,
-        **_COMMON,
-    ),
     Operation(
         name="dataverse.execute",
         method="POST",
