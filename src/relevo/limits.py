@@ -24,6 +24,14 @@ PAGE_ROWS_DEFAULT: Final = 100
 PAGE_ROWS_MAX: Final = 500
 PAGE_BYTES_MAX: Final = 4 * MIB
 
+# CPU time
+CPU_THREADS_MAX: Final = 2
+"""Threads of a process for work that would hold up its event loop."""
+PARSED_ON_LOOP_BYTES_MAX: Final = 1 * KIB
+"""Longer expressions and queries are parsed in such a thread; 1 KiB takes about 10 ms."""
+DECODED_ON_LOOP_BYTES_MAX: Final = 64 * KIB
+"""Longer JSON documents are decoded and checked in such a thread."""
+
 # Keys
 SIGNING_KEYS_MAX: Final = 8
 SIGNATURE_SKEW_SECONDS: Final = 15 * 60.0
@@ -40,6 +48,10 @@ LABEL_BYTES_MAX: Final = 256
 EXPRESSION_BYTES_MAX: Final = 8 * KIB
 EXPRESSION_DEPTH_MAX: Final = 64
 EXPRESSION_STEPS_MAX: Final = 10_000
+"""What one evaluation may cost. A step is at most about a microsecond: a node, an item of a list,
+64 characters of a text that is read or made, 1,024 that are compared in a search."""
+EXPRESSION_POLICY_BYTES_MAX: Final = 64 * KIB
+"""All expressions of one policy together."""
 
 # Queries
 QUERY_URL_BYTES_MAX: Final = 32 * KIB
@@ -51,6 +63,8 @@ QUERY_AGGREGATE_ROWS_MAX: Final = 50_000
 QUERY_CONDITIONS_MAX: Final = 500
 QUERY_DEPTH_MAX: Final = 50
 QUERY_LIST_MAX: Final = 2_000
+QUERY_VALUES_MAX: Final = 20_000
+"""Values of all lists of one query together, each counted as often as an alias repeats it."""
 QUERY_ORDERS_MAX: Final = 10
 QUERY_EXPANDS_MAX: Final = 15
 QUERY_EXPAND_DEPTH_MAX: Final = 2
@@ -96,12 +110,21 @@ FEED_LANES_MAX: Final = 256
 FEED_LANE_WINDOW: Final = 1_000
 FEED_DONE_MAX: Final = 100_000
 
+# Recurrence
+RECURRENCE_STEPS_MAX: Final = 100_000
+"""The search for the next instant. A step is at most about a microsecond: a month or a day that is
+looked at, or a time on it."""
+RECURRENCE_WALK_STEPS_MAX: Final = 1_000_000
+"""The way from one instant to another where those between have to be counted, because of COUNT."""
+
 # Job router
 ROUTER_ID_LENGTH_MAX: Final = 256
 ROUTER_TEXT_LENGTH_MAX: Final = 4_096
 ROUTER_NOTE_LENGTH_MAX: Final = 16_384
 ROUTER_URI_LENGTH_MAX: Final = 2_048
 ROUTER_DOCUMENT_DEPTH_MAX: Final = 32
+ROUTER_DOCUMENT_VALUES_MAX: Final = 10_000
+"""JSON values in one change of a job or a worker."""
 ROUTER_LABELS_MAX: Final = 200
 ROUTER_LABEL_KEY_LENGTH_MAX: Final = 256
 ROUTER_LABEL_TEXT_LENGTH_MAX: Final = 4_096
