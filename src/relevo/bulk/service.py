@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from relevo import cpu
 from relevo.bulk import deleting, importing, standing
 from relevo.bulk.conditions import rows_of
 from relevo.bulk.deleting import Deletion
@@ -129,10 +130,13 @@ class Bulk:
         asked = await self._rows(query)
         if asked.is_planned and (asked.of_jobs or table_of(self._registry, asked) or asker):
             asker = asker or await self._asker(query, asked)
-            found = plan(asked, self._registry, asker)
-            assert found is not None
-            found.sql("r", 1)
+            await cpu.off_loop(self._tried, asked, asker)
         return asked
+
+    def _tried(self, asked: RowQuery, asker: Asker) -> None:
+        found = plan(asked, self._registry, asker)
+        assert found is not None
+        found.sql("r", 1)
 
     async def _asker(self, query: Asked, asked: RowQuery) -> Asker:
         database = self._jobs.database

@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from relevo import cpu
 from relevo.errors import InvalidValue
 from relevo.jobs.conditions import CATALOGUE, JOBS, age, all_of, column_of, compared, condition
 from relevo.jobs.model import Job
@@ -19,6 +20,7 @@ from relevo.postgres import catalog, clock
 from relevo.querying.model import Caller, Item, Order, Position, Query
 from relevo.querying.odata import Reader
 from relevo.querying.planning import plan, plan_count
+from relevo.querying.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Sequence
@@ -106,7 +108,8 @@ class JobQuery:
 
     async def count(self) -> int:
         """Return how many jobs there are; more than 5,000 are counted as 5,001."""
-        statement = plan_count(await self.ready(), CATALOGUE, self._caller)
+        query = await self.ready()
+        statement = await reading(self._size, plan_count, query, CATALOGUE, self._caller)
         return cast("int", await self._database.fetchval(statement.sql, *statement.parameters))
 
     async def first(self) -> Job | None:
@@ -117,7 +120,7 @@ class JobQuery:
     async def page(self, rows: int, position: Position | None = None) -> Found:
         """Return up to so many jobs behind a position."""
         query = replace(await self.ready(), page_size=_rows(rows, "page"), position=position)
-        statement = plan(query, CATALOGUE, self._caller)
+        statement = await reading(self._size, plan, query, CATALOGUE, self._caller)
         shape = statement.shape
         found = await self._database.fetch(statement.sql, *statement.parameters)
         more = shape.rows_max is not None and len(found) > shape.rows_max
@@ -151,7 +154,12 @@ class JobQuery:
         """The records, in this order; what was removed a moment ago is not among them."""
         rows = await self._database.fetch(SQL.read_jobs, ids) if ids else []
         by_id = {row["id"]: row for row in rows}
-        return [Job.of(by_id[one]) for one in ids if one in by_id]
+        size = sum(len(row[name] or "") for row in rows for name in ("data", "saved", "result"))
+        return await cpu.decoded(size, lambda: [Job.of(by_id[one]) for one in ids if one in by_id])
+
+    @property
+    def _size(self) -> int:
+        return sum(map(len, self._texts))
 
     async def ready(self) -> Query:
         """The query with all its conditions, as of now."""
@@ -161,7 +169,7 @@ class JobQuery:
             now = await clock.now(self._database)
             reader = Reader(CATALOGUE, self._caller, now)
             for text in self._texts:
-                read = reader.filter(text, JOBS)
+                read = await reading(len(text), reader.filter, text, JOBS)
                 conditions.append(read.tree)
                 links += read.links
             if self._age is not None:
