@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from relevo import cpu
 from relevo.errors import RelevoError
 from relevo.jobs import codes, series_rows
 from relevo.jobs.model import new_id
@@ -80,12 +81,12 @@ class Timers:
     async def _start_series(self, tx: Transaction) -> int:
         rows = await tx.fetch(SQL.due_series, SERIES_ROWS)
         decided = []
-        for row in rows:
-            try:
-                decided.append((row, series_rows.due(row)))
-            except RelevoError as error:  # a zone or a pattern that this host does not know
-                log.warning("jobs.series_set_aside", job=str(row["id"]), error=error.message)
-                await tx.execute(SQL.set_aside, row["id"], f"set aside: {error.message}")
+        for row, found in await cpu.off_loop(series_rows.all_due, rows) if rows else ():
+            if isinstance(found, RelevoError):  # a zone or a pattern that this host does not know
+                log.warning("jobs.series_set_aside", job=str(row["id"]), error=found.message)
+                await tx.execute(SQL.set_aside, row["id"], f"set aside: {found.message}")
+            else:
+                decided.append((row, found))
         run = [(row, one) for row, one in decided if one.action == "run"]
         later = [(row["id"], one) for row, one in decided if one.action == "later"]
         ended = [row["id"] for row, one in decided if one.action == "end"]

@@ -9,6 +9,7 @@ import msgspec
 
 from relevo.core.recurrence import parse
 from relevo.core.zones import zone_of
+from relevo.errors import RelevoError
 from relevo.jobs import series
 from relevo.jobs.states import READY
 from relevo.postgres import catalog
@@ -32,6 +33,17 @@ def due(row: asyncpg.Record) -> Due:
         _plan(row), _occurrence(row), now=row["now"], postponed_until=postponed,
         caught_up=row["caught_up"], unfinished=row["running"],
     )  # fmt: skip
+
+
+def all_due(rows: Sequence[asyncpg.Record]) -> list[tuple[asyncpg.Record, Due | RelevoError]]:
+    """Return what happens to each row; an error for one that cannot be computed here."""
+    found: list[tuple[asyncpg.Record, Due | RelevoError]] = []
+    for row in rows:
+        try:
+            found.append((row, due(row)))
+        except RelevoError as error:
+            found.append((row, error))
+    return found
 
 
 def resumed(row: asyncpg.Record, now: datetime) -> Due:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from relevo import cpu
 from relevo.errors import InvalidValue
 from relevo.jobs import checking, foreign, states, submission
 from relevo.jobs.commands import Ask, Commands, Scope
@@ -182,9 +183,7 @@ class Jobs(Hosting):
         usual = known.operation_type if known else EXECUTE
         kind = (job.options or {}).get("operation_type") or usual
         now = await clock.now(tx if self._reads(tx) else self.database)
-        return lambda one: submission.recurring(
-            msgspec.structs.replace(one, start=None), whole, now, kind
-        )
+        return await cpu.off_loop(submission.recurring, whole, now, kind)
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""
