@@ -358,6 +358,10 @@ select relevo.lock_router_resources();
 -- A policy or queue.
 select kind, id, number, version, modified_at, body from relevo.router_resource where kind = $1 and id = $2;
 
+-- name: version_of_resource
+-- Which version of a policy or queue there is.
+select number, version from relevo.router_resource where kind = $1 and id = $2;
+
 -- name: list_resources
 -- A page of policies or queues, in the order of their creation.
 select kind, id, number, version, modified_at, body
