@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import UTC
 from email.utils import format_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 from msgspec import Struct
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.api import problem, streaming
 from relevo.api.auth import ANONYMOUS, Authenticator, Caller, authorise
 from relevo.api.contract import PUBLIC, Operation, Reply, Stream, Text, Versioned, encoded
@@ -185,7 +186,8 @@ class HttpApi:
             if caller.check_body is not None:
                 caller.check_body(body)
             strict = exchange.surface.strict
-            command = command_of(operation, match.parameters, head, body, strict=strict)
+            made = partial(command_of, operation, match.parameters, head, body, strict=strict)
+            command = await cpu.decoded(len(body), made)
             exchange.begun = True
             streams = streaming.wanted(operation, head)
             if streams:

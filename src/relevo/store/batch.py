@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 from msgspec import Struct
 
+from relevo import cpu
 from relevo.errors import InvalidValue, RelevoError
 from relevo.store import items, patch
 from relevo.store.items import Key, Row, Stored
@@ -139,7 +140,7 @@ class _Waves:
                 looks[index] = self._found(index, step.key)
                 _pass(index, self._check, self._texts[step.key])
                 continue
-            rows[index] = self._patched(index, step) if isinstance(step, Change) else step
+            rows[index] = await self._patched(index, step) if isinstance(step, Change) else step
             self._note(index, rows[index])
         done: dict[int, Stored] = {}
         for wave in _waves(rows):
@@ -167,13 +168,14 @@ class _Waves:
             raise Refused(index, self._opened.missing(key))
         return self._now[key]
 
-    def _patched(self, index: int, step: Change) -> Row:
+    async def _patched(self, index: int, step: Change) -> Row:
         before = self._found(index, step.key)
         etag = before.etag if isinstance(before, Stored) else None
         if step.condition not in (None, "*", etag):
             raise Refused(index, self._opened.mismatch(step.key, step.condition))
         try:
-            row = _patched(self._texts[step.key], step, self._opened.info)
+            text = self._texts[step.key]
+            row = await cpu.decoded(len(text), _patched, text, step, self._opened.info)
         except RelevoError as error:
             raise Refused(index, error) from error
         _pass(index, self._check, row.text or "")

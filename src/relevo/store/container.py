@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import UNSET
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.errors import InvalidValue, RelevoError
 from relevo.store import batch, items, lifecycle, query
 from relevo.store.items import Row
@@ -112,7 +120,8 @@ class Container(Generic[T]):
         opened = await self._open()
         components = items.components_of_caller(partition_key, opened.info)
         try:
-            ready = batch.all_ready(steps, components, opened.info)
+            size = sum(items.size_of(getattr(step, "item", None)) for step in steps)
+            ready = await cpu.decoded(size, batch.all_ready, steps, components, opened.info)
             done = await batch.run(opened, ready, self._check)
         except batch.Refused as refused:
             raise _located(refused.error, refused.index) from refused.__cause__
@@ -207,14 +216,14 @@ class Container(Generic[T]):
 
     async def _write(self, kind: Kind, item: Any, if_match: str | None) -> Item[T]:
         opened = await self._open()
-        document = items.document(item, opened.info)
+        document = await items.documented(item, opened.info)
         body = self._body_of(document)
         done = await opened.write(document.row(kind, items.checked_etag(if_match)))
         return _item(done, body)
 
-    def _bulk_row(self, opened: OpenContainer, kind: Kind, item: Any) -> Row | Outcome:
+    async def _bulk_row(self, opened: OpenContainer, kind: Kind, item: Any) -> Row | Outcome:
         try:
-            document = items.document(item, opened.info)
+            document = await items.documented(item, opened.info)
             if kind != "delete":
                 self._body_of(document)
         except RelevoError as error:
@@ -273,17 +282,23 @@ async def _bulk_write(opened: OpenContainer, row: Row | Outcome) -> Outcome:
 
 
 async def _windows(
-    given: Iterable[Any] | AsyncIterable[Any], row_of: Callable[[Any], Row | Outcome]
+    given: Iterable[Any] | AsyncIterable[Any], row_of: Callable[[Any], Awaitable[Row | Outcome]]
 ) -> AsyncIterator[list[Row | Outcome]]:
-    """Yield rows, so many at a time that memory stays bounded however many are given."""
+    """Yield rows, so many at a time that memory stays bounded however many are given.
+
+    Many short items take as long as a long one, so others have their turn now and then.
+    """
     window: list[Row | Outcome] = []
-    size = 0
+    size = paused = 0
     async for one in given if isinstance(given, AsyncIterable) else _each(given):
-        window.append(row := row_of(one))
+        window.append(row := await row_of(one))
         size += len(row.text or "") if isinstance(row, Row) else 0
+        if size - paused > limits.DECODED_ON_LOOP_BYTES_MAX:
+            paused = size
+            await asyncio.sleep(0)
         if len(window) >= BULK_ITEMS or size >= BULK_BYTES:
             yield window
-            window, size = [], 0
+            window, size, paused = [], 0, 0
     if window:
         yield window
 

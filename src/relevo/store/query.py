@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.errors import BadContinuation, ContainerRecreated, InvalidValue
 from relevo.store.items import Key, Stored, encoded
 from relevo.store.lifecycle import SQL
@@ -209,7 +209,8 @@ class Query(Generic[T]):
         if not 1 <= rows <= limits.PAGE_ROWS_MAX:
             raise InvalidValue(f"a page has 1 to {limits.PAGE_ROWS_MAX} rows, not {rows}")
         found, more = await self._next(rows)
-        given = tuple(self._give(one) for one in found)
+        size = sum(len(one.text or "") for one in found)
+        given = await cpu.decoded(size, lambda: tuple([self._give(one) for one in found]))
         more = more and self._left != 0
         return Page(given, self.token if more else None)
 

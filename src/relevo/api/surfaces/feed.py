@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.api.contract import Operation
 from relevo.api.surfaces.bulk import Condition
 from relevo.api.surfaces.items import KeyValue, container_of, key_of, key_shown
@@ -171,7 +171,9 @@ async def read_changes(services: Services, _: Principal, command: ReadChanges) -
         async for page in pages:
             if page.changes or clock() >= until:
                 break
-    return ChangePage([_change(one) for one in page.changes], page.continuation, page.caught_up)
+    size = sum(len(one.raw or "") + len(one.raw_previous or "") for one in page.changes)
+    shown = await cpu.decoded(size, lambda: [_change(one) for one in page.changes])
+    return ChangePage(shown, page.continuation, page.caught_up)
 
 
 def _start(text: str) -> Start:
