@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from relevo import limits
+from relevo.core.networks import Networks
 from relevo.errors import SettingsError
 from relevo.outbound.addresses import Allowed
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 PREFIX = "RELEVO_"
 SECRETS = frozenset({"database_url", "access_key", "secret_key"})
-_LISTS = frozenset({"public_hosts", "outbound_allow"})
+_LISTS = frozenset({"public_hosts", "trusted_proxies", "outbound_allow"})
 """Settings with several values, separated by commas in the environment."""
 _TYPO = 0.8
 """How alike an unknown variable and a known one must be to be taken for the same word."""
@@ -61,6 +62,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Unique name of this host; default: machine name, process id and a random part."""
     public_hosts: tuple[str, ...] = ()
     """Names clients may have signed as `Host`, for hosts behind a reverse proxy."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies whose `X-Forwarded-*` headers count."""
     signature_skew: float = limits.SIGNATURE_SKEW_SECONDS
     requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
     drain_seconds: float = 30.0
@@ -124,6 +127,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
         Allowed.parse(self.outbound_allow)
+        Networks.parse("trusted_proxies", self.trusted_proxies)
         if (self.tls_cert is None) != (self.tls_key is None):
             given, lacking = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise SettingsError(f"{given} is set but {lacking} is not; TLS needs both")

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from relevo.api.admission import ConnectionBounds
 from relevo.api.http import HttpApi
 from relevo.api.server import GRACE_SECONDS, Address, serving
 from relevo.api.services import open_services
 from relevo.api.tls import server_tls
 from relevo.app import App
 from relevo.cli.signals import StopSignals
+from relevo.core.networks import Networks
 from relevo.errors import HostSuperseded
 from relevo.serving import run as run_process
 from relevo.telemetry import configure_logs
@@ -89,6 +91,9 @@ async def _serve(
 ) -> None:
     told = app.settings
     tls = server_tls(told)
+    bounds = ConnectionBounds.of_process(
+        own=told.pool_size, trusted=Networks.parse("trusted_proxies", told.trusted_proxies)
+    )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app)
         embedded = app.database.endpoint.embedded
@@ -99,7 +104,9 @@ async def _serve(
             await services.keys.ensure_first(told.access_key)
         http = await stack.enter_async_context(AsyncExitStack())
         grace = int(min(GRACE_SECONDS, told.drain_seconds))
-        server = serving(HttpApi(services), told.host, told.port, tls=tls, grace_seconds=grace)
+        server = serving(
+            HttpApi(services), told.host, told.port, tls=tls, grace_seconds=grace, bounds=bounds
+        )
         address = await http.enter_async_context(server)
         app.settings = msgspec.structs.replace(told, address=told.address or reachable(address))
         async with app.host():

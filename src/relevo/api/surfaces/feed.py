@@ -260,6 +260,7 @@ OPERATIONS: Final = (
         response=ChangePage,
         permission="items:read",
         handler=read_changes,
+        wait="wait_seconds",
         errors=(
             NotFound,
             Conflict,

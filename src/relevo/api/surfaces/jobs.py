@@ -269,6 +269,7 @@ OPERATIONS: Final = (
         response=JobWaited,
         permission="jobs:read",
         handler=wait_for_job,
+        wait="wait_seconds",
         errors=(JobMissing,),
         minds_reach=True,
     ),
