@@ -15,7 +15,7 @@ from relevo.api.surfaces.units import FeedView, LeaseView
 from relevo.cli.calls import way_to
 from relevo.cli.generic import all_pages
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, note
+from relevo.cli.render import Renderer, echo_json, note
 from relevo.cli.values import Key, Null, Where
 from relevo.errors import OutcomeUnknown, Unavailable
 
@@ -79,7 +79,7 @@ async def _screen(
     kind = FeedView if unit[0] is None else LeaseView
     if session.output == "json":
         indent = 2 if every is None else -1
-        yield lambda body: click.echo(msgspec.json.format(body, indent=indent).decode())
+        yield lambda body: echo_json(body, indent=indent)
     elif every is None or not renderer.console.is_terminal:
         yield lambda body: renderer.table(msgspec.json.decode(body)["items"], kind)
     else:
@@ -137,7 +137,7 @@ async def _tail(session: Session, values: dict[str, Any], *, once: bool, count: 
         while left is None or left > 0:
             page = await _page(calls, values)
             for change in page["items"][:left]:
-                click.echo(msgspec.json.encode(change).decode())
+                echo_json(msgspec.json.encode(change))
             left = None if left is None else left - len(page["items"])
             values["continuation"] = page["continuation"]
             if once and page["caught_up"]:

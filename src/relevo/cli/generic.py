@@ -15,7 +15,7 @@ from relevo.api.operations import OPERATIONS
 from relevo.cli import exits, fields
 from relevo.cli.calls import ABOUT_ONE_HOST, Reply, way_to
 from relevo.cli.options import EVERYWHERE, Command, Group
-from relevo.cli.render import Renderer, note
+from relevo.cli.render import Renderer, echo_text, note
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) 
 
 def _show(operation: Operation, reply: Reply, session: Session) -> None:
     if operation.response is Text:
-        click.echo(reply.body.decode())
+        echo_text(reply.body.decode())
         return
     renderer = Renderer(session.output)
     if reply.body:

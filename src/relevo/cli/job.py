@@ -16,7 +16,7 @@ from relevo.cli import exits
 from relevo.cli.calls import way_to
 from relevo.cli.job_board import board, screen
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, note, printable
+from relevo.cli.render import Renderer, echo_json, note, printable
 from relevo.cli.values import Instant, Json, Null, Text
 from relevo.jobs import codes
 
@@ -289,7 +289,7 @@ async def _watch(session: Session, every: float | None) -> None:
                 held = msgspec.json.decode((await calls.call(lanes, {})).body)["items"]
                 runs = msgspec.json.decode((await calls.call(running, {})).body)["items"]
                 if session.output == "json":
-                    click.echo(msgspec.json.encode({"lanes": held, "running": runs}).decode())
+                    echo_json(msgspec.json.encode({"lanes": held, "running": runs}))
                 else:
                     draw(board(renderer, held, runs))
                 if every is None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from relevo.cli import hosting
 from relevo.cli.options import LOCAL, command
-from relevo.cli.render import new_console
+from relevo.cli.render import echo_json, new_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def up(session: Session, /, **arguments: Any) -> None:
 def announcer(output: Output) -> Callable[[Announcement], None]:
     """Return what tells people, or with `json` a program, that the host serves."""
     if output == "json":
-        return lambda told: click.echo(msgspec.json.encode(told))
+        return lambda told: echo_json(msgspec.json.encode(told))
     console = new_console()
     return lambda told: announce(told, console)
 
