@@ -52,6 +52,8 @@ class Health(Struct, frozen=True):
 
     ok: bool
     reasons: tuple[str, ...] = ()
+    write_probe_age: float | None = None
+    """How many seconds ago the database was last asked to write; None if it was not yet."""
 
 
 class App:
@@ -379,12 +381,19 @@ class App:
             reasons.append("host is past its self-fencing deadline: no renewal succeeded in time")
         elif self._leases.draining:
             reasons.append("host is draining")
+        age: float | None = None
         try:
             async with asyncio.timeout(2.0):
                 await self.database.fetchval("select 1")
+            held = self._leases
+            if held is not None and held.may_act and not held.superseded.is_set():
+                probed = await held.probe_writes()
+                age = probed.age
+                if probed.error is not None:
+                    reasons.append(f"database does not take writes: {probed.error}")
         except (RelevoError, TimeoutError) as error:
             reasons.append(f"database is not reachable: {str(error) or 'no answer within 2 s'}")
-        return Health(not reasons, tuple(reasons))
+        return Health(not reasons, tuple(reasons), age)
 
     def measure(self) -> bytes:
         """Return the metrics in Prometheus' text form, brought up to date."""
