@@ -388,7 +388,7 @@ class App:
             held = self._leases
             if held is not None and held.may_act and not held.superseded.is_set():
                 probed = await held.probe_writes()
-                age = probed.age
+                age = round(probed.age, 3)
                 if probed.error is not None:
                     reasons.append(f"database does not take writes: {probed.error}")
         except (RelevoError, TimeoutError) as error:

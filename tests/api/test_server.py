@@ -320,7 +320,10 @@ def hung_up(peer: socket.socket) -> None:
 @pytest.mark.parametrize("requests", [1, 40])
 @pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"])
 async def test_a_peer_that_does_not_read_its_answers_is_dropped(
-    requests: int, closing: bytes, monkeypatch: pytest.MonkeyPatch
+    requests: int,
+    closing: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("relevo.limits.UNSENT_SECONDS_MAX", 0.1)
     _, api = application()
@@ -330,6 +333,7 @@ async def test_a_peer_that_does_not_read_its_answers_is_dropped(
         peer.sendall(request * requests)
         await asyncio.to_thread(hung_up, peer)
         peer.close()
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_peer_that_reads_slowly_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ def test_commands_about_one_host_know_that_it_serves_https(cli: Cli, authority: 
     host = cli.up(access_key=PRESET, **files)
     port = host.url.rpartition(":")[2]
     seen = cli("system", "readyz", "-o", "json", ca=str(authority.ca), port=port, **files)
-    assert seen.json == {"ready": True, "reasons": []}
+    assert seen.json["ready"] is True
 
 
 def test_a_host_with_the_wrong_key_does_not_start(cli: Cli, authority: Authority) -> None:

@@ -11,22 +11,19 @@ import secrets
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from datetime import UTC
-from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import structlog
 from msgspec import Struct
 
 from relevo import limits
 from relevo.api import problem, streaming
 from relevo.api.admission import Shares, Slot
+from relevo.api.answers import encode, send_answer, with_headers
 from relevo.api.auth import ANONYMOUS, Authenticator, Caller, authorise
-from relevo.api.contract import PUBLIC, Operation, Reply, Stream, Text, Versioned, encoded
+from relevo.api.contract import PUBLIC, Operation
 from relevo.api.oidc import Issuer
 from relevo.api.operations import OPERATIONS, SURFACES, call
-from relevo.api.paging import Page
 from relevo.api.problem import Answer, RequestTimeout, UrlTooLong
 from relevo.api.request import Head, check_host, command_of, head_of
 from relevo.api.routes import Routes
@@ -144,13 +141,15 @@ class HttpApi:
             answer = await self._answer(exchange)
         except asyncio.CancelledError:
             exchange.slot.leave()
-            await _send(send, head, self._refusal(exchange, exchange.unfinished(Closed("stopped"))))
+            await send_answer(
+                send, head, self._refusal(exchange, exchange.unfinished(Closed("stopped")))
+            )
             raise
         seconds = time.perf_counter() - started
         self._seconds.labels(exchange.operation, str(answer.status)).observe(seconds)
         if answer.chunks is None:
             exchange.slot.leave()  # a peer that reads slowly holds none
-            await _send(send, head, answer)
+            await send_answer(send, head, answer)
             return
         try:
             await streaming.send_stream(send, receive, answer, self._stopping)
@@ -179,7 +178,7 @@ class HttpApi:
             )
         except Exception as error:
             return self._refusal(exchange, error)
-        return _with(answer, exchange.surface.headers(exchange.head, exchange.request_id))
+        return with_headers(answer, exchange.surface.headers(exchange.head, exchange.request_id))
 
     async def _handle(self, exchange: _Exchange) -> Answer:
         head = exchange.head
@@ -198,7 +197,8 @@ class HttpApi:
         strict = exchange.surface.strict
         command = command_of(operation, match.parameters, head, body, strict=strict)
         exchange.begun = True
-        return _encode(operation, exchange, await self._call(exchange, operation, caller, command))
+        response = await self._call(exchange, operation, caller, command)
+        return encode(operation, exchange.surface, head, response)
 
     async def _call(
         self, exchange: _Exchange, operation: Operation, caller: Caller, command: Any
@@ -306,7 +306,7 @@ class HttpApi:
         if isinstance(shown, MethodNotAllowed):
             allowed = ", ".join(self._routes.allowed(exchange.head.segments))
             extra = (*extra, (b"allow", allowed.encode()))
-        return _with(surface.render(shown, exchange.request_id), extra)
+        return with_headers(surface.render(shown, exchange.request_id), extra)
 
 
 def _peer(head: Head) -> str:
@@ -340,47 +340,6 @@ def _report(exchange: _Exchange, shown: RelevoError, error: Exception) -> None:
         reason=str(error),
         **({"exception": trace} if trace else {}),
     )
-
-
-def _encode(operation: Operation, exchange: _Exchange, response: Any) -> Answer:
-    if response is None:
-        return Answer(204 if operation.status == 200 else operation.status, (), b"")
-    headers: problem.Headers = ((b"content-type", problem.JSON),)
-    status = operation.status_of(response)
-    match response:
-        case Stream():
-            return Answer(200, streaming.HEADERS, b"", streaming.chunks(response))
-        case Text():
-            headers = ((b"content-type", response.content_type.encode()),)
-        case Reply():
-            headers = _reply_headers(response)
-        case Versioned():
-            changed = format_datetime(response.modified_at.astimezone(UTC), usegmt=True)
-            headers += ((b"etag", response.etag.encode()), (b"last-modified", changed.encode()))
-        case Page():
-            response = exchange.surface.page(exchange.head, response)
-        case _:
-            pass
-    return Answer(status, headers, encoded(response))
-
-
-def _reply_headers(reply: Reply) -> problem.Headers:
-    kind = {} if reply.body is None else {"content-type": reply.content_type}
-    sent = {**kind, **reply.headers}
-    return tuple((name.lower().encode(), value.encode()) for name, value in sent.items())
-
-
-def _with(answer: Answer, headers: problem.Headers) -> Answer:
-    return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
-
-
-async def _send(send: Send, head: Head, answer: Answer) -> None:
-    headers = list(answer.headers)
-    if answer.status != 204:
-        headers.append((b"content-length", str(len(answer.body)).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    body = b"" if head.method == "HEAD" else answer.body
-    await send({"type": "http.response.body", "body": body})
 
 
 async def _nothing() -> Message:

@@ -92,6 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
     refuse: Callable[[bytes, RelevoError], Answer]
     admission: Connections
     _deadline = math.inf
+    _expired = False
     _peer = ""
     _crowded: str | None = None
     """The bound that this connection exceeds: then it may only probe."""
@@ -106,6 +107,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _refused = False
     _refusal: bytes | None = None
     """What is still to be sent, behind the answers to the requests before."""
+    _running: RequestResponseCycle | None = None
+    """The request that is being answered; `cycle` is the last one that came."""
     _unsent_bytes = 0
     _read_by = math.inf
 
@@ -120,8 +123,15 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no longer."""
+        """Count it no longer, and tell the request that is being answered: nobody listens.
+
+        uvicorn tells the last one that came, which may still wait behind others.
+        """
         self.admission.leave(self)
+        self.pipeline.clear()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -162,6 +172,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin the request, with its target as it came, unless too many wait already."""
         self._in_head, self._advanced = False, True
         super().on_headers_complete()
+        if not self.pipeline:
+            self._running = self.cycle
         self.scope["target"] = self.url  # type: ignore[typeddict-unknown-key]
         if self._crowded is not None:
             self.scope["crowded"] = self._crowded  # type: ignore[typeddict-unknown-key]
@@ -188,6 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Send what was held back, or wait for the next request."""
         last = not self.pipeline
+        self._running = None if last else self.pipeline[-1][0]
         super().on_response_complete()
         if not last:
             return
@@ -210,8 +223,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def expire(self, now: float) -> int:
         """Close the connection if its time is over; returns what its peer has not taken yet."""
         if now >= self._deadline:
-            self._deadline = math.inf
-            self.transport.close()
+            if self._expired:
+                self.drop("it was closed, and did not take the rest in time")
+                return 0
+            self._expired, self._deadline = True, now + limits.UNSENT_SECONDS_MAX
+            if not self.transport.is_closing():
+                self.transport.close()
         unsent: int = self.transport.get_write_buffer_size()
         if not unsent:
             self._read_by = math.inf

@@ -68,17 +68,18 @@ def run(
     picture = sys.stdout.isatty() and not plain and session.output != "json"
     level = session.given.get("log_level") or ("warning" if picture else app.settings.log_level)
     configure_logs(app.settings.log_format, level)
-    announce = announcer(session.output)
+    announce, served = announcer(session.output), _served(app)
 
     def started(app: App, told: Announcement | None) -> None:
         announce(told)
-        note(f"serving {_served(app) or 'nothing of its own'} as host {app.leases.name}")
+        note(f"serving {served or 'nothing of its own'} as host {app.leases.name}")
 
     how = Hosting(started=started, http=http is not None, meanwhile=_draw if picture else _tell)
     hosting.run(app, how)
 
 
 def _served(app: App) -> str:
+    """What the program itself defines, without what every host serves."""
     processors = (one.unit_name for one in app.feeds.processors.values())
     return ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
 
