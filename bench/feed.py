@@ -19,6 +19,8 @@ from relevo.postgres.embedded import EmbeddedServer
 from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import asyncpg
 
     from relevo.feed import Change, FeedContainer
@@ -237,7 +239,9 @@ async def _read_rate(
     return (counted - before) / took
 
 
-async def _bare_read_rate(app: App, connections: list[asyncpg.Connection], container: str) -> float:
+async def _bare_read_rate(
+    app: App, connections: Sequence[asyncpg.Connection], container: str
+) -> float:
     """Select the same rows in pages of the same size, over as many connections as a host has."""
     sql = """select lsn, ordinal, ts, pk, id, range_id, body from relevo.item
              where range_id = $1 and lsn > $2 order by lsn, ordinal limit $3"""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from relevo import limits, serving
 from relevo import settings as settings_module
 from relevo.bulk.service import Bulk
+from relevo.core import uses
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import Feeds
@@ -24,7 +25,7 @@ from relevo.leases.loops import Housekeeping
 from relevo.leases.model import LeaseConfig
 from relevo.leases.service import Leases
 from relevo.pipeline.service import Pipeline
-from relevo.postgres import clock, migrate
+from relevo.postgres import catalog, clock, migrate
 from relevo.postgres.database import Database
 from relevo.postgres.wakeups import Wakeups
 from relevo.router.service import Router
@@ -36,13 +37,21 @@ from relevo.users.service import Users
 from relevo.workflows.definition import WorkflowDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Mapping,
+        Sequence,
+    )
     from datetime import timedelta
 
     from relevo.feed.container import FeedContainer
     from relevo.settings import Settings
     from relevo.store import Container
 
+SQL = catalog.load("relevo.postgres")
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -52,6 +61,8 @@ class Health(Struct, frozen=True):
 
     ok: bool
     reasons: tuple[str, ...] = ()
+    write_probe_age: float | None = None
+    """How many seconds ago the database was last asked to write; None if it was not yet."""
 
 
 class App:
@@ -173,23 +184,26 @@ class App:
         name: str,
         *,
         lane: str = "plugin",
-        token: Callable[..., str | None] | None = None,
+        token: Callable[..., Awaitable[str | None] | str | None] | None = None,
         process: bool = False,
         time_limit: float | None = None,
         auto_delete: bool = False,
+        crashes_max: int | None = None,
     ) -> Registering:
         """Make a function the handler of jobs of a name; its first parameter is the context.
 
         Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
         process of their own. `token` says from the arguments which jobs follow each other; it gets
         those that it names, and counts for submits of this app that give none (the command line,
-        HTTP and SQL give theirs). `auto_delete` removes the record of a success.
+        HTTP and SQL give theirs). `auto_delete` removes the record of a success. `crashes_max` says
+        how many hosts a job may lose before it fails; without it the setting `jobs_crashes_max`
+        does.
         """
 
         def register(function: Any) -> Any:
             handler = described(
                 name, function, process=process, lane=lane, token=token, time_limit=time_limit,
-                auto_delete=auto_delete,
+                auto_delete=auto_delete, crashes_max=crashes_max,
             )  # fmt: skip
             self.jobs.registry.add(handler)
             return JobDefinition(self.jobs, handler, function)
@@ -379,12 +393,20 @@ class App:
             reasons.append("host is past its self-fencing deadline: no renewal succeeded in time")
         elif self._leases.draining:
             reasons.append("host is draining")
+        age: float | None = None
         try:
             async with asyncio.timeout(2.0):
-                await self.database.fetchval("select 1")
+                with uses.used_for("host"):
+                    await self.database.fetchval(SQL.ping)
+            held = self._leases
+            if held is not None and held.may_act and not held.superseded.is_set():
+                probed = await held.probe_writes()
+                age = round(probed.age, 3)
+                if probed.error is not None:
+                    reasons.append(f"database does not take writes: {probed.error}")
         except (RelevoError, TimeoutError) as error:
             reasons.append(f"database is not reachable: {str(error) or 'no answer within 2 s'}")
-        return Health(not reasons, tuple(reasons))
+        return Health(not reasons, tuple(reasons), age)
 
     def measure(self) -> bytes:
         """Return the metrics in Prometheus' text form, brought up to date."""

@@ -40,6 +40,8 @@
         │   ├── Overloaded
         │   ├── Closed
         │   ├── DatabaseUnavailable
+        │   │   └── ConnectionsBusy      no connection of the pool was free in time
+        │   ├── ItemLocked               another transaction holds the item and does not end
         │   ├── HostFenced               past the self-fencing deadline
         │   ├── MonitoredError           the container that a processor follows cannot be read
         │   └── LeaseStoreError          a processor cannot read or write its leases
@@ -149,6 +151,7 @@ class FeedExpired(Conflict):
     """The position is older than what the feed retains; nothing was skipped silently."""
 
     code = "feed_expired"
+    source = "monitored"
 
     def __init__(self, message: str, *, oldest: int = 0) -> None:
         super().__init__(message)
@@ -160,12 +163,14 @@ class FeedRegressed(Conflict):
     """The position is ahead of the container: it was restored from a backup, or is another one."""
 
     code = "feed_regressed"
+    source = "monitored"
 
 
 class ContainerRecreated(Conflict):
     """The container was dropped and made anew since the position was taken."""
 
     code = "container_recreated"
+    source = "monitored"
 
 
 class SettingsMismatch(Conflict):
@@ -214,6 +219,7 @@ class HandlerError(RelevoError):
     """A handler of the user raised; its exception is the cause."""
 
     code = "handler_error"
+    source = "handler"
 
     def __init__(self, message: str, *, context: object = None) -> None:
         super().__init__(message)
@@ -300,6 +306,12 @@ class InvalidQuery(InvalidValue):
         """The code by which clients of Dataverse know it."""
 
 
+class QueryTooCostly(InvalidQuery):
+    """A query took longer, or needed more temporary space, than one query may; narrow it."""
+
+    code = "query_too_costly"
+
+
 class ExpressionFailed(CallerError):
     """A rule or filter is well formed, and has no result for the values it was given."""
 
@@ -382,6 +394,18 @@ class DatabaseUnavailable(Unavailable):
     code = "database_unavailable"
 
 
+class ConnectionsBusy(DatabaseUnavailable):
+    """A call waited too long for a connection of the pool; the database itself may be well."""
+
+    code = "connections_busy"
+
+
+class ItemLocked(Unavailable):
+    """Another transaction holds an item that the call writes, and has not ended for long."""
+
+    code = "item_locked"
+
+
 class HostFenced(Unavailable):
     """The host is past its self-fencing deadline and may not act until a renewal succeeds."""
 
@@ -392,12 +416,14 @@ class MonitoredError(Unavailable):
     """A processor cannot read the container that it follows; it goes on trying."""
 
     code = "monitored_error"
+    source = "monitored"
 
 
 class LeaseStoreError(Unavailable):
     """A processor cannot read or write its leases; it goes on trying from what is stored."""
 
     code = "lease_store_error"
+    source = "lease_store"
 
 
 class OutcomeUnknown(SystemFault):

@@ -14,7 +14,18 @@ MIB: Final = 1024 * KIB
 BODY_BYTES_MAX: Final = 1 * MIB
 URL_BYTES_MAX: Final = 8 * KIB
 HEADER_BYTES_MAX: Final = 64 * KIB
+CONNECTIONS_MAX: Final = 10_000
+CONNECTIONS_MIN: Final = 16
+PROBE_CONNECTIONS_MAX: Final = 64
+PROBE_CONNECTION_SECONDS_MAX: Final = 2.0
+BACKLOG_MAX: Final = 1_024
+DESCRIPTORS_KEPT: Final = 128
+PIPELINED_REQUESTS_MAX: Final = 100
+UNSENT_SECONDS_MAX: Final = 30.0
+UNSENT_BYTES_MIN: Final = 64 * KIB
+UNSENT_BYTES_MAX: Final = 256 * MIB
 REQUESTS_IN_FLIGHT_MAX: Final = 1_000
+LONG_POLLS_MAX: Final = 1_000
 REQUEST_SECONDS_MAX: Final = 60.0
 REQUESTS_PER_SECOND_PER_KEY: Final = 5_000
 REQUEST_BURST_PER_KEY: Final = 10_000
@@ -23,13 +34,27 @@ STREAM_SECONDS_MAX: Final = 15 * 60.0
 PAGE_ROWS_DEFAULT: Final = 100
 PAGE_ROWS_MAX: Final = 500
 PAGE_BYTES_MAX: Final = 4 * MIB
+PAGE_BYTES_MIN: Final = 1 * KIB
+
+# CPU time
+CPU_THREADS_MAX: Final = 2
+"""Threads of a process for work that would hold up its event loop."""
+PARSED_ON_LOOP_BYTES_MAX: Final = 1 * KIB
+"""Longer expressions and queries are parsed in such a thread; 1 KiB takes about 10 ms."""
+DECODED_ON_LOOP_BYTES_MAX: Final = 64 * KIB
+"""Longer JSON documents are decoded and checked in such a thread."""
 
 # Keys
 SIGNING_KEYS_MAX: Final = 8
 SIGNATURE_SKEW_SECONDS: Final = 15 * 60.0
+SIGNATURES_REMEMBERED_MAX: Final = 200_000
 KEY_CACHE_SECONDS: Final = 5.0
 KEY_NAME_LENGTH_MAX: Final = 100
 KEY_SCOPES_MAX: Final = 20
+
+# Instants
+YEAR_MAX: Final = 9_998
+"""The last year but one of the calendar: every day has one after it, in every zone."""
 
 # Names and labels
 NAME_LENGTH_MAX: Final = 200
@@ -40,6 +65,10 @@ LABEL_BYTES_MAX: Final = 256
 EXPRESSION_BYTES_MAX: Final = 8 * KIB
 EXPRESSION_DEPTH_MAX: Final = 64
 EXPRESSION_STEPS_MAX: Final = 10_000
+"""What one evaluation may cost. A step is at most about a microsecond: a node, an item of a list,
+64 characters of a text that is read or made, 1,024 that are compared in a search."""
+EXPRESSION_POLICY_BYTES_MAX: Final = 64 * KIB
+"""All expressions of one policy together."""
 
 # Queries
 QUERY_URL_BYTES_MAX: Final = 32 * KIB
@@ -51,13 +80,20 @@ QUERY_AGGREGATE_ROWS_MAX: Final = 50_000
 QUERY_CONDITIONS_MAX: Final = 500
 QUERY_DEPTH_MAX: Final = 50
 QUERY_LIST_MAX: Final = 2_000
+QUERY_VALUES_MAX: Final = 20_000
+"""Values of all lists of one query together, each counted as often as an alias repeats it."""
 QUERY_ORDERS_MAX: Final = 10
 QUERY_EXPANDS_MAX: Final = 15
 QUERY_EXPAND_DEPTH_MAX: Final = 2
 QUERY_SORT_LENGTH_MAX: Final = 256
+QUERY_SECONDS_MAX: Final = 10.0
+QUERY_TEMPORARY_BYTES_MAX: Final = 256 * MIB
 
 # Database
 POOL_SIZE_DEFAULT: Final = 10
+POOL_WAIT_SECONDS_MAX: Final = 30.0
+POOL_WAIT_HANDLERS_SECONDS_MAX: Final = 600.0
+HANDLERS_PER_CONNECTION_WARN: Final = 8
 STATEMENT_SECONDS_MAX: Final = 60.0
 CONNECT_SECONDS_MAX: Final = 10.0
 ATTEMPTS_MAX: Final = 8
@@ -79,11 +115,16 @@ OUTBOUND_TOKENS_MAX: Final = 1_000
 # Leases
 LEASES_PER_UNIT_MAX: Final = 100_000
 LEASE_POSITION_BYTES_MAX: Final = 64 * KIB
+WRITE_PROBE_SECONDS: Final = 5.0
 
 # Items and feeds
 ITEM_BYTES_MAX: Final = 1 * MIB
 ITEM_ID_LENGTH_MAX: Final = 255
-PARTITION_KEY_BYTES_MAX: Final = 1_024
+ITEM_DEPTH_MAX: Final = 128
+ITEM_KEY_BYTES_MAX: Final = 2_400
+ITEM_WAITERS_MAX: Final = 2
+ITEM_WAIT_SECONDS_MAX: Final = 30.0
+PARTITION_KEY_BYTES_MAX: Final = 2 * KIB
 RANGES_PER_CONTAINER: Final = 16
 RANGES_PER_CONTAINER_MAX: Final = 1_024
 BATCH_ITEMS_MAX: Final = 100
@@ -96,12 +137,30 @@ FEED_LANES_MAX: Final = 256
 FEED_LANE_WINDOW: Final = 1_000
 FEED_DONE_MAX: Final = 100_000
 
+# System jobs
+JOB_UNSERVED_SECONDS_MAX: Final = 600.0
+JOB_DEFER_SECONDS_MIN: Final = 5.0
+JOB_BRAKE_WAIT_SECONDS_MAX: Final = 10.0
+JOB_ALONE_WAIT_SECONDS_MAX: Final = 10.0
+JOB_ALONE_SECONDS_MAX: Final = 120.0
+JOB_ALONE_RETRY_SECONDS: Final = 60.0
+JOB_CRASHES_UNPROVEN_FACTOR: Final = 10
+
+# Recurrence
+RECURRENCE_STEPS_MAX: Final = 100_000
+"""The search for the next instant. A step is at most about a microsecond: a month or a day that is
+looked at, or a time on it."""
+RECURRENCE_WALK_STEPS_MAX: Final = 1_000_000
+"""The way from one instant to another where those between have to be counted, because of COUNT."""
+
 # Job router
 ROUTER_ID_LENGTH_MAX: Final = 256
 ROUTER_TEXT_LENGTH_MAX: Final = 4_096
 ROUTER_NOTE_LENGTH_MAX: Final = 16_384
 ROUTER_URI_LENGTH_MAX: Final = 2_048
 ROUTER_DOCUMENT_DEPTH_MAX: Final = 32
+ROUTER_DOCUMENT_VALUES_MAX: Final = 10_000
+"""JSON values in one change of a job or a worker."""
 ROUTER_LABELS_MAX: Final = 200
 ROUTER_LABEL_KEY_LENGTH_MAX: Final = 256
 ROUTER_LABEL_TEXT_LENGTH_MAX: Final = 4_096

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from relevo import limits
+from relevo.core.networks import Networks
 from relevo.errors import SettingsError
 from relevo.outbound.addresses import Allowed
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 PREFIX = "RELEVO_"
 SECRETS = frozenset({"database_url", "access_key", "secret_key"})
-_LISTS = frozenset({"public_hosts", "outbound_allow"})
+_LISTS = frozenset({"public_hosts", "trusted_proxies", "outbound_allow"})
 """Settings with several values, separated by commas in the environment."""
 _TYPO = 0.8
 """How alike an unknown variable and a known one must be to be taken for the same word."""
@@ -46,6 +47,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pgbouncer: Literal["auto", "on", "off"] = "auto"
     """Whether the URL leads to PgBouncer in transaction mode; `auto` finds out by asking."""
     pool_size: int = limits.POOL_SIZE_DEFAULT
+    query_seconds: float = limits.QUERY_SECONDS_MAX
+    """How long the database may work on one query of a user before it is refused."""
+    page_bytes: int = limits.PAGE_BYTES_MAX
+    """How large a page of a list may be; it ends there, and says where the next one begins."""
     migrate: bool = True
     """Bring the schema up to date when connecting; otherwise only check it."""
 
@@ -61,6 +66,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Unique name of this host; default: machine name, process id and a random part."""
     public_hosts: tuple[str, ...] = ()
     """Names clients may have signed as `Host`, for hosts behind a reverse proxy."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies whose `X-Forwarded-*` headers count."""
     signature_skew: float = limits.SIGNATURE_SKEW_SECONDS
     requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
     drain_seconds: float = 30.0
@@ -85,7 +92,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     router_strict_channels: bool = False
     """Whether router jobs and workers may only use channels that were defined."""
     jobs_crashes_max: int = 3
-    """How many hosts a system job may lose before it fails."""
+    """How many hosts a system job may lose before it fails, the last while it runs alone."""
     jobs_keep_succeeded_days: float = 30.0
     """How many days records of succeeded jobs are kept; 0 for ever."""
     jobs_keep_canceled_days: float = 30.0
@@ -120,10 +127,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise SettingsError(f"pool_size must be 1 to 1000, not {self.pool_size}")
         if not 0 <= self.port <= 65_535:
             raise SettingsError(f"port must be 0 to 65535, not {self.port}")
-        for name in ("requests_per_second", "signature_skew", "drain_seconds", "feed_target_lag"):
+        if not limits.PAGE_BYTES_MIN <= self.page_bytes <= limits.PAGE_BYTES_MAX:
+            raise SettingsError(
+                f"page_bytes must be {limits.PAGE_BYTES_MIN} to {limits.PAGE_BYTES_MAX}, not"
+                f" {self.page_bytes}"
+            )
+        for name in (
+            "requests_per_second", "signature_skew", "drain_seconds", "feed_target_lag",
+            "query_seconds",
+        ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
         Allowed.parse(self.outbound_allow)
+        Networks.parse("trusted_proxies", self.trusted_proxies)
         if (self.tls_cert is None) != (self.tls_key is None):
             given, lacking = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise SettingsError(f"{given} is set but {lacking} is not; TLS needs both")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 from msgspec import Struct
 
+from relevo.core import uses
 from relevo.core.backoff import Backoff
 from relevo.telemetry.metrics import Metrics
 
@@ -75,6 +76,7 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(self, loop: _Loop) -> None:
+        uses.begin("host")
         attempt = 0
         while True:
             began = asyncio.get_running_loop().time()

@@ -44,6 +44,7 @@ class Authority:
         hidden: KeySerializationEncryption = NoEncryption()
         if password is not None:
             hidden = BestAvailableEncryption(password)
+        secret.touch(mode=0o600)
         secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, hidden))
         return cert, secret
 

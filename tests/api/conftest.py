@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Protocol
 
+    from relevo.api.admission import ConnectionBounds
     from relevo.api.contract import Operation
 
     class Opens(Protocol):
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
             *,
             operations: tuple[Operation, ...] = ...,
             bounds: Bounds | None = ...,
+            connections: ConnectionBounds | None = ...,
             grace_seconds: int = ...,
             **overrides: Any,
         ) -> AbstractAsyncContextManager[Site]: ...
@@ -111,6 +113,7 @@ def open_site(relevo_url: str, tmp_path: Path) -> Opens:
         *,
         operations: tuple[Operation, ...] = OPERATIONS,
         bounds: Bounds | None = None,
+        connections: ConnectionBounds | None = None,
         grace_seconds: int = 10,
         **overrides: Any,
     ) -> AsyncIterator[Site]:
@@ -122,8 +125,11 @@ def open_site(relevo_url: str, tmp_path: Path) -> Opens:
             services = await stack.enter_async_context(open_services(app))
             api = HttpApi(services, operations=operations, bounds=bounds)
             address = await stack.enter_async_context(
-                serving(api, "127.0.0.1", 0, tls=server_tls(told), grace_seconds=grace_seconds)
-            )
+                serving(
+                    api, "127.0.0.1", 0, tls=server_tls(told), grace_seconds=grace_seconds,
+                    bounds=connections,
+                )
+            )  # fmt: skip
             session = await stack.enter_async_context(aiohttp.ClientSession())
             secrets = {
                 role: (await services.keys.create(NewKey(name=role, roles=(role,)))).secret

@@ -20,6 +20,10 @@ class Echo(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class Poll(Struct, frozen=True, kw_only=True):
+    wait_seconds: float = 0.0
+
+
 class Echoed(Struct, frozen=True):
     id: str
     note: str
@@ -85,11 +89,21 @@ class Gate:
     def __init__(self) -> None:
         self.entered = asyncio.Event()
         self.open = asyncio.Event()
+        self.inside = 0
 
     async def __call__(self, *_: Any) -> Echoed:
         self.entered.set()
-        await self.open.wait()
+        self.inside += 1
+        try:
+            await self.open.wait()
+        finally:
+            self.inside -= 1
         return Echoed("done", "")
+
+    async def until(self, inside: int) -> None:
+        """Wait until so many requests wait here."""
+        while self.inside != inside:
+            await asyncio.sleep(0.005)
 
     def table(self) -> tuple[Operation, ...]:
         async def wait(*arguments: Any) -> Echoed:
@@ -99,4 +113,16 @@ class Gate:
             *TABLE,
             op("test.wait", "GET", "/v1/wait", wait, permission=PUBLIC),
             op("test.wait_write", "POST", "/v1/wait", wait, permission=PUBLIC),
+            op("test.hold", "GET", "/v1/hold", wait),
+            Operation(
+                name="test.poll",
+                method="GET",
+                path="/v1/poll",
+                summary="Test.",
+                request=Poll,
+                response=Echoed,
+                permission="hosts:read",
+                handler=wait,
+                wait="wait_seconds",
+            ),
         )

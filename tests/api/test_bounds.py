@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from msgspec.structs import fields
 
 from relevo import limits
+from relevo.api.admission import ConnectionBounds
 from relevo.api.http import Bounds
+from relevo.api.operations import OPERATIONS
 from tests.api.table import TABLE, Gate, code
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from relevo.api.contract import Operation
     from tests.api.conftest import Opens, Site
 
 pytestmark = pytest.mark.anyio
@@ -173,3 +177,154 @@ async def test_a_body_that_does_not_arrive_is_given_up(open_site: Opens) -> None
         answer = await site.raw(head)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"request_timeout" in answer
+
+
+async def hold(group: asyncio.TaskGroup, site: Site, gate: Gate, target: str, key: str) -> Any:
+    """Have one more request wait at the gate."""
+    inside = gate.inside
+    task = group.create_task(site.ask("GET", target, key=key))
+    await gate.until(inside + 1)
+    return task
+
+
+async def test_one_key_leaves_slots_for_the_others(open_site: Opens) -> None:
+    gate = Gate()
+    bounds = Bounds(in_flight=6)
+    async with (
+        open_site(operations=gate.table(), bounds=bounds) as site,
+        asyncio.TaskGroup() as group,
+    ):
+        for _ in range(3):
+            await hold(group, site, gate, "/v1/hold", "viewer")
+        reply = await site.ask("GET", "/v1/hold", key="viewer")
+        assert (reply.status, code(reply)) == (429, "rate_limited")
+        assert "3 requests in flight" in reply.json["detail"]
+        assert int(reply.headers["Retry-After"]) >= 1
+        await hold(group, site, gate, "/v1/hold", "operator")
+        assert (await site.ask("GET", "/v1/echo/1", key="admin")).status == 200
+        await hold(group, site, gate, "/v1/hold", "admin")
+        await hold(group, site, gate, "/v1/wait", "")
+        reply = await site.ask("GET", "/v1/echo/1", key="admin")
+        assert (reply.status, code(reply)) == (503, "overloaded")
+        assert "6 requests in flight" in reply.json["detail"]
+        gate.open.set()
+
+
+async def test_long_polls_hold_no_slot_of_requests_and_each_key_has_its_share(
+    open_site: Opens,
+) -> None:
+    gate = Gate()
+    bounds = Bounds(in_flight=2, long_polls=6)
+    async with (
+        open_site(operations=gate.table(), bounds=bounds) as site,
+        asyncio.TaskGroup() as group,
+    ):
+        for _ in range(3):
+            await hold(group, site, gate, "/v1/poll?wait_seconds=50", "viewer")
+        reply = await site.ask("GET", "/v1/poll?wait_seconds=50", key="viewer")
+        assert (reply.status, code(reply)) == (429, "rate_limited")
+        assert "3 requests that wait" in reply.json["detail"]
+        assert (await site.ask("GET", "/v1/echo/1", key="viewer")).status == 200
+        await hold(group, site, gate, "/v1/poll?wait_seconds=50", "operator")
+        gate.open.set()
+
+
+async def test_a_long_poll_ends_when_its_client_leaves(open_site: Opens) -> None:
+    gate = Gate()
+    async with open_site(operations=gate.table(), bounds=Bounds(long_polls=2)) as site:
+        for _ in range(5):
+            asking = asyncio.create_task(site.ask("GET", "/v1/poll?wait_seconds=50", key="viewer"))
+            await gate.until(1)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            await gate.until(0)
+
+
+POLLS = (
+    ("GET", "/v1/router/events?start=now&wait_seconds=50", None),
+    ("GET", "/v1/router/offers?worker=w&wait_seconds=50", None),
+    ("POST", "/v1/containers/c/changes:read", {"start": "now", "wait_seconds": 50}),
+    ("GET", "/v1/jobs/{job}/end?wait_seconds=20", None),
+)
+
+
+def _waits(operation: Operation) -> bool:
+    return "wait_seconds" in {field.name for field in fields(operation.request)}
+
+
+def test_every_operation_that_waits_is_a_long_poll() -> None:
+    waiting = {one.name: one.wait for one in OPERATIONS if _waits(one)}
+    assert len(waiting) == len(POLLS)
+    assert set(waiting.values()) == {"wait_seconds"}
+
+
+async def test_long_polls_hold_no_connection_of_the_database(open_site: Opens) -> None:
+    async with open_site(pool_size=1) as site:
+        app = site.services.app
+        await app.container("c", "/pk").upsert({"id": "1", "pk": "a"})
+        await app.router.register_worker("w", queues=[], channels={"chat": 1})
+        job = await app.jobs.submit("nobody-serves-this")
+        asking = [
+            asyncio.create_task(site.ask(method, target.format(job=job.id), key="admin", json=body))
+            for method, target, body in POLLS
+            for _ in range(5)
+        ]
+        for _ in range(50):
+            assert (await site.ask("GET", "/v1/hosts", key="admin")).status == 200
+        assert not [task.result().body for task in asking if task.done()]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_a_stopping_host_ends_long_polls_at_once(open_site: Opens) -> None:
+    gate = Gate()
+    async with aiohttp.ClientSession() as session:
+        async with open_site(operations=gate.table(), grace_seconds=60) as site:
+            site.session = session
+            asking = asyncio.create_task(site.ask("GET", "/v1/poll?wait_seconds=50", key="viewer"))
+            await gate.until(1)
+        reply = await asking
+    assert (reply.status, code(reply)) == (503, "closed")
+
+
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [
+        (b"1.1", b"", 400),
+        (b"1.1", b"Host: a\r\nHost: b\r\n", 400),
+        (b"1.1", b"Host: a\r\nHost: a\r\n", 400),
+        (b"1.0", b"Host: a\r\nHost: b\r\n", 400),
+        (b"1.1", b"Host: a\r\n", 200),
+        (b"1.0", b"", 200),
+    ],
+)
+@pytest.mark.parametrize(("path", "part"), [(b"/livez", b"invalid_value"), (b"/routing/x", b"Bad")])
+async def test_a_request_says_once_for_which_host_it_is(
+    site: Site, version: bytes, hosts: bytes, status: int, path: bytes, part: bytes
+) -> None:
+    if status == 200 and path != b"/livez":
+        return
+    answer = await site.raw(
+        b"GET %s HTTP/%s\r\n%sConnection: close\r\n\r\n" % (path, version, hosts)
+    )
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert status == 200 or part in answer
+
+
+async def test_a_crowded_host_answers_probes_and_tells_others_which_bound_was_reached(
+    open_site: Opens,
+) -> None:
+    connections = ConnectionBounds(most=2, per_address=2, probes=2, backlog=16)
+    async with open_site(connections=connections) as site:
+        idle = [await asyncio.open_connection("127.0.0.1", site.address.port) for _ in range(2)]
+        for _ in range(3):
+            answer = await site.raw(b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        answer = await site.raw(b"GET /v1/hosts HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in answer
+        assert b"2 connections, as many as it takes" in answer
+        for _, writer in idle:
+            writer.close()

@@ -13,7 +13,7 @@ from tests.api.table import code
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.feed import Change
+    from relevo.feed import Change, Processor
     from tests.api.conftest import Reply, Site
 
 pytestmark = pytest.mark.anyio
@@ -112,6 +112,8 @@ async def test_where_to_start_is_checked(site: Site, orders: Any) -> None:
 class Kitchen:
     """A processor of the test's own app, and what it was given."""
 
+    processor: Processor
+
     def __init__(self) -> None:
         self.given: list[str] = []
         self.more = asyncio.Condition()
@@ -130,7 +132,7 @@ class Kitchen:
 async def kitchen(site: Site, orders: Any) -> AsyncIterator[Kitchen]:
     """A host that serves `kitchen` and has dealt with the first order."""
     kitchen = Kitchen()
-    orders.processor("kitchen", kitchen.cook, start="beginning")
+    kitchen.processor = orders.processor("kitchen", kitchen.cook, start="beginning")
     async with site.services.app.host(name="a"):
         await orders.upsert(order("1"))
         await kitchen.until(1)
@@ -179,6 +181,67 @@ async def test_a_snapshot_is_a_place_to_come_back_to(site: Site, kitchen: Kitche
     assert kitchen.given == ["1", "2", "2"]
     nowhere = {"to": "tuesday", "force": True}
     assert (await site.ask("POST", f"{UNIT}:rewind", key="operator", json=nowhere)).status == 404
+
+
+async def test_positions_are_exported_and_imported(site: Site, kitchen: Kitchen) -> None:
+    await site.ask("POST", f"{UNIT}:pause", key="operator", json={})
+    kept = (await site.ask("GET", f"{UNIT}:export", key="viewer")).json
+    assert (kept["container"], kept["mode"], len(kept["places"])) == ("orders", "latest", 2)
+    told = {"to": "beginning"}
+    await site.ask("POST", f"{UNIT}:rewind", key="operator", json=told)
+    taken = await site.ask("POST", f"{UNIT}:import", key="operator", json={"positions": kept})
+    assert taken.status == 200, taken
+    leases = (await site.ask("GET", UNIT, key="viewer")).json["items"]
+    assert sum(one["estimated_lag"] for one in leases) == 0
+    for wrong, status in (
+        ({"incarnation": "0" * 32}, 409), ({"mode": "all_versions"}, 409), ({"version": 2}, 400),
+        ({"places": []}, 400), ({"places": [[1, "", "FF", -1]]}, 400),
+        ({"places": [[1, "FF", "", 0]]}, 400), ({"places": [[1, "", "FF", 2**62]]}, 409),
+    ):  # fmt: skip
+        told = {"positions": kept | wrong}
+        refused = await site.ask("POST", f"{UNIT}:import", key="operator", json=told)
+        assert refused.status == status, (wrong, refused)
+    await site.ask("POST", f"{UNIT}:resume", key="operator", json={})
+    early = await site.ask("POST", f"{UNIT}:import", key="operator", json={"positions": kept})
+    assert (early.status, code(early)) == (409, "conflict")
+
+
+async def test_gaps_are_repaired_and_leases_cut(site: Site, kitchen: Kitchen) -> None:
+    early = await site.ask("POST", f"{UNIT}:split-leases", key="operator", json={"at_least": 3})
+    assert (early.status, code(early)) == (409, "conflict")
+    await site.ask("POST", f"{UNIT}:pause", key="operator", json={})
+    cut = await site.ask("POST", f"{UNIT}:split-leases", key="operator", json={"at_least": 3})
+    assert cut.status == 200, cut
+    leases = [
+        one["lease_token"] for one in (await site.ask("GET", UNIT, key="viewer")).json["items"]
+    ]
+    assert len(leases) == 4
+    await site.services.app.database.write("delete from relevo.lease where name = $1", leases[1])
+    repaired = await site.ask("POST", f"{UNIT}:repair", key="operator", json={"start": "beginning"})
+    assert repaired.json == {"lease_tokens": [leases[1]]}
+    again = await site.ask("POST", f"{UNIT}:repair", key="operator", json={"start": "now"})
+    assert again.json == {"lease_tokens": []}
+
+
+async def test_a_processor_is_deleted_when_no_host_serves_it(site: Site, kitchen: Kitchen) -> None:
+    served = await site.ask("DELETE", UNIT, key="operator")
+    assert (served.status, code(served)) == (409, "conflict")
+    await kitchen.processor.stop()
+    assert (await site.ask("DELETE", UNIT, key="operator")).status == 204
+    assert (await site.ask("DELETE", UNIT, key="operator")).status == 404
+    assert (await site.ask("GET", UNIT, key="viewer")).status == 404
+
+
+async def test_the_first_parts_of_a_key_read_what_is_below(site: Site) -> None:
+    deep = site.services.app.container("deep", ["/tenant", "/user"])
+    for tenant, user in (("a", "x"), ("a", "y"), ("b", "x")):
+        await deep.upsert({"id": f"{tenant}{user}", "tenant": tenant, "user": user})
+    for key, found in ((["a"], ["ax", "ay"]), ("b", ["bx"]), (["a", "y"], ["ay"])):
+        page = await site.ask(
+            "POST", "/v1/containers/deep/changes:read", key="consumer",
+            json={"partition_key": key, "limit": 100},
+        )  # fmt: skip
+        assert sorted(one["id"] for one in page.json["items"]) == found
 
 
 async def test_only_who_runs_feeds_may_pause_them(site: Site, kitchen: Kitchen) -> None:

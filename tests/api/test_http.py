@@ -233,6 +233,7 @@ async def test_readiness_hides_from_strangers_what_health_tells_in_full(
     assert reply.json == {
         "ready": False,
         "reasons": ["database is not reachable", "host is draining"],
+        "write_probe_age_seconds": None,
     }
     assert (await site.ask("GET", "/v1/health")).status == 401
     reply = await site.ask("GET", "/v1/health", key="viewer")

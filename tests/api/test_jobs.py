@@ -13,6 +13,7 @@ import pytest
 from relevo.api import paging
 from relevo.api.keys import NewKey
 from relevo.jobs import Fail
+from relevo.jobs.model import Lane
 from tests.api.table import code
 
 if TYPE_CHECKING:
@@ -158,6 +159,47 @@ async def test_a_job_behind_others_of_its_token_says_whom_it_waits_for(site: Sit
     assert (await job(site, second))["blocked_by"] == first
     chains = (await site.ask("GET", "/v1/job-views/chains", key="viewer")).json["items"]
     assert [(one["token"], one["jobs"], one["head_id"]) for one in chains] == [("t", 1, first)]
+
+
+async def test_a_job_of_one_user_blocks_no_chain_of_another(site: Site) -> None:
+    keys = [await key_of(site, name, "job.submit:own") for name in ("ana", "eve")]
+    told = {"handler": "mail", "token": "t"}
+    far = {**told, "start": "2099-01-01T00:00:00Z"}
+    assert (await site.ask("POST", JOBS, key=keys[1], json=far)).status == 201
+    async with served(site):
+        made = await site.ask("POST", JOBS, key=keys[0], json=told)
+        ended = await site.ask("GET", f"{JOBS}/{made.json['id']}/end", key="viewer")
+        assert (ended.json["done"], ended.json["job"]["status"]) == (True, "succeeded")
+
+
+async def test_what_blocks_a_shared_chain_is_told_and_an_operator_lifts_it(site: Site) -> None:
+    app = site.services.app
+    app.jobs.configure(Lane(name="plugin", shared_tokens=True))
+    async with served(site):
+        mine = await key_of(site, "ana", "job.submit:own", "job.read:own", "job.write:own")
+        far = {"handler": "mail", "token": "t", "start": "2099-01-01T00:00:00Z"}
+        head = (await site.ask("POST", JOBS, key="producer", json=far)).json["id"]
+        told = {"handler": "mail", "token": "t"}
+        blocked = (await site.ask("POST", JOBS, key=mine, json=told)).json["id"]
+        seen = (await site.ask("GET", f"{JOBS}/{blocked}", key=mine)).json
+        assert (seen["blocked"], seen["blocked_by"]) == (True, None)
+        assert (await job(site, blocked))["blocked_by"] == head
+        refused = await site.ask("POST", f"{JOBS}/{blocked}:unblock", key=mine)
+        assert refused.status == 403
+        assert (await command(site, head, "unblock")).status == 409
+        lifted = await command(site, blocked, "unblock")
+        assert (lifted.status, lifted.json) == (200, {"taken_out": head})
+        ended = await site.ask("GET", f"{JOBS}/{blocked}/end", key=mine)
+        assert ended.json["job"]["status"] == "succeeded"
+        assert (await job(site, head))["status"] == "waiting"
+        assert (await command(site, blocked, "unblock")).status == 404
+
+
+async def key_of(site: Site, name: str, *roles: str) -> str:
+    """The key of a user of its own, with these roles."""
+    user = await site.services.app.users.create_user(name)
+    made = await site.services.keys.create(NewKey(name=name, roles=roles, user_id=user))
+    return made.secret
 
 
 async def test_commands_move_a_job_as_the_table_says(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,12 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
+from relevo.api.http import Bounds
 from relevo.api.keys import NewKey
-from tests.api.table import code
+from tests.api.table import Gate, code
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Reply, Site
+    from tests.api.conftest import Opens, Reply, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -106,19 +108,59 @@ async def test_pages_lead_to_each_other_by_absolute_addresses(site: Site) -> Non
         await patch(site, f"{POLICIES}/d{number}")
     target, seen = f"{POLICIES}?{V}&maxpagesize=2&extra=a%20b&empty=", []
     while target:
-        reply = await site.ask("GET", target, key="viewer", headers={"X-Forwarded-Proto": "https"})
+        reply = await site.ask("GET", target, key="viewer")
         seen.append([one["id"] for one in reply.json["value"]])
         link = reply.json.get("nextLink")
         target = ""
         if link:
             parts = urlsplit(link)
-            assert (parts.scheme, parts.netloc) == ("https", f"127.0.0.1:{site.address.port}")
+            assert (parts.scheme, parts.netloc) == ("http", f"127.0.0.1:{site.address.port}")
             arguments = parse_qs(parts.query, keep_blank_values=True)
             assert arguments["extra"] == ["a b"]
             assert "empty" not in arguments
             assert re.fullmatch(r"[A-Za-z0-9_-]+", arguments["continuation"][0])
             target = f"{parts.path}?{parts.query}"
     assert seen == [["d0", "d1"], ["d2", "d3"], ["d4"]]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "expected"),
+    [
+        ((), None),
+        (("192.0.2.0/24", "::1"), None),
+        (("127.0.0.0/8",), "https://relevo.example/"),
+        (("127.0.0.1",), "https://relevo.example/"),
+    ],
+)
+async def test_what_headers_say_of_the_client_counts_from_trusted_proxies_alone(
+    open_site: Opens, proxies: tuple[str, ...], expected: str | None
+) -> None:
+    headers = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "relevo.example, inner"}
+    async with open_site(trusted_proxies=proxies) as site:
+        for number in range(2):
+            await patch(site, f"{POLICIES}/d{number}")
+        target = f"{POLICIES}?{V}&maxpagesize=1"
+        reply = await site.ask("GET", target, key="viewer", headers=headers)
+        assert reply.json["nextLink"].startswith(expected or f"{site.address.url}/")
+
+
+async def test_strangers_behind_a_trusted_proxy_are_told_apart(open_site: Opens) -> None:
+    gate = Gate()
+    bounds = Bounds(in_flight=4)
+    async with (
+        open_site(
+            operations=gate.table(), bounds=bounds, trusted_proxies=("127.0.0.1", "10.0.0.0/8")
+        ) as site,
+        asyncio.TaskGroup() as group,
+    ):
+        first = {"X-Forwarded-For": "203.0.113.9, 192.0.2.1, 10.1.2.3"}  # who is before may lie
+        for number in range(2):
+            group.create_task(site.ask("GET", "/v1/wait", headers=first))
+            await gate.until(number + 1)
+        assert (await site.ask("GET", "/v1/wait", headers=first)).status == 429
+        group.create_task(site.ask("GET", "/v1/wait", headers={"X-Forwarded-For": "192.0.2.2"}))
+        await gate.until(3)
+        gate.open.set()
 
 
 @pytest.mark.parametrize(

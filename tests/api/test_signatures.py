@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import limits
+from relevo.api.replays import Replays
 from relevo.api.roles import ROLES
+from relevo.errors import Unauthenticated
 from relevo.testing.clock import Clock
 from tests.api.signer import SIGNING, Signer, signed
 
@@ -116,3 +118,55 @@ async def test_the_text_of_a_signing_key_may_be_a_bearer_key(signer: Signer) -> 
 async def test_a_bearer_key_cannot_sign(site: Site) -> None:
     secret = base64.b64encode(site.secrets["admin"].encode()).decode()
     assert (await Signer(site, secret).ask("GET", "/v1/keys")).status == 401
+
+
+async def test_a_signed_request_is_taken_once(signer: Signer) -> None:
+    keys, clock = signer.site.services.keys, Clock(signer.site.services.app.database)
+    now = datetime.now(UTC)
+    body = b'{"name": "n", "roles": ["viewer"]}'
+    # The date has no fraction of a second: two honest requests may look the same.
+    for _ in range(2):
+        assert (await signer.ask("POST", "/v1/keys", body, now=now)).status == 201
+    await clock.advance(5)
+    keys.ring.forget()
+    reply = await signer.ask("POST", "/v1/keys", body, now=now)
+    assert (reply.status, reply.json["code"]) == (401, "unauthenticated")
+    assert "sign each one anew" in reply.json["detail"]
+    for _ in range(2):  # to read again changes nothing
+        assert (await signer.ask("GET", "/v1/keys", now=now)).status == 200
+    later = now + timedelta(seconds=5)
+    assert (await signer.ask("POST", "/v1/keys", body, now=later)).status == 201
+    names = [key.name for key in await keys.list(None, 100)]
+    assert names.count("n") == 3
+
+
+async def test_a_request_whose_body_was_not_the_signed_one_has_not_been_here(
+    signer: Signer,
+) -> None:
+    now = datetime.now(UTC)
+    body = b'{"name": "n", "roles": ["viewer"]}'
+    assert (await signer.ask("POST", "/v1/keys", body, now=now, sent=b"{}")).status == 401
+    await Clock(signer.site.services.app.database).advance(5)
+    signer.site.services.keys.ring.forget()
+    assert (await signer.ask("POST", "/v1/keys", body, now=now)).status == 201
+
+
+def test_what_is_forgotten_too_early_is_refused_and_what_has_expired_takes_no_room() -> None:
+    start = datetime(2031, 5, 30, tzinfo=UTC)
+    replays = Replays(skew_seconds=60.0, most=10)
+
+    def after(seconds: float) -> datetime:
+        return start + timedelta(seconds=seconds)
+
+    for second in range(12):
+        replays.check(b"%d" % second, after(second), after(second))
+    for second in (0, 1):
+        with pytest.raises(Unauthenticated, match="no longer knows"):
+            replays.check(b"new", after(second), after(12))
+    for second in range(2, 10):
+        with pytest.raises(Unauthenticated, match="already"):
+            replays.check(b"%d" % second, after(second), after(12))
+    for second in range(200, 210):  # nothing that is still valid has to go for these
+        replays.check(b"%d" % second, after(second), after(second))
+    with pytest.raises(Unauthenticated, match="already"):
+        replays.check(b"200", after(200), after(210))

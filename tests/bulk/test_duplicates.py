@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,17 @@ async def test_items_with_the_same_code_are_found(app: App, warehouse: Warehouse
         types = [(await one.get()).operation_type for one in (published, job)]
     assert types == [7, 8]
     assert await app.bulk.duplicates(job.id) == [("p0", "p2"), ("p2", "p0")]
+
+
+async def test_items_with_long_partition_keys_are_found(app: App, warehouse: Warehouse) -> None:
+    people = app.container("people", "/home")
+    homes = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2_048)) for n in range(2)]
+    await people.bulk([{"id": "p", "home": home, "email": "ana@x.org"} for home in homes])
+    async with app.host():
+        await (await app.bulk.publish_rule("same mail", "people", EMAIL)).wait(60)
+        job = await app.bulk.detect_duplicates("same mail")
+        await job.wait(60)
+    assert await app.bulk.duplicates(job.id) == [("p", "p"), ("p", "p")]
 
 
 async def test_items_are_compared_as_they_are_when_it_is_looked(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.bulk import parsing
+from relevo.bulk import engine, parsing
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed
@@ -158,6 +159,110 @@ async def test_an_import_that_is_canceled_at_a_step_writes_nothing(
         with pytest.raises(JobFailed, match="Goods: parse was canceled"):
             await job.wait(60)
     assert [item.id async for item in things.query()] == []
+
+
+class Stop:
+    """Holds children behind their first chunk until they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken, self.go_on = asyncio.Event(), asyncio.Event()
+        ordinary, stop = engine.Walk._take, self
+
+        async def take(self: Any, *args: Any) -> Any:
+            at = await ordinary(self, *args)
+            if self._part is not None:
+                stop.taken.set()
+                await stop.go_on.wait()
+            return at
+
+        monkeypatch.setattr(engine.Walk, "_take", take)
+
+
+@pytest.fixture
+def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
+    monkeypatch.setattr("relevo.bulk.importing.PART_ROWS", 500)
+    return Stop(monkeypatch)
+
+
+LARGE = "id,n\n" + "".join(f"i{n:05},{n}\n" for n in range(1_200))
+
+
+async def written(app: App) -> int:
+    return len([item async for item in app.container("things", "/id").query()])
+
+
+async def test_a_running_import_is_in_progress_and_says_how_far_it_is(
+    app: App, warehouse: Warehouse, stop: Stop
+) -> None:
+    async with app.host():
+        _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
+        await asyncio.wait_for(stop.taken.wait(), 60)
+        found = await job.get()
+        assert (found.status, found.completed_at) == (states.IN_PROGRESS, None)
+        stop.go_on.set()
+        assert await job.wait(60) == {"success": 1_200, "failure": 0}
+        children = await app.jobs.query().where(type=17).order_by("sequence")
+    assert [one.name for one in children] == [f"Import: write: part {n}" for n in (1, 2, 3)]
+    assert [one.result["success"] for one in children] == [500, 500, 200]
+    assert await app.bulk.counts(job.id) == (1_200, 0)
+
+
+async def test_a_canceled_import_ends_after_its_child_and_writes_no_further(
+    app: App, warehouse: Warehouse, stop: Stop
+) -> None:
+    async with app.host():
+        _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
+        await asyncio.wait_for(stop.taken.wait(), 60)
+        await job.cancel()
+        (child,) = await app.jobs.query().where(type=17)
+        part = app.jobs.handle(child.id)
+        await warehouse.until(part, lambda one: one.status == states.CANCELING)
+        stop.go_on.set()
+        found = await warehouse.until(job, lambda one: one.status == states.CANCELED)
+        ended = await part.get()
+        assert ended.status == states.CANCELED
+        assert ended.completed_at is not None
+        assert found.completed_at is not None
+        assert ended.completed_at <= found.completed_at
+        assert await app.jobs.query().where(type=17).count() == 1
+        # What was committed with the chunk stays, and can be undone.
+        assert await written(app) == 200
+        assert await app.bulk.counts(job.id) == (200, 0)
+
+
+async def test_a_paused_import_holds_its_child_and_a_resumed_one_lets_it_go(
+    app: App, warehouse: Warehouse, stop: Stop
+) -> None:
+    async with app.host():
+        _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
+        await asyncio.wait_for(stop.taken.wait(), 60)
+        await job.pause()
+        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        stop.go_on.set()
+        (child,) = await app.jobs.query().where(type=17)
+        part = app.jobs.handle(child.id)
+        await warehouse.until(part, lambda one: one.status == states.WAITING)
+        assert await written(app) == 200
+        await job.resume()
+        assert await job.wait(60) == {"success": 1_200, "failure": 0}
+    assert await written(app) == 1_200
+
+
+async def test_children_of_an_import_end_whose_parent_is_deleted_while_it_is_paused(
+    app: App, warehouse: Warehouse, stop: Stop
+) -> None:
+    async with app.host():
+        _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
+        await asyncio.wait_for(stop.taken.wait(), 60)
+        await job.pause()
+        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        stop.go_on.set()
+        (child,) = await app.jobs.query().where(type=17)
+        part = app.jobs.handle(child.id)
+        await warehouse.until(part, lambda one: one.status == states.WAITING)
+        await app.jobs.command(job.id, "delete")
+        await warehouse.until(part, lambda one: one.status == states.CANCELED)
+    assert await written(app) == 200
 
 
 def test_rows_of_a_file_are_numbered_and_quoted_cells_may_have_line_ends() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from relevo.bulk import RowQuery
+from relevo.errors import InvalidValue
 from relevo.jobs.errors import JobFailed
 from relevo.testing.cluster import Cluster
 from tests.jobs.office import QUICK
@@ -53,6 +55,25 @@ async def test_each_recipient_gets_one_mail_with_its_own_words(
     assert sent[0].body == "P0, $unknown 00000"
     assert "is no address" in failure.message
     assert (await job.get()).operation_type == 2
+
+
+async def test_a_transport_may_be_any_kind_of_function(app: App, warehouse: Warehouse) -> None:
+    sent: list[str] = []
+
+    async def post(mail: Mail) -> None:
+        await asyncio.sleep(0)
+        sent.append(mail.to)
+
+    app.bulk.transport("plain")(lambda mail: sent.append(mail.to))
+    app.bulk.transport("wrapped")(lambda mail: post(mail))
+    await people(app, "ana@x.org")
+    async with app.host():
+        for name in ("plain", "wrapped"):
+            job = await app.bulk.mail(name, PEOPLE, subject="s", body="b")
+            assert await job.wait(60) == {"success": 1, "failure": 0}
+    assert sent == ["ana@x.org"] * 2
+    with pytest.raises(InvalidValue, match=r"called with \(mail\)"):
+        app.bulk.transport("strange")(lambda: None)  # type: ignore[arg-type,misc]
 
 
 async def test_a_mail_that_the_transport_refused_is_a_failure_and_not_sent_again(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relevo.errors import InvalidValue
 from relevo.jobs import codes
 from relevo.jobs.errors import Fail, RetryLater, Suspend
 from tests.dataverse.conftest import code
@@ -327,3 +329,34 @@ async def test_what_a_step_decides_is_told_as_it_says_it(dataverse: Dataverse, m
 async def test_batches_are_said_not_to_be_served(dataverse: Dataverse) -> None:
     reply = await dataverse.ask("POST", "$batch", json={})
     assert (reply.status, code(reply)) == (501, "0x80040216")
+    # The usual form of a batch is no JSON.
+    reply = await dataverse.ask(
+        "POST",
+        "$batch",
+        data=b"--b\r\n\r\n--b--",
+        headers={"Content-Type": "multipart/mixed; boundary=b"},
+    )
+    assert (reply.status, code(reply)) == (501, "0x80040216")
+
+
+async def test_the_last_year_is_the_same_for_every_way_to_postpone(dataverse: Dataverse) -> None:
+    job, jobs = await dataverse.submit(), dataverse.site.services.app.jobs
+    late = "9999-01-01T00:00:00Z"
+    reply = await dataverse.ask("PATCH", f"asyncoperations({job})", json={"postponeuntil": late})
+    assert (reply.status, code(reply)) == (400, "0x80040203")
+    assert "9998" in reply.json["error"]["message"]
+    for targets in ([{"asyncoperationid": str(job), "postponeuntil": late}],):
+        path = "asyncoperations/Microsoft.Dynamics.CRM.UpdateMultiple"
+        reply = await dataverse.ask("POST", path, json={"Targets": targets})
+        assert reply.status == 400, reply.body
+    reply = await dataverse.site.ask(
+        "POST", f"/v1/jobs/{job}:postpone", key="admin", json={"until": late}
+    )
+    assert reply.status == 400, reply.body
+    with pytest.raises(InvalidValue, match="9998"):
+        await jobs.command(job, "postpone", until=datetime.fromisoformat(late))
+    assert (await dataverse.row(job))["postponeuntil"] is None
+    last = "9998-12-31T23:59:59Z"
+    reply = await dataverse.ask("PATCH", f"asyncoperations({job})", json={"postponeuntil": last})
+    assert reply.status == 204, reply.body
+    assert (await dataverse.row(job))["postponeuntil"] == last

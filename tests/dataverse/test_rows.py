@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 from msgspec import Struct
 
+from relevo.jobs import states
+from relevo.workflows import Stage, Wait
 from tests.dataverse.conftest import code
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from tests.dataverse.conftest import Dataverse
 
 pytestmark = pytest.mark.anyio
@@ -319,3 +325,94 @@ async def test_rows_are_found_by_their_keys_with_other_conditions(dataverse: Dat
 async def test_a_missing_start_of_a_navigation_is_missing(dataverse: Dataverse) -> None:
     reply = await dataverse.ask("GET", f"systemusers({uuid4()})/SystemUser_AsyncOperations")
     assert (reply.status, code(reply)) == (404, "0x80040217")
+
+
+async def test_states_have_the_labels_of_their_table_in_spanish(dataverse: Dataverse) -> None:
+    users = dataverse.site.services.app.users
+    user = await users.create_user("Ana", language="es")
+    spanish = await dataverse.key_with("admin", user=user)
+    ids = {status: await dataverse.submit() for status in (0, 10, 20, 30, 31, 32)}
+    for status, id_ in ids.items():
+        await dataverse.force(status, id_)
+    await dataverse.site.services.app.jobs.command(
+        ids[10], "postpone", until=datetime(2099, 1, 1, tzinfo=UTC)
+    )
+    formatted = "OData.Community.Display.V1.FormattedValue"
+    rows = await spanish.rows(
+        "asyncoperations?$select=statecode,statuscode",
+        headers={"Prefer": f'odata.include-annotations="{formatted}"'},
+    )
+    shown = {
+        row["statuscode"]: (
+            row[f"statecode@{formatted}"],
+            row[f"statuscode@{formatted}"],
+        )
+        for row in rows
+    }
+    assert shown == {
+        0: ("Preparada", "Esperando recursos"),
+        10: ("Suspendida", "En espera"),
+        20: ("Bloqueado", "En curso"),
+        30: ("Finalizado", "Correcto"),
+        31: ("Finalizado", "Error"),
+        32: ("Finalizado", "Cancelado"),
+    }
+
+
+async def test_a_workflow_shows_its_definition_its_stage_and_its_state(
+    dataverse: Dataverse,
+) -> None:
+    app = dataverse.site.services.app
+
+    @app.workflow("order", version=2)
+    async def order(ctx: Any, number: str) -> AsyncGenerator[Any, Any]:
+        yield Stage("charge", lambda: {"paid": number})
+        yield Wait(event="shipped", key=number)
+
+    columns = "_workflowactivationid_value,workflowstagename,workflowstate,workflowisblocked"
+    async with app.host():
+        job = await order.submit(number="a1")
+        plain = await app.jobs.submit("order")
+        async with asyncio.timeout(30):
+            while (await job.get()).status != states.WAITING:
+                await asyncio.sleep(0.01)
+        row = await dataverse.row(
+            job.id, f"?$select={columns}&$expand=workflowactivationid($select=name)"
+        )
+        assert row["workflowactivationid"]["name"] == "order@2"
+        assert row["workflowactivationid"]["workflowid"] == row["_workflowactivationid_value"]
+        assert (row["workflowstagename"], row["workflowisblocked"]) == ("charge", True)
+        assert '"paid":"a1"' in row["workflowstate"]
+        found = await dataverse.rows(
+            "asyncoperations?$select=name&$filter=workflowstagename eq 'charge'"
+            f" and _workflowactivationid_value eq {row['_workflowactivationid_value']}"
+        )
+        assert [one["asyncoperationid"] for one in found] == [str(job.id)]
+        await app.jobs.signal("shipped", "a1")
+        await job.wait(30)
+    row = await dataverse.row(job.id, f"?$select={columns}")
+    assert (row["workflowstagename"], row["workflowisblocked"]) == ("charge", False)
+    row = await dataverse.row(plain.id, f"?$select={columns}")
+    assert {row[one] for one in columns.split(",")} == {None}
+    # What users put into a workflow is seen by those who may see payloads only.
+    viewer = await dataverse.key_with("viewer")
+    row = await viewer.row(job.id, f"?$select={columns}")
+    assert (row["workflowstagename"], row["workflowstate"]) == ("charge", None)
+
+
+async def test_a_job_has_the_zone_of_who_created_it(dataverse: Dataverse) -> None:
+    users = dataverse.site.services.app.users
+    user = await users.create_user("Ana", zone="Europe/Madrid")
+    nobody, ana = await dataverse.submit(), await dataverse.submit(owner=user)
+    column = "utcconversiontimezonecode"
+    assert (await dataverse.row(nobody))[column] == 92  # UTC
+    assert (await dataverse.row(ana))[column] == 105
+    spanish = await dataverse.key_with("admin", user=user)
+    made = await spanish.site.ask(
+        "POST", "/v1/jobs", key=spanish.key, json={"handler": "work", "data": {}}
+    )
+    assert (await dataverse.row(made.json["id"]))[column] == 105
+    for status, job in ((30, nobody), (31, ana)):
+        await dataverse.force(status, job)
+    rows = await dataverse.rows(f"asyncoperations?$filter={column} eq 105 and statecode eq 3")
+    assert [one["asyncoperationid"] for one in rows] == [str(ana)]

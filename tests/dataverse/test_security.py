@@ -144,19 +144,22 @@ async def test_a_job_beyond_the_reach_is_not_named_by_those_that_wait_for_it(
     dataverse: Dataverse,
 ) -> None:
     # A27
-    users = dataverse.site.services.app.users
-    ana, eve = [await users.create_user(name) for name in ("Ana", "Eve")]
+    app = dataverse.site.services.app
+    ana, eve = [await app.users.create_user(name) for name in ("Ana", "Eve")]
+    await app.database.write(
+        "update relevo.job_lane set shared_tokens = true where name = 'plugin' returning 1"
+    )
     head = await dataverse.submit(token="t", owner=eve)
     mine = await dataverse.submit(token="t", owner=ana)
     own = await dataverse.key_with("job.read:own", user=ana)
     every = await dataverse.key_with("job.read:all", user=ana)
     for caller, named in ((own, None), (every, str(head))):
-        row = await caller.row(mine, "?$select=relevo_blockedby")
-        assert row["relevo_blockedby"] == named
+        row = await caller.row(mine, "?$select=relevo_blockedby,relevo_isblocked")
+        assert (row["relevo_blockedby"], row["relevo_isblocked"]) == (named, True)
         (row,) = await caller.rows("asyncoperations?$filter=_ownerid_value eq " + str(ana))
         assert row["relevo_blockedby"] == named
         seen = await dataverse.site.ask("GET", f"/v1/jobs/{mine}", key=caller.key)
-        assert seen.json["blocked_by"] == named
+        assert (seen.json["blocked_by"], seen.json["blocked"]) == (named, True)
         listed = (await dataverse.site.ask("GET", "/v1/jobs", key=caller.key)).json["items"]
         assert [one["blocked_by"] for one in listed if one["id"] == str(mine)] == [named]
 

@@ -218,7 +218,8 @@ def test_every_snippet_is_of_a_known_kind_and_every_program_is_run(page: Path) -
         assert snippet.language in LANGUAGES | {"until"}, f"{where}: {snippet.language}"
         if snippet.language == "python" and commands(snippet) is None:
             module = Path(snippet.file or "").stem
-            used = f"{module}.py" in shell or re.search(rf"\b{module}\b", programs)
+            served = f" {module}:" in shell  # as in `relevo up module:app`
+            used = served or f"{module}.py" in shell or re.search(rf"\b{module}\b", programs)
             assert used or module == "conftest", f"{where}: nothing on the page uses {module}.py"
 
 

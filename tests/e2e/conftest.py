@@ -150,6 +150,8 @@ class Cli:
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack, **settings: str) -> None:
         self.folder = folder
+        self.within: tuple[str, ...] = ()
+        """What hosts are started by, such as a command that lowers a limit first."""
         self._stack = stack
         self._hosts = 0
         clean = {key: value for key, value in os.environ.items() if "RELEVO_" not in key}
@@ -175,7 +177,7 @@ class Cli:
         log = self.folder / f"host-{self._hosts}.log"
         with log.open("wb") as err:
             process = subprocess.Popen(
-                [sys.executable, "-m", "relevo.cli", *arguments],
+                [*self.within, sys.executable, "-m", "relevo.cli", *arguments],
                 env=self._with(settings),
                 cwd=self.folder,
                 stdout=subprocess.PIPE,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 WAYS = ("database", "http")
 LEADER = ("housekeeping", "main", "leader")
 CONTENT = {
+    "positions",
     "input", "item", "items", "operations", "patch", "queries", "query", "query_set", "row",
     "steps", "targets",
 }  # fmt: skip

@@ -14,6 +14,7 @@ from tests.e2e.conftest import invoke
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from relevo.testing.databases import TestDatabases
     from tests.e2e.conftest import Cli, Result
 
 LABELS = [migration.label for migration in known()]
@@ -107,6 +108,29 @@ def test_the_doctor_does_not_need_a_schema(empty_cli: Cli) -> None:
     assert refusing["schema"]["state"] == "fail"
 
 
+def test_the_doctor_finds_more_leases_than_connections(relevo_url: str, tmp_path: Path) -> None:
+    assert _found(_doctor(relevo_url, tmp_path))["handlers"]["state"] == "ok"
+    host = "00000000-0000-7000-8000-000000000001"
+    _execute(
+        relevo_url,
+        "insert into relevo.host (incarnation, name, lease_until, started_at, version)"
+        f" values ('{host}', 'busy', relevo.now() + '1 h', relevo.now(), '1')",
+        "insert into relevo.unit (kind, name, strict, handoff_timeout, rest)"
+        " values ('feed', 'billing', false, '1 s', '1 s')",
+        "insert into relevo.lease (unit_id, name, owner, epoch, free_since)"
+        f" select u.id, n::text, '{host}', 1, null from relevo.unit u, generate_series(1, 40) n",
+    )
+    few = _found(_doctor(relevo_url, tmp_path, RELEVO_POOL_SIZE="4"))["handlers"]
+    assert few["state"] == "warn"
+    assert "1 of 4 connections for handlers" in few["detail"]
+    assert "40 feed leases" in few["detail"]
+    assert "pool_size" in few["advice"]
+    assert _found(_doctor(relevo_url, tmp_path, RELEVO_POOL_SIZE="20"))["handlers"]["state"] == "ok"
+    many = _found(_doctor(relevo_url, tmp_path, RELEVO_POOL_SIZE="900"))["handlers"]
+    assert many["state"] == "warn"
+    assert "1 hosts take up to 902 connections" in many["detail"]
+
+
 def test_the_doctor_finds_what_others_can_read(relevo_url: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     key = tmp_path / "secret.key"
@@ -158,3 +182,34 @@ def test_the_doctor_sees_lapsed_hosts_and_blocked_leases(relevo_url: str, tmp_pa
     assert "1 lapsed: gone" in found["hosts"]["detail"]
     assert found["leases"]["state"] == "warn"
     assert "1 blocked" in found["leases"]["detail"]
+
+
+def test_an_error_of_the_server_says_what_was_done_and_where(
+    relevo_databases: TestDatabases, tmp_path: Path
+) -> None:
+    url = relevo_databases.create(migrated=False)
+    _execute(
+        url,
+        "create function public.refuse() returns event_trigger language plpgsql as"
+        " $$ begin raise feature_not_supported using message = 'not on this server'; end $$",
+        "create event trigger refuse on ddl_command_start when tag in ('CREATE TABLE')"
+        " execute function public.refuse()",
+    )
+    told = {"RELEVO_DATABASE_URL": url, "RELEVO_HOME": str(tmp_path)}
+    refused = invoke("migrate", "up", environment=told)
+    relevo_databases.drop(url)
+    assert refused.code != 0
+    assert "not on this server" in refused.err
+    assert "statement postgres.bootstrap of Relevo, on PostgreSQL 1" in refused.err
+    assert "SQLSTATE 0A000" in refused.err
+    assert "`relevo doctor`" in refused.err
+    assert "unexpected" not in refused.err
+
+
+def test_a_statement_that_the_server_refuses_is_named(cli: Cli, relevo_url: str) -> None:
+    _execute(relevo_url, "alter table relevo.host rename column labels to badges")
+    refused = cli("host", "list")
+    assert refused.code != 0
+    assert "statement leases." in refused.err
+    assert "on PostgreSQL 1" in refused.err
+    assert "`relevo doctor`" in refused.err

@@ -236,3 +236,48 @@ def test_a_short_run_processes_what_is_there_and_ends(
     assert (again.code, again.out) == (0, "")  # the state is in the leases
     for wrong in (f"{module}:nothing", f"{module}:orders", "no_such_module:x", module):
         assert orders.run("feed", "run", wrong).code == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_operators_move_cut_repair_and_delete_a_processor(
+    site: Site, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 14.4, 14.5
+    orders = Orders(site, way)
+    orders.put("1")
+    module = f"program_{uuid.uuid4().hex[:8]}"
+    (tmp_path / f"{module}.py").write_text(PROGRAM.format(name=orders.name))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    cook = ("feed", "run", f"{module}:cook", "--until", "now")
+    assert site.run(*cook, way="database").out.split() == ["cooked", "1"]
+    unit = (orders.name, "kitchen")
+    assert orders.run("feed", "pause", *unit).code == 0
+    kept = tmp_path / "positions.json"
+    kept.write_text(orders.run("feed", "export", *unit).out)
+    assert json.loads(kept.read_text())["container"] == orders.name
+    assert orders.run("feed", "rewind", *unit, "--to", "beginning").code == 0
+    assert sum(one["estimated_lag"] for one in orders.json("feed", "get", *unit)["items"]) == 1
+    assert orders.run("feed", "import", *unit, f"@{kept}").code == 0
+    assert sum(one["estimated_lag"] for one in orders.json("feed", "get", *unit)["items"]) == 0
+    before = len(orders.json("feed", "get", *unit)["items"])
+    cut = orders.run("feed", "split-leases", *unit, "--at-least", str(before + 1))
+    assert cut.code == 0, cut
+    assert len(orders.json("feed", "get", *unit)["items"]) == 2 * before
+    assert orders.json("feed", "repair", *unit, "--start", "beginning") == {"lease_tokens": []}
+    gone = orders.run("feed", "delete", *unit, "--yes")
+    assert gone.code == 0, gone
+    assert orders.run("feed", "get", *unit).code == 3
+    assert orders.run("feed", "delete", *unit, "--yes").code == 3
+
+
+def test_the_changes_of_a_tenant_are_followed_by_the_first_part_of_its_key(site: Site) -> None:
+    name = f"deep-{uuid.uuid4().hex[:8]}"
+    paths = ("--partition-key", "/tenant", "--partition-key", "/user")
+    assert site.cli("container", "create", "--name", name, *paths).code == 0
+    for tenant, user in (("a", "x"), ("a", "y"), ("b", "x")):
+        item = json.dumps({"id": f"{tenant}{user}", "tenant": tenant, "user": user})
+        assert site.cli("item", "upsert", name, item).code == 0
+    tail = ("feed", "tail", name, "--from", "beginning", "--once", "--partition-key")
+    done = site.cli(*tail, '["a"]')
+    assert sorted(json.loads(line)["id"] for line in done.out.splitlines()) == ["ax", "ay"]
+    assert [json.loads(line)["id"] for line in site.cli(*tail, "b").out.splitlines()] == ["bx"]

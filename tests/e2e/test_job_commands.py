@@ -26,6 +26,11 @@ async def receipt(ctx, customer: str) -> str:
     return f"receipt for {customer}"
 
 
+@app.job("count", lane="bulk")
+async def count(ctx) -> int:
+    return 3
+
+
 @app.job("broken")
 async def broken(ctx) -> None:
     raise relevo.Fail(None, "the printer is on fire")
@@ -100,6 +105,16 @@ def test_a_job_is_postponed_resumed_canceled_and_deleted(desk: Desk) -> None:
     assert desk.run("job", "wait", key).code == 4
     assert desk.run("job", "delete", key).code == 0
     assert desk.run("job", "show", key).code == 3
+
+
+def test_an_operator_lifts_what_blocks_a_chain(desk: Desk) -> None:
+    head = desk.submit("--token", desk.handler, "--start", "2100-01-01T00:00:00Z")
+    key = desk.submit("--token", desk.handler)
+    assert f"waits for job {head} of the same token" in desk.run("job", "show", key).out
+    assert desk.json("job", "unblock", key) == {"taken_out": head}
+    assert "waits for a free slot" in desk.run("job", "show", key).out
+    refused = desk.run("job", "unblock", key)
+    assert (refused.code, "waits for no other job" in refused.err) == (4, True)
 
 
 def test_a_wait_that_takes_too_long_is_given_up(desk: Desk) -> None:
@@ -209,8 +224,20 @@ def test_a_program_is_served_until_a_signal(cli: Cli) -> None:
     )
     assert f"relevo job show {key} --payload" in silent.err
     assert "0x80040224): The handler" in cli("job", "show", key).out
-    assert "serving broken, receipt, silent, steps as host printer" in host.log
+    assert "serving broken, count, receipt, silent, steps as host printer" in host.log
     assert host.stop().code == 0
+
+
+def test_a_job_from_before_the_first_run_runs_and_new_arguments_wait(cli: Cli) -> None:
+    (cli.folder / "shop.py").write_text(PROGRAM)
+    early = cli("job", "submit", "count").out.strip()
+    data = '{"customer": "ana", "color": "red"}'
+    newer = cli("job", "submit", "receipt", data).out.strip()
+    cli.spawn("run", "shop")
+    assert cli("job", "wait", early, "--timeout", "60").code == 0
+    assert cli("job", "get", early, "-o", "json").json["lane"] == "bulk"
+    said = "receipt: waits for a host whose handler 'receipt' takes 'color'; the next try is at 20"
+    until(lambda: said in cli("job", "show", newer).out, "the job says what it waits for")
 
 
 def test_on_a_terminal_what_runs_is_drawn_with_its_progress(cli: Cli) -> None:

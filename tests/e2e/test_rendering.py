@@ -19,6 +19,7 @@ from relevo.cli.render import Renderer, printable
 
 if TYPE_CHECKING:
     from relevo.cli.session import Output
+    from tests.e2e.conftest import Cli
 
 
 class Thing(Struct, frozen=True, kw_only=True):
@@ -227,3 +228,35 @@ def test_what_does_not_fit_its_field_is_refused(wrong: tuple[str, str]) -> None:
 )
 def test_nouns_are_singular(plural: str, one: str) -> None:
     assert fields.singular(plural) == one
+
+
+HOSTILE = "a\x9b31m\u202eb\u2066c\x85d\x7fe\u200ff\U000e0001g"
+
+
+def test_json_on_a_terminal_escapes_what_would_change_the_terminal() -> None:
+    things = Things([Thing(name=HOSTILE, labels={HOSTILE: "é 日本"})])
+    shown = _shown(things, terminal=True, output="json")
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert "\\u009b31m\\u202eb\\u2066c\\u0085d\\u007fe" in shown
+    assert "é 日本" in shown
+    assert msgspec.json.decode(shown, type=Things) == things
+    piped = _shown(things, output="json")
+    assert "\x9b" in piped  # for programs, which need it as it is
+    assert msgspec.json.decode(piped, type=Things) == things
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("value", [Things([Thing(name=HOSTILE)]), Thing(name=HOSTILE)])
+def test_nothing_on_a_terminal_has_characters_that_would_change_it(
+    value: Struct, output: Output
+) -> None:
+    shown = _shown(value, terminal=True, output=output)
+    assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_lines_of_json_on_a_terminal_are_escaped_too(cli: Cli) -> None:
+    cli("job", "submit", "missing", "--name", "a\x9b31m\u202eb")
+    for arguments in (("list", "-o", "json"), ("watch", "--once", "-o", "json"), ("list",)):
+        terminal = cli.on_terminal("job", *arguments)
+        assert terminal.end() == 0, terminal.said
+        assert not {"\x9b", "\u202e"} & set(terminal.said)

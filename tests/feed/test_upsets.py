@@ -233,8 +233,8 @@ class Commits:
         processor.database.transaction = self.transaction  # type: ignore[method-assign]
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        async with self._transaction() as tx:
+    async def transaction(self, *, own: bool = False) -> AsyncIterator[Transaction]:
+        async with self._transaction(own=own) as tx:
             yield tx
         if self.to_upset:
             self.to_upset = False

@@ -35,7 +35,8 @@ begin
   delete from relevo.event;
   update relevo.clock set shift = '0', mark = '-infinity';
   delete from relevo.job_lane where name not in ('plugin', 'workflow', 'bulk', 'maintenance');
-  update relevo.job_lane set events = 'ends', priority = false, owner_cap = null;
+  update relevo.job_lane set events = 'ends', priority = false, owner_cap = null,
+    shared_tokens = false;
 end $$
 """
 """Makes a database as good as new: a tenth of what a new one costs."""

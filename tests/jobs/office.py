@@ -121,9 +121,10 @@ async def until(
 class Worker:
     """The host's side of the SQL functions, one call at a time; no process, no loop."""
 
-    def __init__(self, connection: Any, lanes: Sequence[str] = ("plugin",)) -> None:
+    def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.lanes = list(lanes)
+        self.lanes: dict[str, str] = {}
+        """By handler, where it is not `plugin`."""
         self.host = uuid4()
         self.number = 0
         self.held: dict[UUID, Any] = {}
@@ -155,24 +156,38 @@ class Worker:
     ) -> list[Any]:
         """Settle jobs that it holds (row, event) and claim; returns what was claimed."""
         self.number += 1
+        serving = [self.lanes.get(one, "plugin") for one in handlers]
+        lanes = sorted(set(serving)) if room else []
         keys = sorted({f"c{row['chain']}" for row, _ in settle if row["chain"]})
         rows = await self.connection.fetch(
             "select * from relevo.serve_jobs($1, 'worker', $2, $3::text[], $4::integer[],"
             " $5::text[], $6::text[], $7::uuid[], $8::text[], $9::bigint[],"
-            " delays => $10::float8[], keys => $11::text[], slots => $12::integer[])",
-            self.host, self.number, self.lanes if room else [],
-            [room] * len(self.lanes) if room else [],
-            [lane for lane in self.lanes for _ in handlers],
-            [one for _ in self.lanes for one in handlers],
+            " delays => $10::float8[], keys => $11::text[], slots => $12::integer[],"
+            " vacant => $13)",
+            self.host, self.number, lanes, [room] * len(lanes), serving, list(handlers),
             [row["id"] for row, _ in settle], [event for _, event in settle],
             [row["claim"] for row, _ in settle], options.get("delays", []), keys,
-            options.get("slots", []),
+            options.get("slots", []), options.get("vacant", False),
         )  # fmt: skip
         for row, _ in settle:
             self.held.pop(row["id"], None)
+        self.stale = [row["id"] for row in rows if row["kind"] == "stale"]
+        self.lone_waits = any(row["kind"] == "lone" for row in rows)
+        return self._taken(rows)
+
+    async def take_lone(self, handlers: Sequence[str] = ("work",), *, vacant: bool = True) -> Any:
+        """Claim a job that is to run alone; returns it, or None."""
+        self.number += 1
+        rows = await self.connection.fetch(
+            "select * from relevo.claim_lone_job($1, 'worker', $2, $3::text[], $4::text[], $5)",
+            self.host, self.number, [lane for lane in self.lanes for _ in handlers],
+            [one for _ in self.lanes for one in handlers], vacant,
+        )  # fmt: skip
+        return next(iter(self._taken(rows)), None)
+
+    def _taken(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         claimed = [one for row in rows for one in _claims(row)]
         self.held |= {row["id"]: row for row in claimed}
-        self.stale = [row["id"] for row in rows if row["kind"] == "stale"]
         return claimed
 
 

@@ -118,3 +118,14 @@ def _write(folder: str, name: str, pid: int) -> None:
     part = Path(folder) / f".{name}"
     part.write_text(str(pid))
     part.rename(Path(folder) / name)
+
+
+async def _counted(ctx: Any, to: int) -> int:
+    for n in range(to):
+        await ctx.checkpoint(progress=(n + 1) / to, state=n)
+    return int(ctx.state) + 1
+
+
+def counted_elsewhere(ctx: Any, to: int) -> Any:
+    """A plain function that returns a coroutine."""
+    return _counted(ctx, to)

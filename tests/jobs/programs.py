@@ -39,6 +39,18 @@ async def office(app: App, record: Recorder) -> None:
         record("died", attempt=ctx.attempt)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    @app.job("minefield")
+    async def minefield(ctx: Any, deadly: bool, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if deadly:
+            record("died", attempt=ctx.attempt)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @app.job("forgiving", crashes_max=4)
+    async def forgiving(ctx: Any) -> None:
+        record("died", attempt=ctx.attempt)
+        os.kill(os.getpid(), signal.SIGKILL)
+
     @app.job("steps")
     async def steps(ctx: Any) -> list[int]:
         done = []
@@ -59,6 +71,36 @@ async def office(app: App, record: Recorder) -> None:
 
     app.jobs.registry.configure(Lane(name="plugin", slots=4))
     await app.jobs.start(app.leases, app.supervisor)
+
+
+async def desk(app: App, record: Recorder) -> None:
+    """Handlers of each kind that write one record."""
+    app.table("letter")
+
+    @app.job("in loop")
+    async def in_loop(ctx: Any) -> None:
+        try:
+            await ctx.service.create("letter", letter(ctx))
+        finally:
+            record("over", attempt=ctx.attempt)
+
+    @app.job("in thread")
+    def in_thread(ctx: Any) -> None:
+        try:
+            ctx.service.create("letter", letter(ctx))
+        finally:
+            record("over", attempt=ctx.attempt)
+
+    app.job("in process", process=True)(in_process)
+    await app.jobs.start(app.leases, app.supervisor)
+
+
+def in_process(ctx: Any) -> None:
+    ctx.service.create("letter", letter(ctx))
+
+
+def letter(ctx: Any) -> dict[str, Any]:
+    return {"job": str(ctx.id), "attempt": ctx.attempt}
 
 
 async def opened() -> None:

@@ -141,11 +141,11 @@ async def test_priority_means_nothing_elsewhere(office: Office, worker: Worker) 
 
 
 async def test_lanes_do_not_wait_for_each_other(office: Office, worker: Worker) -> None:  # 4.1
-    worker.lanes = ["plugin", "bulk"]
+    worker.lanes = {"work": "plugin", "load": "bulk"}
     for _ in range(3):
         await office.jobs.submit("work")
-    bulk = await office.jobs.submit("work", lane="bulk")
-    claimed = await worker.work(2)
+    bulk = await office.jobs.submit("load", lane="bulk")
+    claimed = await worker.work(2, handlers=("work", "load"))
     assert sorted(row["lane"] for row in claimed) == ["bulk", "plugin", "plugin"]
     assert bulk.id in {row["id"] for row in claimed}
 

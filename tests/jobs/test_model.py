@@ -43,9 +43,10 @@ CRASHES_MAX = 3
 SETTLED = {
     # Of a job In Progress, Pausing, Canceling.
     "done": (30, 30, 32), "fail": (31, 31, 31), "retry": (10, 10, 31), "suspend": (10, 10, 31),
-    "yield": (0, 10, 32), "return": (0, 10, 32),
+    "yield": (0, 10, 32), "return": (0, 10, 32), "defer": (10, 10, 32),
 }  # fmt: skip
 LOST = {20: 0, 21: 10, 22: 32}
+OWNER = UUID(int=7)
 
 
 class Model(Struct):
@@ -53,12 +54,14 @@ class Model(Struct):
 
     id: UUID
     number: int
-    token: str | None
+    chain: tuple[str, UUID | None] | None
+    """Token and owner, as long as it is in their chain."""
     status: int = 0
     due: int | None = None
     attempt: int = 0
     retries: int = 0
     crashes: int = 0
+    alone: bool = False
     worker: int | None = None
     deleted: bool = False
 
@@ -93,7 +96,13 @@ class Life(RuleBasedStateMachine):
         await self.connection.execute(PARCELS.format(self.parcels_from))
         self.app = await self.stack.enter_async_context(App(settings=told(self.url)))
         self.database: Database = self.app.database
-        self.workers = [await Worker(self.connection).join() for _ in range(2)]
+        self.workers = [await self._worker(n) for n in range(2)]
+
+    async def _worker(self, number: int) -> Worker:
+        """A host; each of the two serves the handler in a lane of its own."""
+        worker = await Worker(self.connection).join()
+        worker.lanes = {"work": ("plugin", "bulk")[number]}
+        return worker
 
     def teardown(self) -> None:
         self.do(self.connection.execute(PARCELS.format(100)))
@@ -105,10 +114,10 @@ class Life(RuleBasedStateMachine):
 
     def heads(self) -> set[int]:
         """The oldest of each chain that is not completed; tombstones count (A31)."""
-        first: dict[str, int] = {}
+        first: dict[Any, int] = {}
         for one in self.live():
-            if one.token is not None:
-                first[one.token] = min(first.get(one.token, one.number), one.number)
+            if one.chain is not None:
+                first[one.chain] = min(first.get(one.chain, one.number), one.number)
         return set(first.values())
 
     def end(self, model: Model, status: int) -> None:
@@ -119,18 +128,22 @@ class Life(RuleBasedStateMachine):
 
     # What clients do.
 
-    @rule(target=jobs, token=st.sampled_from([None, None, "a", "b"]), deferred=st.booleans())
-    def submit(self, token: str | None, deferred: bool) -> UUID:
-        model = self.do(self._submit(token, deferred))
+    @rule(
+        target=jobs, token=st.sampled_from([None, None, "a", "b"]), deferred=st.booleans(),
+        owner=st.sampled_from([None, OWNER]),
+    )  # fmt: skip
+    def submit(self, token: str | None, deferred: bool, owner: UUID | None) -> UUID:
+        model = self.do(self._submit(token, deferred, owner))
         self.models[model.id] = model
         return model.id  # type: ignore[no-any-return]
 
-    async def _submit(self, token: str | None, deferred: bool) -> Model:
+    async def _submit(self, token: str | None, deferred: bool, owner: UUID | None) -> Model:
         start = await self.app.now() + timedelta(seconds=STEP / 2) if deferred else None
-        job = await self.app.jobs.submit("work", token=token, start=start)
+        job = await self.app.jobs.submit("work", token=token, start=start, owner=owner)
         self.submitted += 1
         status, due = (10, self.time + 1) if deferred else (0, None)
-        return Model(job.id, self.submitted, token, status, due)
+        chain = None if token is None else (token, owner)
+        return Model(job.id, self.submitted, chain, status, due)
 
     @rule(target=jobs, count=st.integers(2, 4))
     def submit_many(self, count: int) -> Any:
@@ -174,6 +187,32 @@ class Life(RuleBasedStateMachine):
         except JobRefused as error:
             return codes.shown(error.error_code)
 
+    @rule(id_=jobs)
+    def unblock(self, id_: UUID) -> None:
+        model = self.models.get(id_)
+        answer = self.do(self._unblock(id_))
+        if model is None or model.deleted or model.status >= 30:
+            assert answer == "missing"
+            return
+        before = [
+            one for one in self.live()
+            if one.chain is not None and one.chain == model.chain and one.number < model.number
+        ]  # fmt: skip
+        head = min(before, key=lambda one: one.number, default=None)
+        if head is None or head.status >= 20:
+            assert answer == "refused"
+            return
+        assert answer == head.id
+        head.chain = None
+
+    async def _unblock(self, id_: UUID) -> UUID | str:
+        try:
+            return await self.app.jobs.unblock(id_)
+        except JobMissing:
+            return "missing"
+        except JobRefused:
+            return "refused"
+
     # What hosts do.
 
     @rule(worker=st.integers(0, 1), room=st.integers(1, 3))
@@ -182,7 +221,7 @@ class Life(RuleBasedStateMachine):
         heads = self.heads()
         eligible = [
             one for one in self.live()
-            if one.status == 0 and (one.token is None or one.number in heads)
+            if one.status == 0 and not one.alone and (one.chain is None or one.number in heads)
         ]  # fmt: skip
         expected = sorted(eligible, key=lambda one: one.number)[:room]  # A8
         claimed = self.do(self.workers[worker].work(room))
@@ -196,6 +235,23 @@ class Life(RuleBasedStateMachine):
             one.status, one.worker, one.attempt = 20, worker, one.attempt + 1
             assert row["attempt"] == one.attempt
 
+    @rule(worker=st.integers(0, 1), vacant=st.booleans())
+    def claim_alone(self, worker: int, vacant: bool) -> None:
+        heads = self.heads()
+        lone = [
+            one for one in self.live()
+            if one.status == 0 and one.alone and (one.chain is None or one.number in heads)
+        ]  # fmt: skip
+        row = self.do(self.workers[worker].take_lone(vacant=vacant))
+        if row is None:  # the head of a chain may not be let through yet
+            assert all(one.chain is not None for one in lone)
+            return
+        model = self.models[row["id"]]
+        assert model in lone
+        model.status, model.worker, model.attempt = 20, worker, model.attempt + 1
+        model.alone = vacant
+        assert (row["attempt"], row["alone"]) == (model.attempt, vacant)
+
     @rule(id_=jobs, event=st.sampled_from(sorted(SETTLED)))
     def settle(self, id_: UUID, event: str) -> None:
         model = self.models.get(id_)
@@ -206,11 +262,12 @@ class Life(RuleBasedStateMachine):
         self.do(worker.work(0, settle=[(row, event)], delays=[STEP / 2]))
         assert worker.stale == []
         before = model.status
-        if event == "retry" and SETTLED[event][before - 20] == 10:
-            model.retries += 1
+        if event in ("retry", "defer") and SETTLED[event][before - 20] == 10:
+            model.retries += event == "retry"
             model.due = self.time + 1
         elif event == "suspend":
             model.due = None
+        model.alone = model.alone and event == "return"
         self.end(model, SETTLED[event][before - 20])
         self.tick()
 
@@ -234,15 +291,17 @@ class Life(RuleBasedStateMachine):
             before = model.status
             if before == 20:
                 model.crashes += 1
-            out = before == 20 and model.crashes >= CRASHES_MAX
+            most = CRASHES_MAX if model.alone else 10 * CRASHES_MAX
+            out = before == 20 and model.crashes >= most
             self.end(model, 31 if out else LOST[before])
+            model.alone = model.alone or model.crashes >= 2
 
     async def _lose(self, worker: int) -> None:
         await self.workers[worker].end()
         recover = "select relevo.recover_jobs(100, $1)"
         while await self.connection.fetchval(recover, CRASHES_MAX) < 0:
             pass  # parcels were unpacked
-        self.workers[worker] = await Worker(self.connection).join()
+        self.workers[worker] = await self._worker(worker)
 
     @rule()
     def pass_time(self) -> None:  # S3
@@ -271,14 +330,22 @@ class Life(RuleBasedStateMachine):
                 row["retries"],
                 row["crashes"],
                 row["deleted"],
+                row["status"] < 30 and row["alone"],
             )
             for row in rows
         }
         assert found == {
-            one.id: (one.status, one.attempt, one.retries, one.crashes, one.deleted)
+            one.id: (
+                one.status,
+                one.attempt,
+                one.retries,
+                one.crashes,
+                one.deleted,
+                one.status < 30 and one.alone,
+            )
             for one in self.models.values()
         }
-        locked = [row["token"] for row in rows if 20 <= row["status"] < 30 and row["token"]]
+        locked = [row["chain"] for row in rows if 20 <= row["status"] < 30 and row["chain"]]
         assert len(locked) == len(set(locked))  # A6
         started = [row for row in rows if row["status"] in (20, 21, 22, 30, 31)]
         assert all(row["retries"] < row["attempt"] for row in started)  # A15

@@ -346,8 +346,8 @@ async def test_the_probe_of_a_brake_is_a_row(office: Office, worker: Worker) -> 
     """What becomes of it is looked for there: in a parcel it would count as gone."""
     probe = await office.jobs.submit("bad")
     await office.database.write(
-        "insert into relevo.job_brake (extension, since, until, probe, handlers, lanes)"
-        " values ('bad', relevo.now(), relevo.now(), $1, '{bad}', '{plugin}') returning 1",
+        "insert into relevo.job_brake (extension, since, until, probe, handlers)"
+        " values ('bad', relevo.now(), relevo.now(), $1, '{bad}') returning 1",
         probe.id,
     )
     await office.jobs.submit_many("work", [{}] * MANY, **OWNED)

@@ -32,7 +32,7 @@ from relevo.jobs.states import (
 
 STATUSES = (0, 10, 20, 21, 22, 30, 31, 32)
 
-# Rows of 3.2, 3.3 and 4.3 (unserved), written anew: statuses across, `-` is refused with
+# Rows of 3.2, 3.3 and 4.3 (unserved, defer), written anew: statuses across, `-` is refused with
 # STATE_CHANGED, a code is a refusal with that code, x is removed.
 SPECIFIED = """
                  0        10       20       21       22       30       31       32
@@ -49,6 +49,7 @@ stop             -        -        -        -        32       -        -        
 lost             -        -        0        10       32       -        -        -
 crash_out        -        -        31       -        -        -        -        -
 return           -        -        0        10       32       -        -        -
+defer            -        -        10       10       32       -        -        -
 hold             10       -        -        -        -        -        -        -
 brake            10       -        -        -        -        -        -        -
 unserved         31       -        -        -        -        -        -        -

@@ -174,6 +174,30 @@ async def test_a_job_of_a_transaction_that_is_rolled_back_is_missing(
         await task
 
 
+@pytest.mark.parametrize("count", [1, 150])  # a row, or a parcel
+async def test_a_job_of_a_savepoint_that_is_rolled_back_is_missing(
+    office: Office, count: int
+) -> None:  # A1
+    await brief_host(office, nothing, work=nothing)
+    async with transaction(office.url) as tx:
+        kept = await office.jobs.submit("work", tx=tx)
+        with pytest.raises(Undone):
+            async with tx.transaction():
+                undone = await office.jobs.submit_many("work", [{}] * count, tx=tx)
+                raise Undone
+        async with tx.transaction():
+            nested = await office.jobs.submit("work", tx=tx)
+        with pytest.raises(TimeoutError):
+            await undone[0].wait(0)  # its transaction is under way
+    for job in (undone[0], undone[-1]):
+        with pytest.raises(JobMissing, match="rolled back"):
+            await job.wait(20)
+    assert (await kept.wait(20), await nested.wait(20)) == (None, None)
+    await nested.delete()
+    with pytest.raises(JobFailed, match="deleted"):
+        await nested.wait(20)
+
+
 @asynccontextmanager
 async def transaction(url: str) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(url)

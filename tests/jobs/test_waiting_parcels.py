@@ -156,7 +156,7 @@ async def test_waiting_jobs_are_ready_to_every_reader(office: Office) -> None:  
     assert (line.jobs, line.blocked, line.oldest) == (MANY, 0, job.created_at)
     assert [(one.name, one.jobs) for one in await views.volumes()] == [("work", MANY)]
     assert await views.running() == []
-    assert await office.jobs.blocked_by(ids(jobs)) == {}
+    assert await office.jobs.chains.blocked_by(ids(jobs)) == {}
 
 
 async def test_who_waits_for_the_end_of_a_waiting_job_goes_on_waiting(office: Office) -> None:  # 16
@@ -249,8 +249,8 @@ async def test_what_a_brake_holds_waits_until_its_probe_succeeds(
     both, brakes = ("bad", "work"), office.jobs.brakes
     bad, first = await submitted(office, "bad"), await submitted(office)
     await office.database.write(
-        "insert into relevo.job_brake (extension, since, until, handlers, lanes) values"
-        " ('bad', relevo.now(), relevo.now() + $1, '{bad}', '{plugin}') returning 1",
+        "insert into relevo.job_brake (extension, since, until, handlers) values"
+        " ('bad', relevo.now(), relevo.now() + $1, '{bad}') returning 1",
         PAUSE,
     )
     (brake,) = await brakes.list()
@@ -278,8 +278,8 @@ async def test_a_probe_runs_beside_parcels_of_others_that_came_before_it(
     others = await submitted(office)
     probe = await office.jobs.submit("bad")
     await office.database.write(
-        "insert into relevo.job_brake (extension, since, until, probe, handlers, lanes) values"
-        " ('bad', relevo.now(), relevo.now(), $1, '{bad}', '{plugin}') returning 1",
+        "insert into relevo.job_brake (extension, since, until, probe, handlers) values"
+        " ('bad', relevo.now(), relevo.now(), $1, '{bad}') returning 1",
         probe.id,
     )
     await submitted(office, "bad")  # held, though nobody has moved it yet

@@ -60,6 +60,20 @@ async def test_a_used_host_hands_leases_to_an_idle_one(fleet: Fleet, database: D
     assert await fleet.counts() == {"a": 1, "b": 3}  # counts are not evened where there is load
 
 
+async def test_two_hot_leases_of_one_host_are_spread(fleet: Fleet, database: Database) -> None:
+    await settled(fleet)
+    mine = sorted(one.name for one in (await fleet.leases()).values() if one.owner == "a")
+    for name in mine:
+        await set_busy(database, name, 0.9)
+
+    async def spread() -> bool:
+        leases = await fleet.leases()
+        return {leases[name].owner for name in mine} == {"a", "b"}
+
+    await fleet.until(spread, "one of the two hot ones moves")
+    assert await fleet.counts() == {"a": 1, "b": 3}
+
+
 async def test_a_strategy_other_than_the_units_is_refused(fleet: Fleet) -> None:  # U3
     await fleet.join(await fleet.host("a"), 1, settings=BY_LOAD)
     equal = UnitSettings(handoff_timeout=2.0, rest=0.2)

@@ -133,6 +133,49 @@ async def test_a_host_is_opened_by_name_wherever_it_leads(host: Outside) -> None
             await post(client, host.url("/x", "other.internal"))
 
 
+PUBLIC = "93.184.215.14"
+
+
+async def send_secret(client: Client, url: str) -> Answer:
+    return await client.post(url, b"{}", {"x-functions-key": "hush"}, secret=True)
+
+
+@pytest.mark.parametrize("written", [PUBLIC, "hooks.example"])
+async def test_a_secret_goes_without_encryption_to_no_address_of_the_internet(
+    written: str,
+) -> None:
+    names = Names(hooks_example=[[PUBLIC]])
+    async with Client(LOOPBACK, resolver=names) as client:
+        with pytest.raises(OutboundRefused, match="without encryption; write https"):
+            await send_secret(client, f"http://{written}/x")
+
+
+async def test_a_secret_goes_without_encryption_to_what_the_operator_has_opened(
+    host: Outside,
+) -> None:
+    host.answers("/x", 1)
+    names = Names(hooks_internal=[["127.0.0.1"]], mixed_example=[[PUBLIC, "127.0.0.1"]])
+    async with Client(LOOPBACK, resolver=names) as client:
+        for written in ("127.0.0.1", "hooks.internal", "mixed.example"):
+            assert (await send_secret(client, host.url("/x", written))).status == 200
+    opened = Allowed.parse(["hooks.internal"])
+    async with Client(opened, resolver=names) as client:
+        assert (await send_secret(client, host.url("/x", "hooks.internal"))).status == 200
+        with pytest.raises(OutboundRefused, match="not called"):
+            await send_secret(client, host.url("/x"))
+
+
+async def test_a_secret_does_not_follow_a_redirect(host: Outside, client: Client) -> None:
+    async with outside() as other:
+
+        async def away(_: web.Request) -> web.Response:
+            return web.Response(status=307, headers={"location": other.url("/x")})
+
+        host.at("/x", away)
+        assert (await send_secret(client, host.url("/x"))).status == 307
+        assert other.asked == []
+
+
 async def test_redirects_are_answers_and_not_followed(host: Outside, client: Client) -> None:
     async def elsewhere(_: web.Request) -> web.StreamResponse:
         return web.Response(status=307, headers={"location": "http://169.254.169.254/secret"})

@@ -243,16 +243,17 @@ async def test_shared_variables_reach_later_stages_as_json(app: App) -> None:
     assert seen == [{"at": "2026-01-02", "pair": [1, 2]}]
 
 
-async def test_the_step_that_leaves_a_bad_variable_fails(app: App) -> None:
+@pytest.mark.parametrize("value", [object(), {"deep": [object()]}, float("nan"), "\ud800"])
+async def test_the_step_that_leaves_a_bad_variable_fails(app: App, value: Any) -> None:
     @app.step("Create", "order", stage=PRE_OPERATION)
     async def good(ctx: StepContext) -> None:
         ctx.shared_variables["n"] = 1
 
     @app.step("Create", "order", stage=PRE_OPERATION, rank=2)
     async def bad(ctx: StepContext) -> None:
-        ctx.shared_variables["lock"] = object()
+        ctx.shared_variables["lock"] = value
 
-    with pytest.raises(InvalidValue, match="step 'bad'"):
+    with pytest.raises(InvalidValue, match="step 'bad': shared_variables left a value 'lock'"):
         await app.service.create("order", {"id": "1"})
     with pytest.raises(NotFound):
         await app.service.retrieve("order", "1")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-async def run_errands(url: str, **options: Any) -> None:
+async def run_errands(url: str, *, table: str = "receipt", **options: Any) -> None:
     """Handle one change, one job and one router job; fails if one of them does not come through."""
     app = relevo.App(settings=settings.load({"database_url": url, **options}, environ={}))
     orders = app.container("orders", partition_key="/city")
@@ -27,8 +27,8 @@ async def run_errands(url: str, **options: Any) -> None:
     @app.job("receipt", token=lambda customer: customer)
     async def receipt(ctx: relevo.JobContext, customer: str) -> Any:
         async with ctx.transaction(result=customer) as tx:
-            await tx.execute("create table if not exists receipt (customer text)")
-            await tx.execute("insert into receipt values ($1)", customer)
+            await tx.execute(f"create table if not exists {table} (customer text)")
+            await tx.execute(f"insert into {table} values ($1)", customer)
 
     async with app.host(), asyncio.timeout(120):
         order = uuid4().hex

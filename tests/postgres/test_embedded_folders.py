@@ -177,17 +177,37 @@ def test_a_path_unfit_for_a_socket_or_a_url_gets_its_socket_elsewhere(
     assert not server.socket_dir.exists()
 
 
-def test_a_socket_folder_that_somebody_else_prepared_is_refused(base: Path) -> None:
+def test_nobody_can_guess_where_the_socket_of_a_long_path_will_be(base: Path) -> None:
+    new_home = base / ("d" * 150)
+    seen = []
+    for _ in range(2):
+        with joined(new_home) as server, joined(new_home) as another:
+            assert server.socket_dir == another.socket_dir
+            seen.append(server.socket_dir)
+    assert len(set(seen)) == 2
+
+
+@pytest.mark.parametrize("squatted", ["open folder", "link", "file"])
+def test_a_socket_folder_that_somebody_else_prepared_is_not_used(base: Path, squatted: str) -> None:
     new_home = base / ("d" * 150)
     with joined(new_home) as server:
-        sockets = server.socket_dir
-    sockets.mkdir()
-    sockets.chmod(0o777)
+        known = server.socket_dir
+    (new_home / "socket.location").write_text(f"{known}\n")  # left by a machine that crashed
+    match squatted:
+        case "open folder":
+            known.mkdir()
+            known.chmod(0o777)
+        case "link":
+            known.symlink_to(base)
+        case _:
+            known.touch()
     try:
-        with pytest.raises(EmbeddedServerError, match="somebody else's"):
-            EmbeddedServer.join(new_home).leave()
+        with joined(new_home) as server:
+            assert server.socket_dir != known
+            assert mode_of(server.socket_dir) == 0o700
+            assert sql(server, "select 1") == "1"
     finally:
-        sockets.rmdir()
+        known.rmdir() if known.is_dir() and not known.is_symlink() else known.unlink()
 
 
 def test_a_large_log_is_put_aside_at_the_next_start(new_home: Path) -> None:

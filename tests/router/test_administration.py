@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
+from relevo import limits
+from relevo.core.expressions import powerfx
 from relevo.errors import (
     ConditionNotMet,
     InUse,
@@ -17,6 +19,7 @@ from relevo.errors import (
     ReferenceNotFound,
     RelevoError,
     SettingsError,
+    TooLarge,
 )
 from relevo.events import Catalogue, EventLog
 from relevo.postgres.wakeups import Wakeups
@@ -25,6 +28,7 @@ from relevo.router.administration import Administration
 from relevo.router.conditions import Conditions, http_date
 from relevo.router.representations import resource
 from relevo.sealing import MasterKey
+from tests.support.watchdog import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -69,7 +73,7 @@ class Bundle:
         return await self.make(Q, of_id, distributionPolicyId="d", **members)
 
     async def names(self, kind: Any) -> list[str]:
-        return [one.id for one in await self.of.list(kind, 0, 100)]
+        return [one.id for one in (await self.of.page(kind, 0, 100)).items]
 
     async def hints(self) -> list[str]:
         page = await self.log.read()
@@ -296,7 +300,7 @@ async def test_pages_hold_each_that_was_there_throughout_once(bundle: Bundle) ->
     seen: list[str] = []
     after = 0
     while True:
-        page = await bundle.of.list(D, after, 2)
+        page = (await bundle.of.page(D, after, 2)).items
         if not page:
             break
         seen += [one.id for one in page]
@@ -340,6 +344,61 @@ async def test_a_sealed_secret_of_one_policy_is_none_of_another(bundle: Bundle) 
 async def test_the_key_is_not_asked_for_without_secrets(bundle: Bundle) -> None:
     await bundle.queue(labels={"functionKey": "a label"})
     assert bundle.key.asked == 0
+
+
+def long_rule(number: int) -> dict[str, Any]:
+    """A rule of the largest size that takes long to read."""
+    head = f"{number}"
+    text = head + "+1" * ((limits.EXPRESSION_BYTES_MAX - len(head)) // 2)
+    return {"kind": "expression", "expression": text}
+
+
+def rules(numbers: range) -> list[dict[str, Any]]:
+    return [{"kind": "ruleEngine", "rule": long_rule(number)} for number in numbers]
+
+
+async def test_rules_are_read_once_before_the_lock_and_hold_up_nobody(bundle: Bundle) -> None:
+    seen = powerfx._compiled_long.cache_info
+    before, begun = seen().misses, asyncio.Event()
+
+    async def occupy(release: asyncio.Event) -> None:
+        async with bundle.database.transaction() as tx:
+            await tx.execute("select relevo.lock_router_resources()")
+            begun.set()
+            await release.wait()
+
+    release = asyncio.Event()
+    with watching() as watched:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(occupy(release))
+            await begun.wait()
+            patch = group.create_task(
+                bundle.make(C, "c", queueSelectorAttachments=rules(range(1, 5)))
+            )
+            while seen().misses < before + 4:  # although another one has the lock
+                await asyncio.sleep(0.01)
+            assert not patch.done()
+            release.set()
+    watched.assert_never_held()
+    assert (await patch).created
+    assert seen().misses == before + 4
+
+
+async def test_the_expressions_of_a_policy_have_a_bound_together(bundle: Bundle) -> None:
+    most = limits.EXPRESSION_POLICY_BYTES_MAX // limits.EXPRESSION_BYTES_MAX
+    with pytest.raises(TooLarge, match=r"bytes together and may have 65,536"):
+        await bundle.make(C, "c", queueSelectorAttachments=rules(range(10, 11 + most)))
+    assert await bundle.names(C) == []
+
+
+async def test_changes_of_one_policy_by_many_are_all_made(bundle: Bundle) -> None:
+    await bundle.queue()
+    async with asyncio.TaskGroup() as group:
+        for number in range(12):
+            group.create_task(bundle.of.patch(Q, "q", {"labels": {f"k{number}": number}}))
+    found = await bundle.of.get(Q, "q")
+    assert found.document["labels"] == {f"k{number}": number for number in range(12)}
+    assert found.version == 13
 
 
 async def test_a_queue_answers_its_id_as_a_label(bundle: Bundle) -> None:

@@ -139,6 +139,29 @@ async def test_without_leave_no_rule_reaches_this_machine(host: Outside) -> None
     assert host.asked == []  # J23
 
 
+@pytest.mark.parametrize("rule", [
+    FunctionRule(
+        function_uri="http://93.184.215.14/f", credential=FunctionCredential(function_key=SECRET)
+    ),
+    WebhookRule(
+        webhook_uri="https://w.example/hook", authorization_server_uri="http://93.184.215.14/token",
+        client_credential=WebhookCredential(client_id="me", client_secret=SECRET),
+    ),
+])  # fmt: skip
+async def test_no_credential_is_sent_without_encryption(caller: Caller, rule: ExternalRule) -> None:
+    with pytest.raises(RuleFailed, match="a credential would go there without encryption"):
+        await caller.value(call(rule))
+
+
+async def test_a_token_is_not_sent_to_a_webhook_without_encryption(
+    host: Outside, caller: Caller
+) -> None:
+    host.answers("/token", {"access_token": "t"})
+    rule = msgspec.structs.replace(webhook(host), webhook_uri="http://93.184.215.14/hook")
+    with pytest.raises(RuleFailed, match="without encryption"):
+        await caller.value(call(rule))
+
+
 async def test_a_redirect_leads_nowhere(host: Outside, caller: Caller) -> None:
     async def elsewhere(_: web.Request) -> web.StreamResponse:
         return web.Response(status=302, headers={"location": "http://10.0.0.1/"})

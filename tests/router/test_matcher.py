@@ -100,6 +100,17 @@ async def test_so_many_offers_at_once_and_never_more(floor: Floor) -> None:  # J
     await floor.check()
 
 
+async def test_offers_go_on_after_a_channel_was_defined(floor: Floor) -> None:
+    await floor.open()
+    await floor.worker()
+    await floor.job("before")
+    await floor.offered("w", "before")
+    await floor.router.define_channel("c", "Chat")
+    await floor.worker("x")
+    await floor.job("after")
+    await floor.offered("x", "after")
+
+
 async def test_the_more_urgent_job_is_served_first(floor: Floor) -> None:  # J8
     await floor.open()
     await floor.job("low", priority=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import InvalidValue, ItemExists, NotFound
-from relevo.store import container
+from relevo.store import bulk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,7 +67,7 @@ async def test_items_with_one_id_are_written_in_their_order(world: World) -> Non
 async def test_any_source_is_read_in_windows_with_progress(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container, "BULK_ITEMS", 40)
+    monkeypatch.setattr(bulk, "BULK_ITEMS", 40)
     seen: list[int] = []
 
     async def source() -> AsyncIterator[dict[str, Any]]:
@@ -80,7 +80,7 @@ async def test_any_source_is_read_in_windows_with_progress(
     assert seen == [40, 80, 100]
     assert result.written == 100
     assert (await orders.bulk([])).outcomes == ()
-    monkeypatch.setattr(container, "BULK_BYTES", 1_000)
+    monkeypatch.setattr(bulk, "BULK_BYTES", 1_000)
     seen.clear()
     await orders.bulk([item(n, x="x" * 400) for n in range(7)], progress=seen.append)
     assert seen == [3, 6, 7]

@@ -197,10 +197,10 @@ async def test_writers_of_few_keys_never_wait_in_a_circle(world: World) -> None:
         (await handle._open()).database.metrics.store_retries._value.get() for handle in handles
     ]
     assert retries == [0, 0, 0]
-    _check_history(await world.versions())
+    check_history(await world.versions())
 
 
-def _check_history(log: Sequence[Version]) -> None:
+def check_history(log: Sequence[Version]) -> None:
     """Each change of an item fits what the one before it left. F3, F4."""
     state: dict[str, Version] = {}
     for change in log:

@@ -20,6 +20,7 @@ from relevo.api.contract import PUBLIC
 from relevo.api.keys import KeyCreated, KeyInfo
 from relevo.api.operations import OPERATIONS, SURFACES
 from relevo.api.throttle import Throttle
+from relevo.core.pages import Fetched, first
 from relevo.errors import InvalidValue, RateLimited, SettingsError
 from relevo.sealing import MasterKey
 from relevo.telemetry.metrics import Metrics
@@ -31,11 +32,23 @@ MASTER = MasterKey(b"m" * 32)
 
 
 def test_pages_hold_as_many_as_asked_and_point_on() -> None:
-    first = paging.page([1, 2, 3], 2, lambda item: item)
-    assert first.items == [1, 2]
-    assert paging.decode(first.next, int) == 2
-    assert paging.page([1, 2], 2, lambda item: item).next is None
-    assert paging.page([], 2, lambda item: item).items == []
+    page = paging.page(1_000, first([1, 2, 3], 2), lambda item: item)
+    assert page.items == [1, 2]
+    assert paging.decode(page.next, int) == 2
+    assert paging.page(1_000, first([1, 2], 2), lambda item: item).next is None
+    assert paging.page(1_000, first([], 2), lambda item: item).items == []
+
+
+def test_pages_end_before_the_item_that_exceeds_their_bytes() -> None:
+    found = Fetched(["a" * 7, "b" * 7, "c"], more=False)
+    page = paging.page(23, found, lambda item: item)  # each has two quotes and a comma
+    assert (page.items, paging.decode(page.next, str)) == (["a" * 7, "b" * 7], "b" * 7)
+    page = paging.page(5, found, lambda item: item)
+    assert (page.items, paging.decode(page.next, str)) == (["a" * 7], "a" * 7)
+    page = paging.page(1_000, Fetched(["a"], more=True), lambda item: item, end="z")
+    assert (page.items, paging.decode(page.next, str)) == (["a"], "z")
+    page = paging.page(1_000, Fetched([], more=True), lambda item: item, end="z")
+    assert (page.items, paging.decode(page.next, str)) == ([], "z")
 
 
 @settings(deadline=None)

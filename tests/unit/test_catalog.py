@@ -21,9 +21,24 @@ where true;
 def test_each_query_has_its_name_its_sentence_and_its_text() -> None:
     queries = catalog.parse("part", TEXT)
     assert list(queries.queries) == ["first", "second_2"]
-    assert queries.first == "select 1"
+    assert queries.first == "/* relevo part.first */ select 1"
     assert queries.queries["first"].sentence == "Does one thing, and says so."
-    assert queries.second_2 == "select 'a;b' -- a remark\nfrom somewhere\nwhere true"
+    text = "select 'a;b' -- a remark\nfrom somewhere\nwhere true"
+    assert queries.second_2 == f"/* relevo part.second_2 */ {text}"
+
+
+def test_every_query_is_marked_as_one_of_relevo() -> None:
+    queries = catalog.parse(
+        "relevo.part", f"{TEXT}\n-- name: third\n-- Any.\n-- path: any\nselect 3;"
+    )
+    assert catalog.is_own(queries.first)
+    assert catalog.name_of(queries.first) == "part.first"
+    assert not catalog.is_own(queries.third)
+    assert catalog.runs_with_any_path(queries.third)
+    assert catalog.name_of(queries.third) == "part.third"
+    assert queries.queries["third"].sentence == "Any."
+    assert not catalog.is_own("select 1")
+    assert catalog.name_of("select 1") is None
 
 
 def test_a_name_that_does_not_exist_is_an_error_of_its_user() -> None:

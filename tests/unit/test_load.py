@@ -134,7 +134,7 @@ def loaded_units(draw: st.DrawFn) -> tuple[list[Member], list[LeaseView]]:
 
 @timeless
 @given(loaded_units())
-def test_what_moves_for_its_load_is_at_most_60_percent_of_what_is_above_the_mean(
+def test_what_moves_for_its_load_is_60_percent_of_what_is_above_the_mean_or_one_that_evens(
     unit: tuple[list[Member], list[LeaseView]],
 ) -> None:
     team, leases = unit
@@ -155,7 +155,10 @@ def test_what_moves_for_its_load_is_at_most_60_percent_of_what_is_above_the_mean
         assert most > 1.15 * mean
         assert most - before[me.host] > 0.2
         moved = fsum(x.load for x in asked)
-        assert moved <= 0.6 * (most - mean) * min(donor.weight, me.weight) + 1e-9
+        if moved > 0.6 * (most - mean) * min(donor.weight, me.weight) + 1e-9:
+            (single,) = asked  # one that is too large on its own, and evens both
+            after = most - single.load / donor.weight, before[me.host] + single.load / me.weight
+            assert max(after) <= most - 0.1 + 1e-9
         assert all(x.moved_ago is None or x.moved_ago >= 60 for x in asked)
         assert all(x.avoid != me.host for x in asked)
         has = sum(x.owner == me.host for x in leases)
@@ -268,6 +271,30 @@ def test_a_hot_host_is_relieved_by_one_that_has_just_come() -> None:
     assert max(world.use().values()) - min(world.use().values()) <= 0.4 + 1e-9
     assert world.now > 2 * INTERVAL  # three ticks, not one
     assert len(world.moves) in (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("busy", "hosts"), [((1.0, 1.0), 2), ((0.9, 0.8), 2), ((1.0, 1.0, 1.0), 3), ((0.6, 0.5), 2)]
+)
+def test_two_hot_leases_are_spread(busy: tuple[float, ...], hosts: int) -> None:
+    rows = [Row(f"l{i}", 1, one) for i, one in enumerate(busy)] + [Row("idle", 1, 0.0)]
+    world = World([member(number) for number in range(1, hosts + 1)], rows)
+    while world.now < 120:
+        for me in world.team:
+            world.tick(me)
+        world.now += INTERVAL
+    owners = {row.owner for row in rows if row.busy}
+    assert len(owners) == len(busy)
+    assert len(world.moves) == len(busy) - 1
+
+
+def test_a_hot_lease_that_is_alone_stays() -> None:
+    world = World([member(1), member(2)], [Row("l0", 1, 1.0), Row("l1", 1, 0.01)])
+    while world.now < 300:
+        for me in world.team:
+            world.tick(me)
+        world.now += INTERVAL
+    assert world.moves == []
 
 
 @timeless

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from relevo.core.recurrence import Pattern, after, instants, parse
 from relevo.errors import InvalidRecurrence
+from tests.support.watchdog import HELD_SECONDS_MAX, seconds_of
 
 ZONES = (
     "Europe/Madrid",
@@ -260,6 +261,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         return
 
 
+def fits(text: str, anchor: datetime, zone: str | None) -> bool:
+    """Whether a pattern has an instant; the search for it may be given up."""
+    try:
+        return bool(first(text, anchor, 1, zone))
+    except InvalidRecurrence:
+        return False
+
+
 @pytest.mark.parametrize("zone", [None, "Europe/Madrid", "America/Havana"])
 @pytest.mark.parametrize(
     "text",
@@ -278,7 +287,25 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_a_pattern_without_an_instant_is_found_out(text: str, zone: str | None) -> None:  # 7.1
     anchor = datetime(2026, 3, 31, 10, tzinfo=UTC)
-    assert first(text, anchor, 1, zone) == []
+    assert not fits(text, anchor, zone)
+
+
+@pytest.mark.parametrize("interval", [1, 7, 343, 361, 364])
+@pytest.mark.parametrize("frequency", ["MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY"])
+def test_no_search_for_an_instant_takes_long(frequency: str, interval: int) -> None:
+    anchor = datetime(2026, 3, 31, 10, 7, tzinfo=UTC)
+    for days in (";BYDAY=MO", ";BYMONTHDAY=31;BYDAY=MO", ";BYMONTH=4;BYMONTHDAY=-31,29"):
+        text = f"FREQ={frequency};INTERVAL={interval}{days};BYHOUR=2;BYMINUTE=1"
+        seconds = seconds_of(first, text, anchor, 1, "Australia/Lord_Howe")
+        assert seconds < 5 * HELD_SECONDS_MAX, text  # it is done in a thread
+
+
+def test_what_is_counted_from_far_back_is_refused() -> None:
+    text = "FREQ=MINUTELY;BYHOUR=1,2,3;COUNT=1000000"
+    past, now = datetime(1970, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    with pytest.raises(InvalidRecurrence, match="too many instants to be counted"):
+        for one in instants(parse(text), past):
+            assert one < now
 
 
 def test_that_there_is_no_instant_is_found_out_in_few_steps(

@@ -195,6 +195,40 @@ async def test_a_child_is_waited_for_and_its_result_or_failure_comes_back(app: A
     ) == 2  # fmt: skip
 
 
+@pytest.mark.parametrize("command", ["cancel", "delete"])
+async def test_what_a_canceled_or_deleted_workflow_called_is_canceled(
+    app: App, command: str
+) -> None:
+    began = asyncio.Event()
+
+    @app.job("long")
+    async def long(ctx: Any) -> None:
+        began.set()
+        while True:
+            await ctx.checkpoint()
+            await asyncio.sleep(0.01)
+
+    @app.workflow("inner")
+    async def inner(ctx: Any) -> AsyncGenerator[Any, Any]:
+        yield Call(long)
+
+    @app.workflow("outer")
+    async def outer(ctx: Any) -> AsyncGenerator[Any, Any]:
+        yield Call("inner")
+
+    async with app.host():
+        job = await outer.submit()
+        await began.wait()
+        await until(job, waits)
+        await getattr(job, command)()
+        async with asyncio.timeout(30):
+            while await app.database.fetchval("select count(*) from relevo.live_job"):
+                await asyncio.sleep(0.01)
+        rows = await app.database.fetch("select handler, status from relevo.jobs")
+    ended = {row["handler"]: row["status"] for row in rows}
+    assert (ended["inner"], ended["long"]) == (states.CANCELED, states.CANCELED)
+
+
 async def test_workflows_that_call_each_other_end_at_depth_8(app: App) -> None:
     # 5.4, A14
     @app.workflow("self")
@@ -314,3 +348,25 @@ async def test_after_a_crash_an_instance_goes_on_behind_its_last_checkpoint(
         # A30: the first stage was written down, the second was not.
         assert [r["name"] for r in b.records("stage")] == ["second"]
         assert b.records("stage")[0]["before"] == "one"
+
+
+async def test_whatever_the_function_of_a_stage_returns_that_can_be_awaited_is(app: App) -> None:
+    async def note(what: str) -> str:
+        await asyncio.sleep(0)
+        return what
+
+    class Note:
+        async def __call__(self, what: str) -> str:
+            return await note(what)
+
+    @app.workflow("notes")
+    async def notes(ctx: Any) -> AsyncGenerator[Any, Any]:
+        first = yield Stage("lambda", lambda: note("a"))
+        second = yield Stage("object", Note(), "b")
+        yield Return([first, second])
+
+    async with app.host():
+        job = await notes.submit()
+        assert await job.wait(30) == ["a", "b"]
+    with pytest.raises(InvalidValue, match="generator function"):
+        Stage("yields", lambda: (yield))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -13,10 +14,13 @@ from msgspec import Struct
 
 from relevo.api import roles, signing
 from relevo.api.contract import PUBLIC, Operation
+from relevo.api.replays import READS, Replays
 from relevo.errors import Forbidden, Unauthenticated
 from relevo.users.model import SYSTEM, Reach
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from relevo.api.keyring import Key, KeyRing
     from relevo.api.oidc import Issuer
     from relevo.api.request import Head
@@ -96,7 +100,8 @@ class Caller(Struct, frozen=True):
 
     principal: Principal
     check_body: Callable[[bytes], None] | None = None
-    """Raises `Unauthenticated` if the body is not the signed one; None if it was not signed."""
+    """Raises `Unauthenticated` if the body is not the signed one, or the request was here before;
+    None if it was not signed."""
 
 
 class Authenticator:
@@ -114,6 +119,7 @@ class Authenticator:
         self._issuer = issuer
         self._public_hosts = tuple(host.encode() for host in public_hosts)
         self._skew_seconds = skew_seconds
+        self._replays = Replays(skew_seconds)
 
     async def authenticate(self, head: Head) -> Caller:
         """Return who sent this, judged by its head alone; raises `Unauthenticated`.
@@ -154,12 +160,20 @@ class Authenticator:
         # Memory may not know a key that was made elsewhere a moment ago; then the database does.
         for fresh in (False, True):
             keys = await self._ring.signing_keys(fresh=fresh)
-            signing.check_date(signature, head, self._ring.now(), self._skew_seconds)
+            date = signing.check_date(signature, head, self._ring.now(), self._skew_seconds)
             found = signing.match(signature, texts, {key.id: key.secret for key in keys})
             if found is not None:
                 key = next(key for key in keys if key.id == found)
-                return Caller(self._use(key), lambda body: signing.check_body(head, body))
+                return Caller(self._use(key), partial(self._check_body, head, signature, date))
         raise Unauthenticated("the signature is not that of any valid key over this request")
+
+    def _check_body(
+        self, head: Head, signature: signing.Signature, date: datetime, body: bytes
+    ) -> None:
+        """Refuse a body that is not the signed one, and a request that was here before."""
+        signing.check_body(head, body)
+        if head.method not in READS:
+            self._replays.check(signature.text, date, self._ring.now())
 
     def _use(self, key: Key) -> Principal:
         self._ring.note_use(key)

@@ -114,6 +114,9 @@ class Operation(Struct, frozen=True, kw_only=True):
     """Fields that come from the query though the others are members of the body."""
     stream: Handler | None = None
     """Answers in the place of `handler`, with a `Stream`, whoever accepts `text/event-stream`."""
+    wait: str | None = None
+    """The field that says for how many seconds the answer may be held back. A request that waits
+    holds no slot of the requests in flight, and ends when its client leaves."""
     checks_scopes: bool = False
     """Whether the handler itself holds a key's scopes against what it finds."""
     minds_reach: bool = False
@@ -161,6 +164,7 @@ class Operation(Struct, frozen=True, kw_only=True):
         on_the_wire = {field.encode_name for field in fields}
         for name in self.elsewhere | self.fixed.keys():
             assert name in on_the_wire, f"{self.name}: {name!r} is no field of {self.request}"
+        assert self.wait is None or self.wait in {field.name for field in fields}, self.name
         for name in _PARAMETER.findall(self.scope or ""):
             assert name in {field.name for field in fields}, f"{self.name}: scope names {name!r}"
         assert self.path.startswith("/"), self.name

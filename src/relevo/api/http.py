@@ -10,27 +10,27 @@ import asyncio
 import secrets
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
-from datetime import UTC
-from email.utils import format_datetime
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import structlog
 from msgspec import Struct
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.api import problem, streaming
+from relevo.api.admission import Shares, Slot
+from relevo.api.answers import encode, send_answer, with_headers
 from relevo.api.auth import ANONYMOUS, Authenticator, Caller, authorise
-from relevo.api.contract import PUBLIC, Operation, Reply, Stream, Text, Versioned, encoded
+from relevo.api.contract import PUBLIC, Operation
 from relevo.api.oidc import Issuer
 from relevo.api.operations import OPERATIONS, SURFACES, call
-from relevo.api.paging import Page
 from relevo.api.problem import Answer, RequestTimeout, UrlTooLong
-from relevo.api.request import Head, command_of, head_of
+from relevo.api.request import Head, check_host, command_of, head_of
 from relevo.api.routes import Routes
 from relevo.api.throttle import Throttle
+from relevo.core import uses
+from relevo.core.networks import Networks, subscriber
 from relevo.errors import (
     Closed,
     InvalidValue,
@@ -62,6 +62,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     url_bytes: int = limits.URL_BYTES_MAX
     body_bytes: int = limits.BODY_BYTES_MAX
     in_flight: int = limits.REQUESTS_IN_FLIGHT_MAX
+    long_polls: int = limits.LONG_POLLS_MAX
     streams: int = limits.STREAMS_MAX
     request_seconds: float = limits.REQUEST_SECONDS_MAX
     requests_per_second: float = limits.REQUESTS_PER_SECOND_PER_KEY
@@ -83,6 +84,7 @@ class _Exchange:
         self.receive = receive
         self.request_id = secrets.token_hex(8)
         self.operation = "none"
+        self.slot = Slot()
         self.begun = False
         """Whether a handler was called: from then on effects are possible."""
 
@@ -124,31 +126,41 @@ class HttpApi:
             issuer=_issuer(services),
         )
         self._seconds = services.app.metrics.http_request_seconds
-        self._in_flight = 0
-        self._streams = streaming.Streams(self._bounds.streams)
+        self._trusted = Networks.parse("trusted_proxies", settings.trusted_proxies)
+        self._requests = Shares("requests in flight", self._bounds.in_flight)
+        self._long_polls = Shares("requests that wait", self._bounds.long_polls)
+        self._streams = Shares("streams", self._bounds.streams)
+        self._stopping = asyncio.Event()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
         if scope["type"] != "http":
             return
         started = time.perf_counter()
-        head = head_of(scope)
+        head = head_of(scope, self._trusted)
         exchange = _Exchange(head, self._surfaces.of(head), receive)
         try:
             answer = await self._answer(exchange)
         except asyncio.CancelledError:
-            await _send(send, head, self._refusal(exchange, exchange.unfinished(Closed("stopped"))))
+            exchange.slot.leave()
+            await send_answer(
+                send, head, self._refusal(exchange, exchange.unfinished(Closed("stopped")))
+            )
             raise
         seconds = time.perf_counter() - started
         self._seconds.labels(exchange.operation, str(answer.status)).observe(seconds)
         if answer.chunks is None:
-            await _send(send, head, answer)
-        else:
-            await self._streams.send(send, receive, answer)
+            exchange.slot.leave()  # a peer that reads slowly holds none
+            await send_answer(send, head, answer)
+            return
+        try:
+            await streaming.send_stream(send, receive, answer, self._stopping)
+        finally:
+            exchange.slot.leave()
 
     def stop(self) -> None:
-        """End the streams, which would go on otherwise; for whoever stops serving."""
-        self._streams.stopping.set()
+        """End streams and long polls, which would go on otherwise; for whoever stops serving."""
+        self._stopping.set()
 
     def refuse(self, target: bytes, error: RelevoError) -> Answer:
         """Return the answer to a request whose head could not even be read whole."""
@@ -168,32 +180,68 @@ class HttpApi:
             )
         except Exception as error:
             return self._refusal(exchange, error)
-        return _with(answer, exchange.surface.headers(exchange.head, exchange.request_id))
+        return with_headers(answer, exchange.surface.headers(exchange.head, exchange.request_id))
 
     async def _handle(self, exchange: _Exchange) -> Answer:
         head = exchange.head
+        check_host(head)
         self._check_size(head, exchange.surface)
         if head.method == "OPTIONS":
             return self._options(head)
         match = self._routes.find(head.method, head.segments)
         operation = match.operation
         exchange.operation = operation.name
-        with self._slot(operation):
-            caller = await self._admit(operation, head)
-            exchange.surface.check(head)
-            body = await self._body(head, exchange)
-            if caller.check_body is not None:
-                caller.check_body(body)
-            strict = exchange.surface.strict
-            command = command_of(operation, match.parameters, head, body, strict=strict)
-            exchange.begun = True
-            streams = streaming.wanted(operation, head)
-            if streams:
-                self._streams.check()
-            response = await call(
-                operation, self._services, caller.principal, command, stream=streams
-            )
-            return _encode(operation, exchange, response)
+        caller = await self._admit(operation, exchange)
+        exchange.surface.check(head)
+        body = await self._body(head, exchange)
+        if caller.check_body is not None:
+            caller.check_body(body)
+        strict = exchange.surface.strict
+        made = partial(command_of, operation, match.parameters, head, body, strict=strict)
+        command = await cpu.decoded(len(body), made)
+        uses.begin("requests", caller.principal.id)
+        exchange.begun = True
+        response = await self._call(exchange, operation, caller, command)
+        return encode(operation, exchange.surface, head, response)
+
+    async def _call(
+        self, exchange: _Exchange, operation: Operation, caller: Caller, command: Any
+    ) -> Any:
+        """Run the handler in a slot of its kind: what waits on purpose holds none of the others."""
+        principal = caller.principal
+        streams = streaming.wanted(operation, exchange.head)
+        handling = call(operation, self._services, principal, command, stream=streams)
+        waits = operation.wait is not None and getattr(command, operation.wait) > 0
+        if not streams and not waits:
+            return await handling
+        try:
+            kind = self._streams if streams else self._long_polls
+            exchange.slot.take(kind, principal.id or _peer(exchange.head))
+        except RelevoError:
+            handling.close()
+            raise
+        return await (handling if streams else self._while_connected(exchange, handling))
+
+    async def _while_connected(
+        self, exchange: _Exchange, handling: Coroutine[Any, Any, Any]
+    ) -> Any:
+        """Run a handler as long as its client is there and the host is not about to stop."""
+        handler, left, stopping = ends = [
+            asyncio.ensure_future(each)
+            for each in (handling, streaming.left(exchange.receive), self._stopping.wait())
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if handler.done():
+                return handler.result()
+            if left.done():
+                raise RequestTimeout("the client has left; nobody reads this")
+            assert stopping.done()
+            raise Closed("the host stops; ask another, or this one when it is back")
+        finally:
+            for each in ends:
+                each.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
 
     def _check_size(self, head: Head, surface: Surface) -> None:
         most = surface.url_bytes or self._bounds.url_bytes
@@ -214,26 +262,20 @@ class HttpApi:
             raise NotFound("there is nothing at this path; /openapi.json lists what there is")
         return Answer(204, ((b"allow", ", ".join(allowed).encode()),), b"")
 
-    @contextmanager
-    def _slot(self, operation: Operation) -> Iterator[None]:
-        """Count a request that is being worked on; refuse it early if there are too many."""
-        if operation.in_overload:
-            yield
-            return
-        if self._in_flight >= self._bounds.in_flight:
-            raise Overloaded(f"{self._in_flight} requests are in flight")
-        self._in_flight += 1
-        try:
-            yield
-        finally:
-            self._in_flight -= 1
-
-    async def _admit(self, operation: Operation, head: Head) -> Caller:
+    async def _admit(self, operation: Operation, exchange: _Exchange) -> Caller:
+        """Find out who asks, in a slot: first one of its address, then one of its key."""
+        head = exchange.head
+        if not operation.in_overload:
+            if head.crowded is not None:
+                raise Overloaded(head.crowded)
+            exchange.slot.take(self._requests, _peer(head))
         if operation.permission == PUBLIC:
             return Caller(ANONYMOUS)
         caller = await self._authenticator.authenticate(head)
         self._throttle.take(caller.principal.id)
         authorise(caller.principal, operation)
+        if not operation.in_overload:
+            exchange.slot.take(self._requests, caller.principal.id)
         return caller
 
     async def _body(self, head: Head, exchange: _Exchange) -> bytes:
@@ -259,7 +301,7 @@ class HttpApi:
         """Render an error, and keep its own words in the log if they are not for the caller."""
         shown = problem.public(error)
         # Overload is counted, not written down line by line: that would be more of it.
-        if shown.fault == "system" and not isinstance(shown, Overloaded):
+        if shown.fault == "system" and not isinstance(shown, Overloaded | Closed):
             _report(exchange, shown, error)
         surface = exchange.surface
         extra = surface.headers(exchange.head, exchange.request_id)
@@ -268,7 +310,12 @@ class HttpApi:
         if isinstance(shown, MethodNotAllowed):
             allowed = ", ".join(self._routes.allowed(exchange.head.segments))
             extra = (*extra, (b"allow", allowed.encode()))
-        return _with(surface.render(shown, exchange.request_id), extra)
+        return with_headers(surface.render(shown, exchange.request_id), extra)
+
+
+def _peer(head: Head) -> str:
+    """Return the holder of what strangers hold; ids of keys have no space."""
+    return f"peer {subscriber(head.client)}"
 
 
 def _too_large(most: int) -> TooLarge:
@@ -297,47 +344,6 @@ def _report(exchange: _Exchange, shown: RelevoError, error: Exception) -> None:
         reason=str(error),
         **({"exception": trace} if trace else {}),
     )
-
-
-def _encode(operation: Operation, exchange: _Exchange, response: Any) -> Answer:
-    if response is None:
-        return Answer(204 if operation.status == 200 else operation.status, (), b"")
-    headers: problem.Headers = ((b"content-type", problem.JSON),)
-    status = operation.status_of(response)
-    match response:
-        case Stream():
-            return Answer(200, streaming.HEADERS, b"", streaming.chunks(response))
-        case Text():
-            headers = ((b"content-type", response.content_type.encode()),)
-        case Reply():
-            headers = _reply_headers(response)
-        case Versioned():
-            changed = format_datetime(response.modified_at.astimezone(UTC), usegmt=True)
-            headers += ((b"etag", response.etag.encode()), (b"last-modified", changed.encode()))
-        case Page():
-            response = exchange.surface.page(exchange.head, response)
-        case _:
-            pass
-    return Answer(status, headers, encoded(response))
-
-
-def _reply_headers(reply: Reply) -> problem.Headers:
-    kind = {} if reply.body is None else {"content-type": reply.content_type}
-    sent = {**kind, **reply.headers}
-    return tuple((name.lower().encode(), value.encode()) for name, value in sent.items())
-
-
-def _with(answer: Answer, headers: problem.Headers) -> Answer:
-    return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
-
-
-async def _send(send: Send, head: Head, answer: Answer) -> None:
-    headers = list(answer.headers)
-    if answer.status != 204:
-        headers.append((b"content-length", str(len(answer.body)).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    body = b"" if head.method == "HEAD" else answer.body
-    await send({"type": "http.response.body", "body": body})
 
 
 async def _nothing() -> Message:

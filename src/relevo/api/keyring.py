@@ -20,6 +20,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo.api.auth import Principal
 from relevo.api.roles import permissions_of, reach_of, scopes_of
+from relevo.core import uses
 from relevo.errors import RelevoError
 from relevo.postgres import catalog
 from relevo.postgres.grouping import Group
@@ -209,6 +210,7 @@ class _LastUse:
             await asyncio.shield(self._writer)
 
     async def _write(self) -> None:
+        uses.begin("host")
         try:
             while self._waiting:
                 ids, self._waiting = sorted(self._waiting), set()

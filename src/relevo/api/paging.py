@@ -1,5 +1,8 @@
 """Lists in pages: a cursor says where the last page ended, so that changes meanwhile hide nothing.
 
+Every list ends a page at its number of rows or at its bytes, whichever comes first: `page` counts
+what is sent, and `Database.fetch_page` what is read for it.
+
 A cursor is opaque but not signed: it only moves the caller within rows it may see anyway, and what
 it holds is typed before it is bound to a statement.
 """
@@ -15,10 +18,11 @@ from msgspec import Meta, Struct
 
 from relevo import limits
 from relevo.core.decoding import refuse_unstorable
+from relevo.core.pages import Fetched, fitting, json_bytes
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -39,11 +43,24 @@ class Page(Struct, Generic[T], frozen=True):
     """Send it as `cursor` to get the following page; null on the last one."""
 
 
-def page(found: Sequence[T], limit: int, position: Callable[[T], Any]) -> Page[T]:
-    """Make a page from up to `limit + 1` items; the one too many says that there is more."""
-    items = list(found[:limit])
-    more = len(found) > limit
-    return Page(items, encode(position(items[-1])) if more else None)
+def page(
+    bytes_max: int,
+    found: Fetched[T],
+    position: Callable[[T], Any],
+    *,
+    show: Callable[[T], Any] = lambda item: item,
+    end: Any = None,
+) -> Page[Any]:
+    """Make a page of as many items as may be sent at once, and say where the next one begins.
+
+    `position` tells the place of an item in the list, and `show` what is sent of it. `end` is where
+    the next page begins if all items are sent; by default that is behind the last one.
+    """
+    shown = [show(item) for item in found.items]
+    sent = fitting(map(json_bytes, shown), bytes_max)
+    if sent < len(shown) or (found.more and end is None):
+        return Page(shown[:sent], encode(position(found.items[sent - 1])))
+    return Page(shown, encode(end) if found.more else None)
 
 
 def encode(position: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import CallerError, InternalError, RelevoError, TooLarge
+from relevo.errors import CallerError, InternalError, Overloaded, RelevoError, TooLarge
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -82,8 +82,9 @@ def sentence(kind: type[RelevoError]) -> str:
 
 
 def detail(error: RelevoError) -> str:
-    """Return what the caller is told."""
-    return error.message if error.fault == "caller" else sentence(type(error))
+    """Return what the caller is told: of overload, which bound was reached, too."""
+    own_words = error.fault == "caller" or isinstance(error, Overloaded)
+    return error.message if own_words else sentence(type(error))
 
 
 def retry_after(error: RelevoError) -> Headers:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.core.decoding import SHOWN_MAX, converted, escape, json_object, refuse_unstorable
+from relevo.core.networks import Networks
 from relevo.errors import InvalidValue, UnsupportedMediaType
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
 _NUMBER: Final = re.compile(r"\s*[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?\s*")
+_CLIENT_LENGTH_MAX: Final = 64
+NOBODY: Final = Networks()
 _HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 
 
@@ -41,6 +44,13 @@ class Head(Struct, frozen=True):
     """Names in lower case, in the order they came."""
     scheme: str = "http"
     """How it came to this host; before a proxy it may have been another."""
+    version: str = "1.1"
+    client: str = ""
+    """The address that it comes from, behind the proxies that are trusted."""
+    forwarded: bool = False
+    """Whether a trusted proxy brought it, so that what its headers say of the client counts."""
+    crowded: str | None = None
+    """The bound that its connection exceeds: then probes are answered and nothing else."""
 
     def values(self, name: bytes) -> list[bytes]:
         """Return every value of a header."""
@@ -52,31 +62,62 @@ class Head(Struct, frozen=True):
         return found[0] if len(found) == 1 else None
 
 
-def head_of(scope: Mapping[str, Any]) -> Head:
-    """Read the head from an ASGI scope."""
+def head_of(scope: Mapping[str, Any], trusted: Networks = NOBODY) -> Head:
+    """Read the head from an ASGI scope; `trusted` are the proxies that may speak for others."""
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope.get("query_string", b"")
     composed = raw_path + b"?" + query if query else raw_path
     # A server that keeps the target verbatim tells `/a?` from `/a`; one signed over it may differ.
     target: bytes = scope.get("target", composed)
+    peer = scope.get("client")
+    client = peer[0] if peer else ""
+    headers = tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"])
+    forwarded = client in trusted
     return Head(
         method=scope["method"],
         target=target if target.startswith(b"/") else composed,
         segments=split_path(raw_path),
         query=query,
-        headers=tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"]),
+        headers=headers,
         scheme=scope.get("scheme", "http"),
+        version=scope.get("http_version", "1.1"),
+        client=_client(client, headers, trusted) if forwarded else client,
+        forwarded=forwarded,
+        crowded=scope.get("crowded"),
     )
+
+
+def _client(peer: str, headers: tuple[tuple[bytes, bytes], ...], trusted: Networks) -> str:
+    """Return the last address on the way that no trusted proxy has; who is before it may lie."""
+    listed = b",".join(value for name, value in headers if name == b"x-forwarded-for")
+    for part in reversed(listed.decode("latin-1").split(",")):
+        address = part.strip().removeprefix("[").partition("]")[0]
+        if address and address not in trusted:
+            return address[:_CLIENT_LENGTH_MAX]
+    return peer
+
+
+def check_host(head: Head) -> None:
+    """Refuse a request of which it cannot be said for which host it is: readers would disagree."""
+    hosts = head.values(b"host")
+    if len(hosts) > 1 or (not hosts and head.version != "1.0"):
+        sent = f"{len(hosts)} of them" if hosts else "none"
+        raise InvalidValue(f"send the Host header once; there were {sent}", pointer="Host")
 
 
 def origin(head: Head) -> str:
     """Return scheme and host of the address that the client itself has used."""
-    told = head.value(b"x-forwarded-proto") or head.scheme.encode()
-    scheme = told.partition(b",")[0].strip().lower()
-    host = head.value(b"host") or b""
+    scheme, host = head.scheme.encode(), head.value(b"host") or b""
+    if head.forwarded:
+        scheme = _first(head.value(b"x-forwarded-proto")) or scheme
+        host = _first(head.value(b"x-forwarded-host")) or host
     if not _HOST.fullmatch(host):
         host = b"localhost"
-    return f"{'https' if scheme == b'https' else 'http'}://{host.decode()}"
+    return f"{'https' if scheme.lower() == b'https' else 'http'}://{host.decode()}"
+
+
+def _first(value: bytes | None) -> bytes:
+    return (value or b"").partition(b",")[0].strip()
 
 
 def split_path(raw_path: bytes) -> tuple[str, ...]:

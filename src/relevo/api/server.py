@@ -1,4 +1,4 @@
-"""Runs the API on a port: uvicorn in the current event loop, with the bounds it lacks."""
+"""Runs the API on a port: uvicorn in the current event loop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import socket
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import structlog
 import uvicorn
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from relevo import limits
-from relevo.api.problem import HeadersTooLarge
-from relevo.errors import InvalidValue, RelevoError, SettingsError
+from relevo.api.admission import ConnectionBounds, Connections
+from relevo.api.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, check_uvicorn
+from relevo.errors import SettingsError
 
 if TYPE_CHECKING:
     import ssl
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from relevo.api.http import HttpApi
 
+log = structlog.get_logger(__name__)
 GRACE_SECONDS: Final = 10
 """How long requests in flight may take to end when the server stops."""
-KEEP_ALIVE_SECONDS: Final = 75
-"""How long an idle connection is kept: longer than clients do, so that they are not surprised."""
-LINGER_SECONDS: Final = 2.0
-"""How long the rest of a request is read and thrown away after its answer was sent early."""
-_BACKLOG: Final = 2_048
+CUT_OFF_SECONDS: Final = 2.0
+"""How long requests past the grace may take to say that they were broken off."""
+SWEEP_SECONDS: Final = 0.5
+"""How often the deadlines of connections are looked at."""
 
 
 class Address(Struct, frozen=True):
@@ -53,15 +53,20 @@ async def serving(
     *,
     tls: ssl.SSLContext | None = None,
     grace_seconds: int = GRACE_SECONDS,
+    bounds: ConnectionBounds | None = None,
 ) -> AsyncIterator[Address]:
     """Serve while the block runs, then stop: no new connections, requests in flight may end.
 
     Port 0 takes a free one; the address says which. With `tls` nothing but https is answered.
-    Raises `SettingsError` if the port is taken. Signals are the caller's business.
+    `bounds` are those that this process's descriptors allow, unless told. Raises `SettingsError`
+    if the port is taken. Signals are the caller's business.
     """
-    listener = await asyncio.to_thread(_listen, host, port)
-    server = _Server(_config(api, tls, grace_seconds))
+    check_uvicorn()
+    connections = Connections(bounds or ConnectionBounds.of_process())
+    listener = await asyncio.to_thread(_listen, host, port, connections.bounds.backlog)
+    server = _Server(_config(api, tls, grace_seconds, connections))
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
+    sweeping = asyncio.create_task(_sweep(connections), name="http deadlines")
     try:
         await _first(task, server.up.wait())
         yield Address(host, listener.getsockname()[1], "https" if tls else "http")
@@ -70,7 +75,8 @@ async def serving(
         server.should_exit = True
         await task
         if cut_off := server.server_state.tasks:  # past the grace; they are about to say so
-            await asyncio.wait(cut_off, timeout=LINGER_SECONDS)
+            await asyncio.wait(cut_off, timeout=CUT_OFF_SECONDS)
+        sweeping.cancel()
         await server.drop_connections()
 
 
@@ -81,6 +87,16 @@ async def serve(
     async with serving(api, host, port) as address:
         on_started(address)
         await asyncio.Event().wait()
+
+
+async def _sweep(connections: Connections) -> None:
+    clock = asyncio.get_running_loop().time
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        try:
+            connections.sweep(clock())
+        except Exception:
+            log.exception("http.sweep_failed")  # without it no bound would hold any more
 
 
 async def _first(task: asyncio.Task[None], up: Any) -> None:
@@ -94,7 +110,7 @@ async def _first(task: asyncio.Task[None], up: Any) -> None:
         task.result()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, backlog: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # A name such as localhost may mean several; the old family is the one all clients try.
@@ -105,7 +121,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        listener.listen(backlog)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
@@ -116,9 +132,12 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _config(api: HttpApi, tls: ssl.SSLContext | None, grace_seconds: int) -> uvicorn.Config:
-    class Protocol(_BoundedProtocol):
+def _config(
+    api: HttpApi, tls: ssl.SSLContext | None, grace_seconds: int, connections: Connections
+) -> uvicorn.Config:
+    class Protocol(BoundedProtocol):
         refuse = staticmethod(api.refuse)
+        admission = connections
 
     config = uvicorn.Config(
         api,
@@ -131,7 +150,7 @@ def _config(api: HttpApi, tls: ssl.SSLContext | None, grace_seconds: int) -> uvi
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=connections.bounds.backlog,  # so many are accepted before any can be refused
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
@@ -160,86 +179,3 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)  # in which the loop closes them
-
-
-class _BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1, with a bound on the head in bytes and time, and the target kept verbatim.
-
-    uvicorn leaves all of it open: a peer could send headers without end, or one byte a minute.
-    """
-
-    refuse: Callable[[bytes, RelevoError], Any]
-    _head_bytes = 0
-    _refused = False
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._close_in(limits.REQUEST_SECONDS_MAX)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._close_in(None)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if not self._refused:
-            super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._head_bytes = 0
-        self._close_in(limits.REQUEST_SECONDS_MAX)
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
-        super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._close_in(None)
-        super().on_headers_complete()
-        self.scope["target"] = self.url  # type: ignore[typeddict-unknown-key]
-
-    def on_message_complete(self) -> None:
-        self._close_in(None)
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if not self.pipeline and self.cycle.response_complete and self.cycle.more_body:
-            self._close_in(LINGER_SECONDS)
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, or too much of it, in the manner of its surface."""
-        error: RelevoError = InvalidValue("this is not a valid HTTP/1.1 request")
-        if self._head_bytes > limits.HEADER_BYTES_MAX:
-            error = HeadersTooLarge(
-                f"the head of the request has more than {limits.HEADER_BYTES_MAX} bytes; send less"
-            )
-        answer = self.refuse(getattr(self, "url", b""), error)
-        lines = [STATUS_LINE[answer.status]]
-        lines += [b"%s: %s\r\n" % header for header in answer.headers]
-        lines.append(b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body))
-        self.transport.write(b"".join(lines) + answer.body)
-        self._refused = True
-        if not self.transport.can_write_eof():
-            self.transport.close()
-            return
-        # Closing with unread data would reset the connection, and the peer might lose the answer.
-        self.transport.write_eof()
-        self._close_in(LINGER_SECONDS)
-
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > limits.HEADER_BYTES_MAX:
-            raise ValueError("the head is too large")
-
-    def _close_in(self, seconds: float | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = (
-            None if seconds is None else self.loop.call_later(seconds, self.transport.close)
-        )

@@ -20,6 +20,11 @@ class Services(Struct, frozen=True):
     app: App
     keys: Keys
 
+    @property
+    def page_bytes(self) -> int:
+        """How large a page of a list may be."""
+        return self.app.settings.page_bytes
+
 
 @asynccontextmanager
 async def open_services(app: App) -> AsyncIterator[Services]:

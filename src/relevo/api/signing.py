@@ -89,23 +89,24 @@ def _signed_value(head: Head, name: bytes) -> bytes:
     return value
 
 
-def check_date(signature: Signature, head: Head, now: datetime, skew_seconds: float) -> None:
-    """Raise `Unauthenticated` if the signed date is too far from the server's time."""
+def check_date(signature: Signature, head: Head, now: datetime, skew_seconds: float) -> datetime:
+    """Return the signed date; raises `Unauthenticated` if it is too far from the server's time."""
     name = next(name for name in DATES if name in signature.names)
     try:
         date = parsedate_to_datetime(_signed_value(head, name).decode("ascii"))
-        away = abs((date.astimezone(UTC) - now).total_seconds()) if date.tzinfo else None
+        if date.tzinfo is None:
+            raise ValueError("a date without a zone")
+        away = abs((date.astimezone(UTC) - now).total_seconds())
     except (ValueError, TypeError, IndexError, OverflowError):
-        away = None
-    if away is None:
         raise Unauthenticated(
             f"{name.decode()} is not a date such as 'Wed, 15 Nov 2023 10:00:00 GMT'"
-        )
+        ) from None
     if away > skew_seconds:
         raise Unauthenticated(
             f"{name.decode()} is {away:.0f} s away from the server's time; at most"
             f" {skew_seconds:.0f} s are allowed, so set the clock"
         )
+    return date
 
 
 def match(

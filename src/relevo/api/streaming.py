@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from relevo import limits
-from relevo.errors import Overloaded, RelevoError
+from relevo.errors import RelevoError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -56,41 +56,28 @@ def _frame(sent: Sent) -> bytes:
     return b"\n".join(lines) + b"\n\n"
 
 
-class Streams:
-    """The streams that a host is sending."""
-
-    def __init__(self, most: int) -> None:
-        self.stopping = asyncio.Event()
-        self._most = most
-        self._open = 0
-
-    def check(self) -> None:
-        """Refuse one more than there may be."""
-        if self._open >= self._most:
-            raise Overloaded(f"{self._open} streams are open")
-
-    async def send(self, send: Send, receive: Receive, answer: Answer) -> None:
-        """Send a stream until it ends, the client leaves, the host stops or its time is up."""
-        assert answer.chunks is not None
-        start = {"status": answer.status, "headers": list(answer.headers)}
-        await send({"type": "http.response.start", **start})
-        self._open += 1
-        ends = [
-            asyncio.ensure_future(each)
-            for each in (_pump(send, answer.chunks), _left(receive), self.stopping.wait())
-        ]
-        try:
-            await asyncio.wait(
-                ends, timeout=limits.STREAM_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
-            )
-            if ends[0].done() and (fault := ends[0].exception()) is not None:
-                log.error("stream_failed", reason=str(fault), exc_info=fault)
-        finally:
-            self._open -= 1
-            for each in ends:
-                each.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
-        await send({"type": "http.response.body", "body": b""})
+async def send_stream(
+    send: Send, receive: Receive, answer: Answer, stopping: asyncio.Event
+) -> None:
+    """Send a stream until it ends, the client leaves, the host stops or its time is up."""
+    assert answer.chunks is not None
+    start = {"status": answer.status, "headers": list(answer.headers)}
+    await send({"type": "http.response.start", **start})
+    ends = [
+        asyncio.ensure_future(each)
+        for each in (_pump(send, answer.chunks), left(receive), stopping.wait())
+    ]
+    try:
+        await asyncio.wait(
+            ends, timeout=limits.STREAM_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
+        )
+        if ends[0].done() and (fault := ends[0].exception()) is not None:
+            log.error("stream_failed", reason=str(fault), exc_info=fault)
+    finally:
+        for each in ends:
+            each.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _pump(send: Send, source: AsyncIterator[bytes]) -> None:
@@ -102,6 +89,7 @@ async def _pump(send: Send, source: AsyncIterator[bytes]) -> None:
         log.info("stream_broken_off", reason=str(error))
 
 
-async def _left(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
+    """Return when the client has left; whatever else it sends is not looked at."""
     while (await receive())["type"] != "http.disconnect":
         pass

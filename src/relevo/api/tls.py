@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import stat
 from typing import TYPE_CHECKING
 
 from relevo.errors import SettingsError
@@ -23,6 +24,7 @@ def server_tls(settings: Settings) -> ssl.SSLContext | None:
         return None
     _check("tls_cert", cert, b"CERTIFICATE-----")
     _check("tls_key", key, b"PRIVATE KEY-----")
+    _refuse_open(key)
 
     def refuse() -> str:
         raise SettingsError(f"tls_key {key} is encrypted; give the key without a password")
@@ -52,6 +54,16 @@ def client_tls(authorities: Path) -> ssl.SSLContext:
         raise SettingsError(
             f"cannot use the certificates in {authorities} ({error.reason or error}); see --ca"
         ) from None
+
+
+def _refuse_open(key: Path) -> None:
+    """Refuse a private key that any account of this machine can read or replace."""
+    mode = key.stat().st_mode
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise SettingsError(
+            f"tls_key {key} can be read or changed by every account of this machine (mode"
+            f" {stat.S_IMODE(mode):04o}); close it with: chmod o-rwx {key}"
+        )
 
 
 def _check(name: str, path: Path, holds: bytes) -> None:

@@ -238,6 +238,7 @@ class _Reading:
         self._scope = fetch_conditions.Scope(replace(table, columns=columns))
         self._asker = asker
         self._tests = 0
+        self._values = 0
 
     def group(self, criteria: Criteria, depth: int = 1) -> Expression | None:
         """Return what a group demands; None if nothing."""
@@ -246,6 +247,13 @@ class _Reading:
             raise InvalidQuery(
                 f"A query has at most {limits.QUERY_CONDITIONS_MAX} conditions, nested {_DEPTH_MAX}"
                 " deep; use In, or split it.",
+                dataverse=CONDITIONS,
+            )
+        self._values += sum(len(one.values) for one in criteria.tests)
+        if self._values > limits.QUERY_VALUES_MAX:
+            raise InvalidQuery(
+                f"All conditions of a query have at most {limits.QUERY_VALUES_MAX:,} values; split"
+                " it.",
                 dataverse=CONDITIONS,
             )
         terms = [self._test(one) for one in criteria.tests]

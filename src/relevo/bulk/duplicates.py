@@ -56,9 +56,9 @@ class Matching:
         """Give all items their codes (7)."""
         container, fields, _ = await self._told()
         if self._ctx.state is None:
-            await self._database.write(SQL.forget_codes, self._rule, idempotent=True)
+            await self._ctx.write(SQL.forget_codes, self._rule)
         counts = await walk.over([RowQuery(container=container)], self._coding(fields))
-        await self._database.write(SQL.publish_rule, self._rule, idempotent=True)
+        await self._ctx.write(SQL.publish_rule, self._rule)
         return counts
 
     async def detect(self, walk: Walk) -> dict[str, int]:

@@ -12,6 +12,7 @@ from relevo.bulk import sources
 from relevo.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
 from relevo.bulk.rights import RightsOf, allowed
 from relevo.bulk.sources import SQL, Own
+from relevo.core import error_text
 from relevo.errors import CallerError
 from relevo.jobs import codes, outcomes
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
@@ -30,6 +31,8 @@ Heed = Callable[[], Awaitable[None]]
 """Looks between chunks whether the job is to go on; raises if it is not."""
 Run = Callable[["JobContext"], Awaitable[Any]]
 """A handler."""
+ERROR_LENGTH_MAX = 2_000
+"""Characters of an error that are kept of a row that failed."""
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
@@ -135,9 +138,10 @@ class Walk:
         """Process a chunk; its effects, where it ended and its counts are one commit (A20)."""
         _, apply = self._steps[at.query]
         failures = [] if self._outside is None else await self._outside(rows)
-        async with self._database.transaction() as tx:
+        async with self._database.transaction(own=True) as tx:
             if apply is not None:
-                failures = await apply(tx, source, rows)
+                with self._ctx.fenced_at_end(tx):
+                    failures = await apply(tx, source, rows)
             at = msgspec.structs.replace(at, after=rows[-1].key, done=at.done + len(rows))
             if at.query >= self._uncounted:
                 at = msgspec.structs.replace(
@@ -189,8 +193,9 @@ def failure_of(row: Row, error: Exception) -> RowFailure:
     found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
     if found.event == "retry":
         raise error
-    text = found.friendly or f"{type(error).__name__}: {error}"
-    return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:2_000])
+    said = error_text.message(error, ERROR_LENGTH_MAX)
+    text = found.friendly or f"{type(error).__name__}: {said}"
+    return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:ERROR_LENGTH_MAX])
 
 
 def worded(function: Run) -> Run:

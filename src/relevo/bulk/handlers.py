@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from relevo.bulk import deleting
+from relevo.bulk import deleting, parts
 from relevo.bulk.deleting import Deleting, Deletion, Removing
 from relevo.bulk.duplicates import Matching
 from relevo.bulk.engine import Walk, add, told, worded
-from relevo.bulk.importing import LANE, PART, Importing
+from relevo.bulk.importing import LANE, PART, Importing, part_of
 from relevo.bulk.mailing import Mailer, Mailing, Propagation, Sink, Transport, propagating
 from relevo.bulk.notices import Notices
 from relevo.bulk.sources import SQL
@@ -63,8 +63,8 @@ class Handlers:
     def register(self) -> None:
         """Let hosts of the app run all kinds."""
         known = self._jobs.registry
-        if deleting.PARTS_LANE not in known.lanes:
-            lane = msgspec.structs.replace(known.lanes[LANE], name=deleting.PARTS_LANE)
+        if parts.PARTS_LANE not in known.lanes:
+            lane = msgspec.structs.replace(known.lanes[LANE], name=parts.PARTS_LANE)
             known.configure(lane)
         for name, function in (
             (DELETE, self._delete), (deleting.PART, self._delete_part), (MAIL, self._mail),
@@ -72,7 +72,7 @@ class Handlers:
             (PART, self._part), (PROPAGATE, self._propagate), (CAMPAIGN, self._propagate),
             (PUBLISH, self._publish), (DETECT, self._detect),
         ):  # fmt: skip
-            place = deleting.PARTS_LANE if name == deleting.PART else LANE
+            place = parts.PARTS_LANE if name in (deleting.PART, PART) else LANE
             known.add(
                 Handler(
                     name=name, function=worded(function), lane=place, raw=True,
@@ -129,11 +129,21 @@ class Handlers:
         return told(ctx, await self._importing(ctx).transform(self._walk(ctx)), "transformed")
 
     async def _write(self, ctx: JobContext) -> dict[str, Any] | None:
-        counts = await self._importing(ctx).write()
+        counts = await self._importing(ctx).write(self._jobs)
         return None if counts is None else told(ctx, counts, "imported")
 
-    async def _part(self, ctx: JobContext) -> dict[str, Any]:
-        return told(ctx, await self._importing(ctx).part(self._walk(ctx)), "imported")
+    async def _part(self, ctx: JobContext) -> dict[str, Any] | None:
+        part = part_of(ctx)
+        walk = Walk(
+            self._jobs.database, self._registry, ctx, rights_of=self._rights_of, part=part,
+            heed=lambda: parts.heed(self._jobs, ctx, part.parent),
+        )  # fmt: skip
+        try:
+            counts = await self._importing(ctx).part(walk)
+        except parts.Held:
+            return None
+        await self._jobs.database.write(SQL.end_part, part.parent, ctx.id, idempotent=True)
+        return told(ctx, counts, "imported")
 
     async def _publish(self, ctx: JobContext) -> dict[str, Any]:
         return told(ctx, await Matching(self._jobs.database, ctx).publish(self._walk(ctx)), "coded")

@@ -1,6 +1,6 @@
-"""Import: parse (3), transform (4) and write (5) follow each other by a token; parts (17) do the
-writing, 5,000 rows each. A step fails with the one before it. What an import created can be undone
-by its id."""
+"""Import: parse (3), transform (4) and write (5) follow each other by a token; children (17) do the
+writing, 5,000 rows each, one after the other. A step fails with the one before it. What an import
+created can be undone by its id."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ import msgspec
 from msgspec import Struct
 
 from relevo.bulk import engine, parsing, writing
-from relevo.bulk.model import Row, RowFailure, RowQuery
+from relevo.bulk.model import Part, Row, RowFailure, RowQuery
+from relevo.bulk.parts import Parent, Standing
 from relevo.bulk.sources import SQL, table_of
 from relevo.errors import InvalidValue
-from relevo.jobs import codes, states, submission, waits
+from relevo.jobs import codes, states
 from relevo.jobs.errors import Fail
 from relevo.jobs.operation_types import IMPORT_PARSE, IMPORT_SUBPROCESS, IMPORT_TRANSFORM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import asyncpg
-
     from relevo.bulk.engine import Walk
     from relevo.bulk.sources import ImportRows
-    from relevo.jobs.model import Submission
     from relevo.jobs.running.context import JobContext
+    from relevo.jobs.service import Jobs
     from relevo.pipeline.registry import Registry
     from relevo.postgres import Database, Transaction
 
@@ -111,7 +110,7 @@ class Importing:
         raise Fail(row["error_code"], row["friendly"] or f"{row['name'] or 'a former step'} {what}")
 
     async def _done(self, step: int) -> None:
-        await self._database.write(SQL.end_import_step, self._id, step, idempotent=True)
+        await self._ctx.write(SQL.end_import_step, self._id, step)
 
     async def parse(self) -> dict[str, int]:
         """Write down the rows of the file (3)."""
@@ -124,7 +123,7 @@ class Importing:
             errors = sum(one.error is not None for one in chunk)
             counts["success"] += len(chunk) - errors
             counts["failure"] += errors
-            async with self._database.transaction() as tx:
+            async with self._database.transaction(own=True) as tx:
                 await tx.execute(
                     SQL.add_import_rows, self._id, [one.number for one in chunk],
                     [None if one.raw is None else _text(one.raw) for one in chunk],
@@ -188,51 +187,14 @@ class Importing:
             )
         return str(found[0]["id"])
 
-    async def write(self) -> dict[str, int] | None:
-        """Let parts write the items, and wait for them (5); None while they are at it."""
+    async def write(self, jobs: Jobs) -> dict[str, int] | None:
+        """Let parts write the items (5); None if it has to wait."""
         await self._need(IMPORT_TRANSFORM)
         bounds = await self._database.fetchrow(SQL.import_rows_bounds, self._id, 0, 2**62, False)
         if bounds is None or bounds["number"] is None:
             return {"success": 0, "failure": 0}
-        parts = await self._parts(bounds["number"])
-        if parts is None:
-            return None
-        failed = [row for row in parts if row["status"] not in (None, states.SUCCEEDED)]
-        if failed:
-            told = failed[0]["friendly"] or "see the message of the first that failed"
-            raise Fail(
-                failed[0]["error_code"],
-                f"{len(failed)} of {len(parts)} parts failed: {told}"[:2_000],
-            )
-        counts = [msgspec.json.decode(row["result"] or "{}") for row in parts]
-        return {key: sum(one.get(key, 0) for one in counts) for key in ("success", "failure")}
-
-    async def _parts(self, highest: int) -> list[asyncpg.Record] | None:
-        """Return how all parts ended; begin them, or go on waiting, if they have not."""
-        async with self._database.transaction() as tx:
-            rows = await waits.read(tx, self._ctx, 0)
-            if rows and all(row["over"] for row in rows):
-                await waits.end(tx, self._ctx.id, 0)
-                return rows
-            if rows:
-                await waits.wait_again(tx, self._ctx, 0, rows)
-            else:
-                await waits.call(tx, self._ctx, 0, self._children(highest))
-        self._ctx.settled = True
-        return None
-
-    def _children(self, highest: int) -> list[Submission]:
-        return [
-            submission.checked(
-                PART, {"import": str(self._id), "low": low, "high": low + PART_ROWS - 1},
-                name=f"{self._ctx.name}, rows {low} to {min(highest, low + PART_ROWS - 1)}",
-                id=uuid5(self._ctx.id, str(low)), owner=self._ctx.owner, lane=LANE,
-                # One after the other: each locks many items, and two would wait for each other.
-                token=f"{self._id} parts",
-                options={"retain": True, "operation_type": IMPORT_SUBPROCESS},
-            )
-            for low in range(1, highest + 1, PART_ROWS)
-        ]  # fmt: skip
+        rows = self._rows(1, bounds["number"])
+        return await Writing(jobs, self._ctx, rows).run()
 
     async def part(self, walk: Walk) -> dict[str, int]:
         """Write the items of some rows (17)."""
@@ -250,8 +212,40 @@ class Importing:
                 await tx.execute(SQL.fail_import_row, self._id, [int(one.row_id)], one.message)
             return failures
 
-        low, high = self._ctx.data["low"], self._ctx.data["high"]
-        return await walk.over([self._rows(low, high)], apply)
+        return await walk.over([part_of(self._ctx).query], apply)
+
+
+def part_of(ctx: JobContext) -> Part:
+    """Return which rows a child writes."""
+    return msgspec.convert(ctx.data, Part)
+
+
+class Writing(Parent):
+    """The last step of an import: children write its rows, so many each."""
+
+    handler = PART
+    operation_type = IMPORT_SUBPROCESS
+    word = "part"
+
+    def __init__(self, jobs: Jobs, ctx: JobContext, rows: RowQuery) -> None:
+        super().__init__(jobs, ctx)
+        self._rows = rows
+
+    def count(self) -> int:
+        """Return how many parts the rows have."""
+        assert self._rows.high is not None
+        return -(-self._rows.high // PART_ROWS)
+
+    def queries(self) -> Sequence[RowQuery]:
+        """Return what is written."""
+        return [self._rows]
+
+    def asked_of(self, at: Standing) -> Mapping[str, Any]:
+        """Return the rows of a child."""
+        low = at.query * PART_ROWS + 1
+        rows = msgspec.structs.replace(self._rows, low=low, high=low + PART_ROWS - 1)
+        part = Part(parent=self._ctx.id, index=at.query, query=rows)
+        return {"import": str(rows.imported), **msgspec.to_builtins(part)}
 
 
 def _text(value: Any) -> str:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from relevo import callables
 from relevo.bulk import engine
 from relevo.bulk.model import Row, RowFailure, RowQuery
 from relevo.bulk.sources import SQL
+from relevo.core import error_text
 from relevo.errors import InvalidValue
 from relevo.jobs import codes
 
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext
     from relevo.postgres import Database, Transaction
 
-Transport = Callable[["Mail"], Awaitable[None]]
-"""Sends one mail; what it raises is written down as the failure of its recipient."""
+Transport = Callable[["Mail"], Awaitable[None] | None]
+"""Sends one mail, a plain function in a thread; what it raises is noted with its recipient."""
 Sink = Callable[["Transaction", dict[str, Any], dict[str, Any]], Awaitable[None]]
 """Writes one activity for a member, in the transaction that it is given."""
 
@@ -110,12 +112,11 @@ class Mailer:
             key=f"{self._ctx.id}/{recipient}",
         )  # fmt: skip
         try:
-            await self._transport(mail)
+            await callables.run(self._transport, mail)
         except Exception as error:
             # Not again: nobody knows how far the transport came.
-            return RowFailure(
-                row.id, codes.HANDLER_FAILED, f"{type(error).__name__}: {error}"[:2_000]
-            )
+            text = f"{type(error).__name__}: {error_text.message(error, engine.ERROR_LENGTH_MAX)}"
+            return RowFailure(row.id, codes.HANDLER_FAILED, text)
         await self._database.write(SQL.end_delivery, self._ctx.id, recipient, idempotent=True)
         return None
 
@@ -144,6 +145,6 @@ def propagating(ctx: JobContext, asked: Propagation, sink: Sink) -> engine.Apply
         if asked.unique is not None and (value := row.body.get(asked.unique)) not in (None, ""):
             key = str(value).casefold()
         if await tx.fetch(SQL.begin_delivery, ctx.id, key, True):
-            await sink(tx, row.body, asked.activity)
+            await callables.call(sink, tx, row.body, asked.activity)
 
     return engine.each(act)

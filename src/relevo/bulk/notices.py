@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from relevo import callables
 from relevo.bulk.engine import add
 from relevo.bulk.mailing import Mail, Transport
 from relevo.bulk.sources import SQL
+from relevo.core import error_text
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -78,9 +80,10 @@ class Notices:
             if not await self._database.write(SQL.begin_delivery, self._ctx.id, recipient, False):
                 continue
             try:
-                await transport(self._mail(to, recipient, outcome, counts))
+                mail = self._mail(to, recipient, outcome, counts)
+                await callables.run(transport, mail)
             except Exception as error:  # of somebody else's code
-                self._complain(f"{to}: {type(error).__name__}: {error}"[:500])
+                self._complain(f"{to}: {type(error).__name__}: {error_text.message(error, 500)}")
                 continue
             await self._database.write(SQL.end_delivery, self._ctx.id, recipient, idempotent=True)
 

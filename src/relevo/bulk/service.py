@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from relevo.bulk import deleting, importing, standing
+from relevo import callables, cpu
+from relevo.bulk import importing, parts, standing
 from relevo.bulk.conditions import rows_of
 from relevo.bulk.deleting import Deletion
 from relevo.bulk.handlers import (
@@ -87,11 +88,11 @@ class Bulk:
 
     def transport(self, name: str) -> Callable[[Transport], Transport]:
         """Make a function the way in which mails of a name are sent."""
-        return _register(self._transports, name)
+        return _register(self._transports, name, "transport", "mail")
 
     def sink(self, name: str) -> Callable[[Sink], Sink]:
         """Make a function the way in which activities of a name are written."""
-        return _register(self._sinks, name)
+        return _register(self._sinks, name, "sink", "tx", "member", "activity")
 
     # What is asked for.
 
@@ -129,10 +130,13 @@ class Bulk:
         asked = await self._rows(query)
         if asked.is_planned and (asked.of_jobs or table_of(self._registry, asked) or asker):
             asker = asker or await self._asker(query, asked)
-            found = plan(asked, self._registry, asker)
-            assert found is not None
-            found.sql("r", 1)
+            await cpu.off_loop(self._tried, asked, asker)
         return asked
+
+    def _tried(self, asked: RowQuery, asker: Asker) -> None:
+        found = plan(asked, self._registry, asker)
+        assert found is not None
+        found.sql("r", 1)
 
     async def _asker(self, query: Asked, asked: RowQuery) -> Asker:
         database = self._jobs.database
@@ -318,7 +322,7 @@ class Bulk:
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
         return [
-            Duty("bulk.orphans", 2.0, lambda: deleting.end_orphans(self._jobs)),
+            Duty("bulk.orphans", 2.0, lambda: parts.end_orphans(self._jobs)),
             Duty("bulk.forget", 3_600.0, self.forget),
             Duty("bulk.standing", SETTLED_SECONDS, self._establish_later),
         ]
@@ -341,8 +345,9 @@ class Bulk:
         return len(await self._jobs.database.write(SQL.forget, FORGET_ROWS, IMPORTS_KEPT))
 
 
-def _register(known: dict[str, F], name: str) -> Callable[[F], F]:
+def _register(known: dict[str, F], name: str, what: str, *taken: str) -> Callable[[F], F]:
     def register(function: F) -> F:
+        callables.check(function, f"the {what} {name!r}", *taken)
         if name in known:
             raise Conflict(f"there is one named {name!r} already; give each its own name")
         known[name] = function

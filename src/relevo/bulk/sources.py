@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from relevo import cpu
 from relevo.bulk import conditions
 from relevo.bulk.conditions import Conditions
 from relevo.bulk.model import Row, RowQuery
@@ -194,7 +195,7 @@ async def opened(
         low = FIRST if asked.low is None else asked.low
         high = LAST if asked.high is None else asked.high
         return ImportRows(database, asked.imported, low, high, written=asked.low is None)
-    planned = plan(asked, registry, asker)
+    planned = await cpu.off_loop(plan, asked, registry, asker) if asked.is_planned else None
     if asked.of_jobs:
         bare = planned is None and not asked.names_states
         where = (*asked.where, _COMPLETED) if bare else asked.where

@@ -49,7 +49,7 @@ async def establish(database: Database, handler: str, lane: str) -> bool:
             options={"operation_type": BULK_DELETE},
         )  # fmt: skip
         now = await clock.now(tx)
-        job = submission.recurring(job, Recurrence(pattern=PATTERN), now, BULK_DELETE)
+        job = submission.recurring(Recurrence(pattern=PATTERN), now, BULK_DELETE)(job)
         await submission.submit_in(tx, msgspec.structs.replace(job, start=None))
         queries = msgspec.json.encode([_QUERY]).decode()
         await tx.execute(SQL.begin, id_, BULK_DELETE, NAME, queries, None)

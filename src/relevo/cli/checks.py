@@ -18,9 +18,10 @@ from relevo.api.keyring import SQL as KEY_SQL
 from relevo.errors import RelevoError
 from relevo.leases.directory import Directory
 from relevo.leases.service import SKEW_WARN_SECONDS
-from relevo.limits import MIB
+from relevo.limits import HANDLERS_PER_CONNECTION_WARN, MIB
 from relevo.postgres import catalog, clock, migrate
 from relevo.postgres.clock import SHIFT_WARN_SECONDS
+from relevo.postgres.shares import shares
 from relevo.postgres.migrations import known
 from relevo.postgres.wakeups import Wakeups
 from relevo.sealing import MasterKey
@@ -92,7 +93,7 @@ async def database(patient: Patient) -> Finding:
     """Where the data is, and how far away."""
     started = time.perf_counter()
     for _ in range(5):
-        await patient.database.fetchval("select 1")
+        await patient.database.fetchval(SQL.ping)
     seconds = (time.perf_counter() - started) / 5
     endpoint = patient.database.endpoint
     place = f"embedded in {endpoint.embedded.home}" if endpoint.embedded else f"at {endpoint}"
@@ -169,13 +170,37 @@ async def rights(patient: Patient) -> Finding:
 async def pool(patient: Patient) -> Finding:
     """Whether the server has room for another host."""
     used = await patient.database.fetchval(SQL.count_connections)
-    server = patient.server
-    most = int(server["max_connections"]) - int(server["superuser_reserved_connections"])
+    most = _connections_max(patient)
     wanted = patient.settings.pool_size + CONNECTIONS_BESIDE_POOL
     detail = f"{most - used} of {most} connections free; a host takes up to {wanted}"
     if most - used < wanted:
         return Finding("warn", detail, "raise max_connections, lower pool_size, or use PgBouncer")
     return Finding("ok", detail)
+
+
+async def handlers(patient: Patient) -> Finding:
+    """Whether handlers that open transactions get connections, and all hosts fit the server."""
+    size = patient.settings.pool_size
+    row = await patient.database.fetchrow(SQL.count_work)
+    assert row is not None
+    share = shares(size).most["handlers"]
+    detail = (
+        f"{share} of {size} connections for handlers; a host holds up to {row['leases']} feed leases"
+    )
+    if row["leases"] > share * HANDLERS_PER_CONNECTION_WARN:
+        advice = "handlers that open transactions wait for each other; raise pool_size, or add hosts"
+        return Finding("warn", detail, advice)
+    wanted = row["hosts"] * (size + CONNECTIONS_BESIDE_POOL)
+    most = _connections_max(patient)
+    if wanted > most:
+        detail = f"{row['hosts']} hosts take up to {wanted} connections; the server has {most}"
+        return Finding("warn", detail, "raise max_connections, lower pool_size, or use PgBouncer")
+    return Finding("ok", detail)
+
+
+def _connections_max(patient: Patient) -> int:
+    server = patient.server
+    return int(server["max_connections"]) - int(server["superuser_reserved_connections"])
 
 
 async def pooler(patient: Patient) -> Finding:
@@ -287,6 +312,7 @@ CHECKS: Final = (
     Check("clock", time_of_day, "schema"),
     Check("hosts", hosts, "schema"),
     Check("leases", leases, "schema"),
+    Check("handlers", handlers, "schema"),
     Check("master key", master_key, "schema"),
     Check("folder", folder),
     Check("disk", disk),

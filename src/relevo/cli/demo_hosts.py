@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from relevo.app import App
 from relevo.cli import hosting
 from relevo.cli.hosting import Announcement
 from relevo.cli.options import LOCAL, command
 from relevo.cli.up import announcer
 from relevo.errors import Unavailable
 from relevo.leases import UnitSettings
+from relevo.telemetry import configure_logs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from relevo.app import App
     from relevo.cli.session import Session
     from relevo.jobs import JobContext
     from relevo.leases import Lease
@@ -52,7 +53,11 @@ def demo_host(session: Session, /, **arguments: Any) -> None:
     # A walk on this machine; the certificate need not be made out to its address.
     settings = msgspec.structs.replace(settings, tls_cert=None, tls_key=None)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    hosting.run(settings, announcer("json"), define=define_jobs, also=join_kitchen)
+    configure_logs(settings.log_format, settings.log_level)
+    app = App(settings=settings)
+    define_jobs(app)
+    announce = announcer("json")
+    hosting.run(app, hosting.Hosting(started=lambda _, told: announce(told), also=join_kitchen))
 
 
 def _stop_with_parent() -> None:

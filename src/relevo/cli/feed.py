@@ -15,7 +15,7 @@ from relevo.api.surfaces.units import FeedView, LeaseView
 from relevo.cli.calls import way_to
 from relevo.cli.generic import all_pages
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, note
+from relevo.cli.render import Renderer, echo_json, note
 from relevo.cli.values import Key, Null, Where
 from relevo.errors import OutcomeUnknown, Unavailable
 
@@ -60,10 +60,9 @@ async def _lag(session: Session, unit: tuple[str | None, str | None], every: flo
     operation = operations.operation("feeds.list" if unit[0] is None else "feeds.get")
     async with way_to(operation, session) as calls, _screen(session, unit, every) as show:
         while True:
-            if unit[0] is None:
-                reply = await all_pages(calls, operation, {"limit": 100})
-            else:
-                reply = await calls.call(operation, {"container": unit[0], "name": unit[1]})
+            values: dict[str, Any] = {"container": unit[0], "name": unit[1]}
+            values = {"limit": 100} if unit[0] is None else values
+            reply = await all_pages(calls, operation, values)
             show(reply.body)
             if every is None:
                 return
@@ -79,7 +78,7 @@ async def _screen(
     kind = FeedView if unit[0] is None else LeaseView
     if session.output == "json":
         indent = 2 if every is None else -1
-        yield lambda body: click.echo(msgspec.json.format(body, indent=indent).decode())
+        yield lambda body: echo_json(body, indent=indent)
     elif every is None or not renderer.console.is_terminal:
         yield lambda body: renderer.table(msgspec.json.decode(body)["items"], kind)
     else:
@@ -105,7 +104,12 @@ async def _screen(
     help="Each item as it is, or every version and delete. Default: latest.",
 )
 @click.option("--feed-range", metavar="RANGE", help="Only this part of the feed, such as 10-20.")
-@click.option("--partition-key", type=Key(), metavar="KEY", help="Only items with this key.")
+@click.option(
+    "--partition-key",
+    type=Key(),
+    metavar="KEY",
+    help="Only items with this key, or its first parts.",
+)
 @click.option(
     "--where",
     type=Where(),
@@ -137,7 +141,7 @@ async def _tail(session: Session, values: dict[str, Any], *, once: bool, count: 
         while left is None or left > 0:
             page = await _page(calls, values)
             for change in page["items"][:left]:
-                click.echo(msgspec.json.encode(change).decode())
+                echo_json(msgspec.json.encode(change))
             left = None if left is None else left - len(page["items"])
             values["continuation"] = page["continuation"]
             if once and page["caught_up"]:

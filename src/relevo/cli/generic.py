@@ -15,7 +15,7 @@ from relevo.api.operations import OPERATIONS
 from relevo.cli import exits, fields
 from relevo.cli.calls import ABOUT_ONE_HOST, Reply, way_to
 from relevo.cli.options import EVERYWHERE, Command, Group
-from relevo.cli.render import Renderer, note
+from relevo.cli.render import Renderer, echo_text, note
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _ONE_HOST: Final = (
 
 _ENDING: Final = frozenset({"jobs.cancel"})
 """Operations that end something for good though they do not delete it."""
+_DOCUMENTS: Final = frozenset({"feeds.export"})
+"""Operations whose answer is kept in a file for another command: it is JSON in every output."""
 
 
 def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS) -> None:
@@ -140,8 +142,8 @@ async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) 
 
 
 def _show(operation: Operation, reply: Reply, session: Session) -> None:
-    if operation.response is Text:
-        click.echo(reply.body.decode())
+    if operation.response is Text or operation.name in _DOCUMENTS:
+        echo_text(reply.body.decode())
         return
     renderer = Renderer(session.output)
     if reply.body:

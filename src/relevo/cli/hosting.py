@@ -1,30 +1,30 @@
-"""Runs one host in this process: the API on its port, leases and loops behind it."""
+"""Runs one host in this process: leases and loops, what a program defines, the API on its port."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from relevo.api.admission import ConnectionBounds
 from relevo.api.http import HttpApi
 from relevo.api.server import GRACE_SECONDS, Address, serving
-from relevo.api.services import open_services
+from relevo.api.services import Services, open_services
 from relevo.api.tls import server_tls
 from relevo.app import App
 from relevo.cli.signals import StopSignals
+from relevo.core.networks import Networks
 from relevo.errors import HostSuperseded
 from relevo.serving import run as run_process
-from relevo.telemetry import configure_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from relevo.settings import Settings
+    import ssl
 
 _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared, not bound
 
@@ -47,80 +47,104 @@ class Announcement(Struct, frozen=True, kw_only=True):
         return f"Announcement(url={self.url!r}, host={self.host!r}, first_key=…)"
 
 
-def run(
-    settings: Settings,
-    announce: Callable[[Announcement], None],
-    *,
-    define: Callable[[App], None] | None = None,
-    also: Callable[[App], Awaitable[None]] | None = None,
-) -> None:
-    """Serve until a signal; returns when the host has drained.
+class Hosting(Struct, frozen=True, kw_only=True):
+    """How a host is run: with the API or without, and what else happens meanwhile."""
 
-    `define` may give the app handlers before it serves. `announce` is told when everything runs,
-    `also` may join further units before that. Raises `HostSuperseded` if another process takes
-    over this host's name.
+    started: Callable[[App, Announcement | None], None]
+    """Told when everything runs: what there is to know of the API, if it is served."""
+    http: bool = True
+    also: Callable[[App], Awaitable[None]] | None = None
+    """May join further units before `started` is told."""
+    meanwhile: Callable[[App], Coroutine[Any, Any, None]] | None = None
+    """Goes on as long as the host serves; its end or failure stops nothing."""
+
+
+def run(app: App, hosting: Hosting) -> None:
+    """Serve what an app defines until a signal; returns when the host has drained.
+
+    Raises `HostSuperseded` if another process takes over this host's name.
     """
-    configure_logs(settings.log_format, settings.log_level)
-    app = App(settings=settings)
     app.serve_bulk()
-    if define is not None:
-        define(app)
-    run_process(_host(app, announce, also))
+    run_process(_host(app, hosting))
 
 
-async def _host(
-    app: App,
-    announce: Callable[[Announcement], None],
-    also: Callable[[App], Awaitable[None]] | None,
-) -> None:
+async def _host(app: App, hosting: Hosting) -> None:
     with StopSignals() as signals:
         try:
-            await _serve(app, announce, also, signals)
+            await _serve(app, hosting, signals)
         except asyncio.CancelledError:
             if not signals.asked.is_set():
                 raise
 
 
-async def _serve(
-    app: App,
-    announce: Callable[[Announcement], None],
-    also: Callable[[App], Awaitable[None]] | None,
-    signals: StopSignals,
-) -> None:
-    told = app.settings
-    tls = server_tls(told)
+async def _serve(app: App, hosting: Hosting, signals: StopSignals) -> None:
+    tls = server_tls(app.settings) if hosting.http else None
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app)
         embedded = app.database.endpoint.embedded
         if embedded is not None:
             signals.farewell = embedded.leave  # else it would go on without anybody to use it
-        services = await stack.enter_async_context(open_services(app))
-        if told.access_key is not None:  # who was given it may come as soon as anybody answers
-            await services.keys.ensure_first(told.access_key)
         http = await stack.enter_async_context(AsyncExitStack())
-        grace = int(min(GRACE_SECONDS, told.drain_seconds))
-        server = serving(HttpApi(services), told.host, told.port, tls=tls, grace_seconds=grace)
-        address = await http.enter_async_context(server)
-        app.settings = msgspec.structs.replace(told, address=told.address or reachable(address))
+        api = await _open_api(app, tls, stack, http) if hosting.http else None
         async with app.host():
-            if also is not None:
-                await also(app)
-            # Made last, for it is shown once: a start that fails must not take it along.
-            first_key = None if told.access_key else await services.keys.ensure_first(None)
+            if hosting.also is not None:
+                await hosting.also(app)
+            told = None if api is None else await api.announced(app)
             signals.starting = False
-            announce(_announcement(app, address, first_key))
-            await _until_stopped(app, signals)
+            hosting.started(app, told)
+            await _until_stopped(app, signals, hosting.meanwhile)
             await http.aclose()
 
 
-async def _until_stopped(app: App, signals: StopSignals) -> None:
+class _Api(Struct, frozen=True):
+    services: Services
+    address: Address
+
+    async def announced(self, app: App) -> Announcement:
+        # The first key is made last, for it is shown once: a start that fails must not take it
+        # along.
+        preset = app.settings.access_key
+        first_key = None if preset else await self.services.keys.ensure_first(None)
+        return _announcement(app, self.address, first_key)
+
+
+async def _open_api(
+    app: App, tls: ssl.SSLContext | None, stack: AsyncExitStack, http: AsyncExitStack
+) -> _Api:
+    """Serve the API until `http` is closed; what it works with is there as long as `stack`."""
+    told = app.settings
+    services = await stack.enter_async_context(open_services(app))
+    if told.access_key is not None:  # who was given it may come as soon as anybody answers
+        await services.keys.ensure_first(told.access_key)
+    server = serving(
+        HttpApi(services),
+        told.host,
+        told.port,
+        tls=tls,
+        grace_seconds=int(min(GRACE_SECONDS, told.drain_seconds)),
+        bounds=ConnectionBounds.of_process(
+            own=told.pool_size, trusted=Networks.parse("trusted_proxies", told.trusted_proxies)
+        ),
+    )
+    address = await http.enter_async_context(server)
+    app.settings = msgspec.structs.replace(told, address=told.address or reachable(address))
+    return _Api(services, address)
+
+
+async def _until_stopped(
+    app: App,
+    signals: StopSignals,
+    meanwhile: Callable[[App], Coroutine[Any, Any, None]] | None,
+) -> None:
     superseded = asyncio.ensure_future(app.leases.superseded.wait())
     asked = asyncio.ensure_future(signals.asked.wait())
+    beside = [] if meanwhile is None else [asyncio.ensure_future(meanwhile(app))]
     try:
         await asyncio.wait({superseded, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        superseded.cancel()
-        asked.cancel()
+        for one in (superseded, asked, *beside):
+            one.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
     if app.leases.superseded.is_set():
         raise HostSuperseded(
             f"another process took over as host {app.leases.name!r}, so this one has stopped; give"

@@ -16,7 +16,7 @@ from relevo.cli import exits
 from relevo.cli.calls import way_to
 from relevo.cli.job_board import board, screen
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, note, printable
+from relevo.cli.render import Renderer, echo_json, note, printable
 from relevo.cli.values import Instant, Json, Null, Text
 from relevo.jobs import codes
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _ID: Final = "The job's id, as `relevo job list` shows it."
 _EMPTY: Final = "nothing"
+_UNKNOWN: Final = codes.shown(codes.HANDLER_MISSING)
+"""What a suspended job has whose arguments no host has known so far."""
 _LATE: Final = 6
 """Exit code of a wait that was given up: the same command may be tried again."""
 
@@ -139,8 +141,15 @@ def _sentence(job: dict[str, Any]) -> str:
     match job["status"]:
         case "waiting_for_resources" if job["blocked_by"]:
             return f"{name}waits for job {job['blocked_by']} of the same token."
+        case "waiting_for_resources" if job["blocked"]:
+            return (
+                f"{name}waits for a job of the same token that you may not see; an operator can"
+                f" lift that: relevo job unblock {job['id']}"
+            )
         case "waiting_for_resources":
             return f"{name}waits for a free slot of lane {job['lane']} on a host with its handler."
+        case "waiting" if job["postpone_until"] and job["error_code"] == _UNKNOWN:
+            return f"{name}{_reason(job)}; the next try is at {job['postpone_until']}."
         case "waiting" if job["postpone_until"]:
             why = "is tried again" if job["retries"] else "runs"
             return f"{name}{why} at {job['postpone_until']}."
@@ -289,7 +298,7 @@ async def _watch(session: Session, every: float | None) -> None:
                 held = msgspec.json.decode((await calls.call(lanes, {})).body)["items"]
                 runs = msgspec.json.decode((await calls.call(running, {})).body)["items"]
                 if session.output == "json":
-                    click.echo(msgspec.json.encode({"lanes": held, "running": runs}).decode())
+                    echo_json(msgspec.json.encode({"lanes": held, "running": runs}))
                 else:
                     draw(board(renderer, held, runs))
                 if every is None:

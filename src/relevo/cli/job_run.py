@@ -11,17 +11,20 @@ import click
 import msgspec
 import structlog
 
+from relevo.cli import hosting
+from relevo.cli.hosting import Hosting
 from relevo.cli.job_board import board, screen
-from relevo.cli.options import command
-from relevo.cli.programs import app_of
+from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
+from relevo.cli.programs import app_for
 from relevo.cli.render import Renderer, note
-from relevo.cli.signals import StopSignals
-from relevo.cli.values import Text
-from relevo.errors import HostSuperseded, RelevoError
+from relevo.cli.up import announcer
+from relevo.cli.values import Listen, Text
+from relevo.errors import RelevoError
 from relevo.telemetry import configure_logs
 
 if TYPE_CHECKING:
     from relevo.app import App
+    from relevo.cli.hosting import Announcement
     from relevo.cli.session import Session
 
 log = structlog.get_logger(__name__)
@@ -31,7 +34,7 @@ SHARE: Final = 20.0
 """A look may take one part in so many of the time; with many jobs it is taken less often."""
 
 
-@command("run")
+@command("run", shared=(*WHERE, *OUTPUT, *ALWAYS))
 @click.argument(
     "target",
     type=Text(),
@@ -39,52 +42,46 @@ SHARE: Final = 20.0
     help="Where the program has its app; `:app` may be left out.",
 )
 @click.option("--name", metavar="NAME", help="Name of this host; unique. Default: made up.")
+@click.option(
+    "--http",
+    type=Listen(),
+    metavar="HOST:PORT",
+    help="Serve the API there, too, with the program's tables and messages.",
+)
 @click.option("--plain", is_flag=True, help="Log lines instead of the picture.")
 @click.pass_obj
-def run(session: Session, target: str, name: str | None, plain: bool) -> None:
-    """Serve what a program defines: its jobs, its processors of feeds.
+def run(
+    session: Session,
+    target: str,
+    name: str | None,
+    http: tuple[str | None, int] | None,
+    plain: bool,
+) -> None:
+    """Serve what a program defines: its jobs, its processors of feeds, with --http also the API.
 
     The module is looked for in the current folder, too. On a terminal a picture shows what runs,
     how far it is and what waits; elsewhere a line is logged when that changes. SIGTERM or Ctrl-C
     lets what runs end, and stops; a second one ends at once.
     """
-    app = app_of(target)
-    picture = sys.stdout.isatty() and not plain
+    host, port = http or (None, None)
+    app = app_for(target, session, host_name=name, host=host, port=port)
+    picture = sys.stdout.isatty() and not plain and session.output != "json"
     level = session.given.get("log_level") or ("warning" if picture else app.settings.log_level)
     configure_logs(app.settings.log_format, level)
-    asyncio.run(_serve(app, name, picture=picture))
+    announce, served = announcer(session.output), _served(app)
+
+    def started(app: App, told: Announcement | None) -> None:
+        announce(told)
+        note(f"serving {served or 'nothing of its own'} as host {app.leases.name}")
+
+    how = Hosting(started=started, http=http is not None, meanwhile=_draw if picture else _tell)
+    hosting.run(app, how)
 
 
-async def _serve(app: App, name: str | None, *, picture: bool) -> None:
-    with StopSignals() as signals:
-        try:
-            processors = (one.unit_name for one in app.feeds.processors.values())
-            served = ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
-            app.serve_bulk()
-            async with app.host(name=name):
-                signals.starting = False
-                note(f"serving {served or 'nothing of its own'} as host {app.leases.name}")
-                await _until_stopped(app, signals, picture=picture)
-        except asyncio.CancelledError:
-            if not signals.asked.is_set():
-                raise
-
-
-async def _until_stopped(app: App, signals: StopSignals, *, picture: bool) -> None:
-    telling = asyncio.ensure_future(_draw(app) if picture else _tell(app))
-    asked = asyncio.ensure_future(signals.asked.wait())
-    superseded = asyncio.ensure_future(app.leases.superseded.wait())
-    try:
-        await asyncio.wait({asked, superseded}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in (telling, asked, superseded):
-            one.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
-    if app.leases.superseded.is_set():
-        raise HostSuperseded(
-            f"another process took over as host {app.leases.name!r}, so this one has stopped; give"
-            " each its own name with --name"
-        )
+def _served(app: App) -> str:
+    """What the program itself defines, without what every host serves."""
+    processors = (one.unit_name for one in app.feeds.processors.values())
+    return ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
 
 
 async def _draw(app: App) -> None:

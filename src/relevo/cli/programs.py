@@ -7,16 +7,20 @@ import os
 import sys
 import traceback
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from relevo.app import App
 from relevo.cli import exits
 from relevo.errors import RelevoError
+from relevo.settings import PREFIX
 
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
+
+    from relevo.cli.session import Session
 
 
 class ProgramBroken(click.ClickException):
@@ -65,6 +69,32 @@ def app_of(target: str) -> App:
     apps = [one for one, value in vars(module).items() if isinstance(value, App)]
     advice = f"write {module.__name__}:{apps[0]}" if apps else "name the one to serve"
     raise click.UsageError(f"{name!r} of {module.__name__} is no relevo.App; {advice}")
+
+
+def app_for(target: str, session: Session, **arguments: Any) -> App:
+    """Return the app of a program, with what the command line says in force.
+
+    Which database and settings file it is about are told to the program as its environment, since
+    it reads these when it is loaded; one that says otherwise itself is refused. The other
+    `arguments` are settings that count when it serves.
+    """
+    if session.given.get("url"):
+        raise click.UsageError("this command serves a program; leave out --url")
+    places = {"database": "database_url", "home": "home", "config": "config"}
+    given = {name: session.given[name] for name in places if session.given.get(name)}
+    for name, value in given.items():
+        os.environ[f"{PREFIX}{places[name].upper()}"] = str(value)
+    app = app_of(target)
+    for name in given.keys() - {"config"}:
+        if str(getattr(app.settings, places[name])) != str(given[name]):
+            raise click.UsageError(
+                f"{target} says itself which {name} it uses; leave out --{name}, or have it call"
+                f" relevo.App() without {places[name]}"
+            )
+    told = {**arguments, "log_level": session.given.get("log_level")}
+    changes = {name: value for name, value in told.items() if value is not None}
+    app.settings = msgspec.structs.replace(app.settings, **changes)
+    return app
 
 
 def _tell(error: Exception) -> None:

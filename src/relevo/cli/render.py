@@ -6,6 +6,7 @@ plain columns with exact times when it goes into a pipe or a file.
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -51,7 +52,9 @@ class Renderer:
     def show(self, body: bytes, response: Any) -> None:
         """Show an answer that is JSON, whose type is `response`."""
         if self.output == "json":
-            self.console.out(msgspec.json.format(body, indent=2).decode(), highlight=False)
+            text = msgspec.json.format(body, indent=2).decode()
+            shown = json_printable(text) if self.console.is_terminal else text
+            self.console.out(shown, highlight=False)
             return
         decoded = msgspec.json.decode(body)
         if isinstance(decoded, dict) and isinstance(decoded.get("items"), list):
@@ -155,7 +158,18 @@ def new_console(*, stderr: bool = False) -> Console:
 
 def note(text: str) -> None:
     """Say something beside the result, on standard error."""
-    click.echo(text, err=True)
+    click.echo("\n".join(map(printable, text.split("\n"))), err=True)
+
+
+def echo_json(body: bytes, *, indent: int = -1) -> None:
+    """Write JSON to standard output: in one line, unless told to indent it."""
+    text = msgspec.json.format(body, indent=indent).decode()
+    click.echo(json_printable(text) if sys.stdout.isatty() else text)
+
+
+def echo_text(text: str) -> None:
+    """Write a text to standard output."""
+    click.echo("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
 def printable(text: str) -> str:
@@ -168,6 +182,23 @@ def printable(text: str) -> str:
         return text
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def json_printable(text: str) -> str:
+    """Return the same JSON without characters that would change a terminal or the order of text.
+
+    JSON itself escapes only the first 32; those of C1, and those that turn the direction of
+    writing, would reach the terminal as they are.
+
+    >>> print(json_printable('"a\x9b2J\u202eb"'))
+    "a\\u009b2J\\u202eb"
+    """
+    lines = text.split("\n")
+    if all(map(str.isprintable, lines)):
+        return text
+    return "\n".join(
+        "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line) for line in lines
     )
 
 

@@ -9,6 +9,7 @@ import traceback
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+import asyncpg
 import click
 
 from relevo.cli import (
@@ -34,6 +35,7 @@ from relevo.cli.render import printable
 from relevo.cli.session import Session
 from relevo.cli.up import up
 from relevo.errors import RelevoError
+from relevo.postgres.failures import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,6 +99,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(error, _usage(error), error.exit_code, session)
     except RelevoError as error:
         return _fail(error, error.message, exits.exit_code(error), session)
+    except asyncpg.PostgresError as error:
+        return _fail(error, told(error), exits.UNEXPECTED, session)
     except Exception as error:
         text = f"unexpected {type(error).__name__}: {error}; --debug shows where, please report it"
         return _fail(error, text, exits.UNEXPECTED, session)

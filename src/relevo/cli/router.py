@@ -15,7 +15,7 @@ from relevo.api import operations
 from relevo.cli.calls import way_to
 from relevo.cli.generic import all_pages
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, printable
+from relevo.cli.render import Renderer, echo_json, printable
 from relevo.cli.values import Key
 from relevo.router.overview import QueueStanding
 
@@ -254,7 +254,7 @@ async def _screen(session: Session, every: float | None) -> AsyncIterator[Callab
     renderer = Renderer(session.output)
     if session.output == "json":
         indent = 2 if every is None else -1
-        yield lambda body: click.echo(msgspec.json.format(body, indent=indent).decode())
+        yield lambda body: echo_json(body, indent=indent)
     elif every is None or not renderer.console.is_terminal:
         yield lambda body: renderer.table(_standings(body))
     else:

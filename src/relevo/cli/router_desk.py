@@ -15,7 +15,7 @@ from relevo.api import operations
 from relevo.cli import exits
 from relevo.cli.calls import way_to
 from relevo.cli.options import ALWAYS, REMOTE, WHERE, command
-from relevo.cli.render import note
+from relevo.cli.render import echo_json, note
 from relevo.cli.signals import StopSignals
 from relevo.errors import Conflict, OfferGone, OutcomeUnknown, RelevoError, Unavailable
 
@@ -203,7 +203,7 @@ async def _do(desk: Desk, offer: dict[str, Any], assignment_id: str, program: st
     job_id = offer["job_id"]
     job = {**offer, "assignment_id": assignment_id}
     if program is None:
-        click.echo(msgspec.json.encode(job).decode())
+        echo_json(msgspec.json.encode(job))
         return True
     code = await _run(program, msgspec.json.encode(job) + b"\n")
     try:

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from rich.rule import Rule
-from rich.text import Text
+from rich.text import Text as Line
 
+from relevo.app import App
 from relevo.cli import hosting
+from relevo.cli.hosting import Hosting
 from relevo.cli.options import LOCAL, command
-from relevo.cli.render import new_console
+from relevo.cli.programs import app_for
+from relevo.cli.render import echo_json, new_console
+from relevo.cli.values import Text
+from relevo.telemetry import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +30,13 @@ if TYPE_CHECKING:
 
 
 @command("up", shared=LOCAL)
+@click.argument(
+    "target",
+    type=Text(),
+    required=False,
+    metavar="[MODULE:APP]",
+    help="A program whose jobs, processors, tables and messages it serves too.",
+)
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=int, metavar="PORT", help="Default: 8080; 0 takes a free one.")
 @click.option(
@@ -50,23 +62,37 @@ if TYPE_CHECKING:
     help="How long running work may take to end. Default: 30.",
 )
 @click.pass_obj
-def up(session: Session, /, **arguments: Any) -> None:
+def up(session: Session, /, target: str | None, **arguments: Any) -> None:
     """Run one host: the API, and the work behind it.
 
-    Starts the embedded PostgreSQL unless --database names another one. The first access key is
-    made at the first start and shown once; RELEVO_ACCESS_KEY (base64 of 32 random bytes) presets
-    it. SIGTERM or Ctrl-C drains and stops; a second one ends at once.
+    With MODULE:APP it is also a host for what that program defines, and the API has its tables and
+    messages. The program may say itself which database it is about. Otherwise this starts the
+    embedded PostgreSQL unless --database names another one. The first access key is made at the
+    first start and shown once; RELEVO_ACCESS_KEY (base64 of 32 random bytes) presets it. SIGTERM or
+    Ctrl-C drains and stops; a second one ends at once.
     """
-    settings = session.local_settings(**arguments)
-    hosting.run(settings, announcer(session.output))
+    if target is None:
+        app = App(settings=session.local_settings(**arguments))
+    else:
+        app = app_for(target, session, **arguments)
+    configure_logs(app.settings.log_format, app.settings.log_level)
+    announce = announcer(session.output)
+    hosting.run(app, Hosting(started=lambda _, told: announce(told)))
 
 
-def announcer(output: Output) -> Callable[[Announcement], None]:
-    """Return what tells people, or with `json` a program, that the host serves."""
-    if output == "json":
-        return lambda told: click.echo(msgspec.json.encode(told))
+def announcer(output: Output) -> Callable[[Announcement | None], None]:
+    """Return what tells people, or with `json` a program, that the host serves the API."""
     console = new_console()
-    return lambda told: announce(told, console)
+
+    def tell(told: Announcement | None) -> None:
+        if told is None:
+            return
+        if output == "json":
+            echo_json(msgspec.json.encode(told))
+        else:
+            announce(told, console)
+
+    return tell
 
 
 def announce(told: Announcement, console: Console) -> None:
@@ -79,9 +105,9 @@ def announce(told: Announcement, console: Console) -> None:
         "metrics": f"{told.url}/metrics (needs a key)",
         "API": f"{told.url}/openapi.json",
     }
-    console.print(Text(f"Relevo {told.version} is up at {told.url}", style="bold green"))
+    console.print(Line(f"Relevo {told.version} is up at {told.url}", style="bold green"))
     for name, text in lines.items():
-        console.print(Text.assemble((f"  {name:<10}", "dim"), text), soft_wrap=True)
+        console.print(Line.assemble((f"  {name:<10}", "dim"), text), soft_wrap=True)
     if told.first_key is not None:
         show_key(told.first_key, told.url, console)
     elif told.preset_key:
@@ -105,7 +131,7 @@ def show_key(key: str, url: str, console: Console) -> None:
     """Between rules, not in a box, so that the lines can be copied."""
     console.print()
     console.print(Rule("first access key: shown this once, keep it safe", align="left"))
-    console.print(Text(f"export RELEVO_KEY={key}"), soft_wrap=True)
+    console.print(Line(f"export RELEVO_KEY={key}"), soft_wrap=True)
     example = f'curl -H "Authorization: Bearer $RELEVO_KEY" {url}/v1/hosts'
-    console.print(Text(example), soft_wrap=True)
+    console.print(Line(example), soft_wrap=True)
     console.print(Rule())

@@ -50,6 +50,25 @@ class Instant(click.ParamType[datetime]):
         return instant
 
 
+class Listen(click.ParamType[tuple[str | None, int]]):
+    """Where to listen: `host:port`, or `:port` at the usual address."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str | None, int]:
+        """Return host, None for the usual one, and port."""
+        if isinstance(value, tuple):
+            return value
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65_535:
+            self.fail(
+                f"{value!r} is not of the form host:port; write it like 127.0.0.1:8080", param, ctx
+            )
+        return host.removeprefix("[").removesuffix("]") or None, int(port)
+
+
 class Null:
     """JSON's null, where None would say that nothing was given."""
 

@@ -93,7 +93,7 @@ def refuse_unstorable(value: Any, pointer: str) -> None:
     """
     match value:
         case str():
-            if "\0" in value or (not value.isascii() and _has_surrogate(value)):
+            if "\0" in value or not is_unicode(value):
                 raise InvalidValue("a text is not UTF-8 or contains U+0000", pointer=pointer)
         case dict():
             for key, each in value.items():
@@ -111,5 +111,12 @@ def refuse_unstorable(value: Any, pointer: str) -> None:
             pass
 
 
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+def is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates, so that it can be written as UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

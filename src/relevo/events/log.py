@@ -113,6 +113,7 @@ class EventLog(Attachable):
         *,
         start: Start = "beginning",
         max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
         wait: float | None = None,
     ) -> Page:
         """Return the next events after a continuation, else from `start` on, by LSN.
@@ -122,11 +123,11 @@ class EventLog(Attachable):
         """
         with self.wakeups.signal(model.TOPIC) as woken:
             place = await self._place(after, model.check_start(start))
-            page = await self._page(place, max_items)
+            page = await self._page(place, max_items, max_bytes)
             if page.events or not wait:
                 return page
             await woken.wait(min(wait, limits.FEED_WAIT_SECONDS_MAX))
-            return await self._page(place, max_items)
+            return await self._page(place, max_items, max_bytes)
 
     async def _place(self, after: str | None, start: Start) -> Place:
         state = await reading.look(self.database)
@@ -137,10 +138,11 @@ class EventLog(Attachable):
         reading.check_positions(state, place.positions)
         return place
 
-    async def _page(self, place: Place, max_items: int) -> Page:
+    async def _page(self, place: Place, max_items: int, max_bytes: int) -> Page:
         events = await reading.read(
-            self.database, place.incarnation, place.positions, max_items=max_items
-        )
+            self.database, place.incarnation, place.positions, max_items=max_items,
+            max_bytes=max_bytes, frugal=True,
+        )  # fmt: skip
         positions = {**place.positions, **{one.stripe: one.lsn for one in events}}
         return Page(
             events=events,

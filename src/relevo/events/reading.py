@@ -13,7 +13,7 @@ import msgspec
 from relevo import limits
 from relevo.errors import FeedExpired, FeedRegressed, InvalidValue
 from relevo.events.model import LOG_NAME, LogState, Recorded, Start, Stripe
-from relevo.postgres import catalog, clock
+from relevo.postgres import catalog, clock, pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,16 +51,23 @@ async def read(
     *,
     max_items: int = limits.FEED_ITEMS_DEFAULT,
     max_bytes: int = limits.FEED_BYTES_MAX,
+    frugal: bool = False,
 ) -> tuple[Recorded, ...]:
     """Return the next events of some stripes: up to `max_items`, within `max_bytes` but for one.
 
+    `frugal` never holds many more bytes than that, for the price of more round trips.
     Raises `FeedExpired` if events behind a position were trimmed before they were read.
     """
     if not 1 <= max_items <= limits.FEED_ITEMS_MAX:
         raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
-    rows = await connection.fetch(
-        SQL.read_events, list(positions), list(positions.values()), max_items
-    )
+    statement = (SQL.read_events, list(positions), list(positions.values()), max_items)
+    rows: Sequence[asyncpg.Record]
+    if frugal:
+        rows = (
+            await pages.fetch_page(connection, *statement, rows=max_items, bytes_max=max_bytes)
+        ).items
+    else:
+        rows = await connection.fetch(*statement)
     if rows and rows[0]["lsn"] is None:
         raise _expired(rows[0]["stripe"], rows[0]["after"], rows[0]["trimmed_lsn"])
     return tuple(_recorded(row, incarnation) for row in _within(rows, max_bytes))

@@ -6,13 +6,15 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 
+from relevo import callables
+from relevo.core import error_text, uses
 from relevo.errors import HandlerTimeout
 from relevo.feed.context import wants_context
 from relevo.feed.observing import Observer
@@ -49,37 +51,64 @@ class Watch(Struct, frozen=True, kw_only=True):
 async def call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: Watch) -> None:
     """Call a handler: coroutines on the loop, plain functions in a thread of their own.
 
-    A thread of its own, so that one that hangs takes no place in a pool that others need. Raises
-    what the handler raised, `HandlerTimeout`, or `CallAbandoned`.
+    What a plain function returns is awaited on the loop if it can be. Its thread is its own, so
+    that one that hangs takes no place in a pool that others need. Raises what the handler raised,
+    `HandlerTimeout`, or `CallAbandoned`.
     """
-    if watch.observer is None:
-        await _call(handler, ctx, changes, watch)
-    else:
-        async with watch.observer.call(ctx.attempt):
+    async with watch.observer.call(ctx.attempt) if watch.observer else nullcontext():
+        with uses.used_for("handlers"):
             await _call(handler, ctx, changes, watch)
 
 
 async def _call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: Watch) -> None:
     with_context = wants_context(handler) if watch.with_context is None else watch.with_context
-    arguments = (ctx, changes) if with_context else (changes,)
-    running: asyncio.Future[None]
-    if asyncio.iscoroutinefunction(handler):
-        running = asyncio.ensure_future(handler(*arguments))
-        running.add_done_callback(_note)
-        end: Callable[[], object] = running.cancel
-    else:
-        running = _in_thread(lambda: handler(*arguments))
-        end = _nothing
+    running = _Running(handler, (ctx, changes) if with_context else (changes,), ctx)
     try:
-        await _watched(running, ctx, watch, end)
+        await _watched(running.task, ctx, watch, running.end)
     except asyncio.CancelledError:
         ctx.cancel()
-        end()
-        await asyncio.wait([running], timeout=CANCEL_SECONDS)
+        running.end()
+        await asyncio.wait([running.task], timeout=CANCEL_SECONDS)
         raise
-    if running.cancelled():
+    if running.task.cancelled():
         raise RuntimeError("the handler cancelled itself")
-    running.result()
+    running.task.result()
+
+
+class _Running:
+    """One call of a handler: in a thread if it may block, then what it returned on the loop."""
+
+    def __init__(self, handler: Callable[..., Any], arguments: Sequence[Any], ctx: Context) -> None:
+        self._handler = handler
+        self._arguments = arguments
+        self._ctx = ctx
+        self._in_thread = not callables.is_async(handler)
+        self.task = asyncio.ensure_future(self._run())
+        self.task.add_done_callback(_note)
+
+    def end(self) -> None:
+        """Cancel the call; a thread cannot be ended, it sees `ctx.cancelled`."""
+        if not self._in_thread:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            await self._work()
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # which would end the host instead of the call
+            raise RuntimeError(f"the handler raised {error_text.shown(error)}") from error
+
+    async def _work(self) -> None:
+        if not self._in_thread:
+            await callables.call(self._handler, *self._arguments)
+            return
+        answer = await _in_thread(lambda: self._handler(*self._arguments))
+        self._in_thread = False
+        if self._ctx.cancelled:  # its time is up, and what it wants to be awaited never begins
+            callables.discard(answer)
+        else:
+            await callables.settled(answer)
 
 
 def documents(changes: Sequence[Change[Any]], mode: Mode) -> list[bytes]:
@@ -127,29 +156,30 @@ async def _watched(
     await asyncio.wait([running])
 
 
-def _in_thread(work: Callable[[], Any]) -> asyncio.Future[None]:
+def _in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
     loop = asyncio.get_running_loop()
-    running: asyncio.Future[None] = loop.create_future()
+    running: asyncio.Future[Any] = loop.create_future()
     running.add_done_callback(_note)
 
-    def finish(error: BaseException | None) -> None:
+    def finish(answer: Any, error: BaseException | None) -> None:
         if running.done():
-            return
-        if error is None:
-            running.set_result(None)
+            callables.discard(answer)
+        elif error is None:
+            running.set_result(answer)
         elif isinstance(error, Exception) and not isinstance(error, StopIteration):
             running.set_exception(error)
         else:
-            running.set_exception(RuntimeError(f"the handler raised {error!r}"))
+            shown = error_text.shown(error)
+            running.set_exception(RuntimeError(f"the handler raised {shown}"))
 
     def run() -> None:
-        outcome: BaseException | None = None
+        answer, raised = None, None
         try:
-            work()
+            answer = work()
         except BaseException as error:
-            outcome = error
+            raised = error
         with suppress(RuntimeError):  # the loop is closed; nobody waits any more
-            loop.call_soon_threadsafe(finish, outcome)
+            loop.call_soon_threadsafe(finish, answer, raised)
 
     # Daemons, since a thread that hangs must not keep the process from ending.
     threading.Thread(
@@ -162,10 +192,6 @@ def _note(done: asyncio.Future[None]) -> None:
     """Take notice of an error: of a call that was cut off, nobody else does."""
     if not done.cancelled():
         done.exception()
-
-
-def _nothing() -> None:
-    """A thread cannot be ended; it sees `ctx.cancelled`."""
 
 
 _TURNS: WeakKeyDictionary[Leases, asyncio.Lock] = WeakKeyDictionary()

@@ -14,7 +14,7 @@ from relevo.feed.processor import Processor
 from relevo.feed.pull import Reader
 from relevo.store import Container, keys
 from relevo.store.epk import epk
-from relevo.store.ranges import WHOLE, Interval
+from relevo.store.ranges import WHOLE, under
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -58,6 +58,7 @@ class FeedContainer(Container[T], UnitHandles):
         feed_range: FeedRange | None = None,
         partition_key: Any = UNSET,
         max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
         continuation: str | None = None,
         wait: float | None = None,
         filter: Given | None = None,  # noqa: A002
@@ -65,21 +66,22 @@ class FeedContainer(Container[T], UnitHandles):
         """Yield pages of changes; ends when caught up, unless `wait` says how long to wait.
 
         A continuation outranks `start`; it never expires in latest-version mode, and needs the same
-        filter. `filter` is conditions as of `query`, or a `Filter`.
+        filter. `filter` is conditions as of `query`, or a `Filter`. `partition_key` reads one key;
+        of a hierarchical one the first parts are enough, such as `["tenant-1"]`.
         """
         info = await self.describe()
         interval = feed_range.interval if feed_range else WHOLE
         if partition_key is not UNSET:
             if feed_range is not None:
                 raise InvalidValue("read by feed_range or by partition_key, not both")
-            point = epk(keys.of_caller(partition_key, info.partition_key))
-            interval = Interval(point, point + "0")
+            parts = keys.of_caller(partition_key, info.partition_key, prefix=True)
+            interval = under(epk(parts))
         reader = await Reader.open(
             self._feeds.database, self._feeds.wakeups, self.name, start=start, mode=mode,
             interval=interval, continuation=continuation, model=self.model or Any,
             filter=filter,
         )  # fmt: skip
-        async for page in reader.follow(max_items, wait=wait):
+        async for page in reader.follow(max_items, max_bytes, wait=wait):
             yield page
 
     async def feed_ranges(self, n: int | None = None) -> list[FeedRange]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from msgspec import Struct
 
+from relevo import callables
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown
+from relevo.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from relevo.feed.model import Change
     from relevo.leases import Fence
@@ -85,6 +87,7 @@ class Context:
         self._undone = undone
         self._headers = headers
         self._cancelled = False
+        self._transactions = HandlerTransactions()
         self.feed_range = interval
         self.attempt = attempt
         """1 for the first delivery of this batch, counted over all hosts."""
@@ -147,15 +150,33 @@ class Context:
 
     async def checkpoint(self, change: Change[Any] | None = None) -> None:
         """Confirm the batch, or everything up to the group of one change of it."""
+        if self._transactions.is_open:
+            raise Conflict(
+                "inside of ctx.transaction() the checkpoint is committed with the effects; leave"
+                " its block instead of calling ctx.checkpoint()"
+            )
         self.confirmed = await self._confirm(change) or self.confirmed
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Commit effects together with the checkpoint: exactly once in this database.
 
         The checkpoint is the last statement and carries the fence; if the lease was lost, all of it
-        is rolled back and `LeaseLost` is raised.
+        is rolled back and `LeaseLost` is raised. A call has one transaction at a time, which its
+        block alone begins and ends; one that is left open is rolled back, and the call has failed.
         """
+        return cast(
+            "AbstractAsyncContextManager[Transaction]", self._transactions.block(self._begin())
+        )
+
+    async def end_call(self, *, for_good: bool = True) -> None:
+        """Roll back what the handler left open; raises `HandlerError` then.
+
+        Unless it is `for_good`, the handler may confirm later.
+        """
+        await self._transactions.end(for_good=for_good)
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[HandlerTransaction]:
         if self.confirmed:
             raise Conflict("this batch is confirmed already")
         if self.in_doubt:
@@ -165,10 +186,15 @@ class Context:
             )
         confirming = False
         try:
-            async with self._open_transaction() as tx:
-                yield tx
+            async with self._open_transaction() as connection:
+                tx = HandlerTransaction(connection)
+                try:
+                    yield tx
+                finally:
+                    tx.end_block()
+                tx.check_unbroken()
                 confirming = True
-                await self._confirm_in(tx)
+                await self._confirm_in(connection)
         except BaseException as error:
             self.in_doubt = confirming and isinstance(
                 error, OutcomeUnknown | asyncio.CancelledError
@@ -179,15 +205,19 @@ class Context:
         self.confirmed = True
 
 
-def wants_context(handler: Callable[..., Any]) -> bool:
-    """Whether a handler takes (ctx, changes) instead of (changes); refuse other signatures."""
-    parameters = [
+def wants_context(handler: Callable[..., Any], what: str = "the handler") -> bool:
+    """Whether a handler takes (ctx, changes) instead of (changes).
+
+    Raises `InvalidValue` for what cannot be called so, or would do nothing if it were.
+    """
+    callables.check(handler, what)
+    needed = [
         p
-        for p in inspect.signature(handler).parameters.values()
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        for p in callables.parameters(handler, what)
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    if len(parameters) not in (1, 2):
-        raise TypeError(
-            f"a handler takes (changes) or (ctx, changes), not {len(parameters)} values"
+    if len(needed) not in (1, 2) or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        raise InvalidValue(
+            f"{what} takes (changes) or (ctx, changes), not ({', '.join(map(str, needed))})"
         )
-    return len(parameters) == 2
+    return len(needed) == 2

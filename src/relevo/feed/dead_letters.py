@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
@@ -10,6 +11,7 @@ from uuid import UUID, uuid4
 from msgspec import Struct
 
 from relevo import limits
+from relevo.core import error_text
 from relevo.errors import Conflict, HandlerError, InvalidValue, NotFound, OutcomeUnknown
 from relevo.feed import parking
 from relevo.feed.calls import Watch, call
@@ -23,6 +25,7 @@ from relevo.store.ranges import WHOLE
 if TYPE_CHECKING:
     import asyncpg
 
+    from relevo.core.pages import Fetched
     from relevo.feed.processor import Processor
     from relevo.postgres import Database, Transaction
 
@@ -112,6 +115,14 @@ class DeadLetters:
             read(row)
             for row in await self._database.fetch(SQL.list_dead_letters, unit_id, after, limit)
         ]
+
+    async def page(self, after: int, limit: int) -> Fetched[DeadLetter]:
+        """Return the same, no more than a page has bytes."""
+        unit_id = await self._unit_id()
+        found = await self._database.fetch_page(
+            SQL.list_dead_letters, unit_id, after, limit + 1, rows=limit
+        )
+        return found.each(read)
 
     async def get(self, id: int) -> DeadLetter:  # noqa: A002 - the public name of it
         """Return one letter; `NotFound` if it is not there, or no more."""
@@ -217,21 +228,25 @@ class _Redrive:
         try:
             watch = Watch(timeout=self._seconds)
             await call(self._processor.handler, ctx, [change], watch)
+            await ctx.end_call()
             if not ctx.confirmed:
                 await ctx.checkpoint()
         except _Taken:
             raise
         except (OutcomeUnknown, asyncio.CancelledError) as error:
-            await self._give_back(error)
+            await self._give_back(ctx, error)
             raise
         except Exception as error:
-            await self._give_back(error)
+            await self._give_back(ctx, error)
+            shown = error_text.shown(error)
             raise HandlerError(
-                f"dead letter {self._letter.id} failed again: {error!r}; it stays", context=ctx
+                f"dead letter {self._letter.id} failed again: {shown}; it stays", context=ctx
             ) from error
 
-    async def _give_back(self, error: BaseException) -> None:
+    async def _give_back(self, ctx: Context, error: BaseException) -> None:
         """Leave the letter where it is, for others to claim."""
+        with suppress(HandlerError):
+            await ctx.end_call()
         cause = Cause.of(error, self._letter.attempts + 1)
         await self._database.write(
             SQL.return_dead_letter, self._letter.id, self._claim,

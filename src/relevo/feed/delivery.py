@@ -7,11 +7,13 @@ tries the part of it that is next. Dead-lettering and moving past it are one sta
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from relevo import faults
+from relevo.core import error_text
 from relevo.errors import HandlerError, HostFenced, LeaseLost, LeaseStoreError, OutcomeUnknown
 from relevo.feed import dead_letters
 from relevo.feed.calls import CallAbandoned, Watch, call, documents
@@ -167,10 +169,16 @@ class Lane:
     async def _call(self, run: Run, ctx: Context, changes: list[Any]) -> None:
         if self._processor.raw:
             changes = documents(changes, self._processor.mode)
+        manual = self._processor.checkpoint == "manual"
         try:
             await call(self._processor.handler, ctx, changes, self._watch(run))
+        except BaseException:
+            with suppress(HandlerError):  # what the handler raised is told instead
+                await ctx.end_call()
+            raise
         finally:
-            self._processor.symptoms.clear(self._lease.name, "stalled")
+            self._processor.symptoms.clear(self._lease.name, "stalled", lane=self._index)
+        await ctx.end_call(for_good=not manual)
 
     async def _returned(self, run: Run, ctx: Context) -> None:
         """The handler took what it was given; where it confirms itself, that may come later."""
@@ -192,7 +200,7 @@ class Lane:
         elif ctx.confirmed and instant() - standing.stored_at > LAG_SECONDS:
             await standing.flush()  # the position follows what transactions have finished
         self._again = False
-        self._processor.symptoms.clear(self._lease.name, "failing")
+        self._processor.symptoms.clear(self._lease.name, "failing", lane=self._index)
 
     def _watch(self, run: Run) -> Watch:
         processor, token = self._processor, self._lease.name
@@ -203,7 +211,7 @@ class Lane:
                 changes=len(run.changes),
             )  # fmt: skip
             text = f"a call with {details.changes} changes runs for over {details.seconds} s"
-            processor.symptoms.note("stalled", token, text)
+            processor.symptoms.note("stalled", token, text, self._index)
             log.warning("feed.stalled", processor=processor.name, lease=token, first=details.first)
             await processor.tell("stalled", token, details)
 
@@ -274,7 +282,7 @@ class Lane:
 
     async def _failed(self, run: Run, ctx: Context, error: Exception) -> None:
         """Count the failure with the lease, so that the next owner goes on counting; then wait."""
-        await self._tell_failure(ctx, error)
+        await self._tell_failure(run, ctx, error)
         if ctx.confirmed:
             return  # what it did counts; there is nothing to repeat
         limit = self._processor.limit
@@ -287,19 +295,21 @@ class Lane:
         nth = (trouble.failures or 1) if trouble.closely else trouble.attempts
         await self._worker.pause(self._processor.backoff.delay(nth - 1, self._random))
 
-    async def _tell_failure(self, ctx: Context, error: Exception) -> None:
-        name, token = self._processor.name, self._lease.name
+    async def _tell_failure(self, run: Run, ctx: Context, error: Exception) -> None:
+        name, token, shown = self._processor.name, self._lease.name, error_text.shown(error)
         if isinstance(error, HandlerError):
             told = error
             told.context = ctx
         else:
-            told = HandlerError(f"handler of {name!r} raised {error!r}", context=ctx)
+            told = HandlerError(f"handler of {name!r} raised {shown}", context=ctx)
             told.__cause__ = error
         log.warning(
             "feed.handler_failed", processor=name, lease=token, attempt=ctx.attempt,
-            error=repr(error),
+            error=shown,
         )  # fmt: skip
-        self._processor.symptoms.note("failing", token, f"attempt {ctx.attempt} failed: {error!r}")
+        where = f"item {run.changes[0].id!r} of key {run.changes[0].key}"
+        text = f"attempt {ctx.attempt} failed at {where}: {shown}"
+        self._processor.symptoms.note("failing", token, text, self._index)
         await self._processor.tell("error", token, told)
 
     async def _bury(self, run: Run, cause: Cause) -> None:
@@ -307,7 +317,7 @@ class Lane:
         processor, token = self._processor, self._lease.name
         halt = processor.on_poison == "halt"
         rows = await self._standing.bury(run, cause, processor.handler_name, block=halt)
-        processor.symptoms.clear(token, "failing")
+        processor.symptoms.clear(token, "failing", lane=self._index)
         letters = [dead_letters.read(row) for row in rows]
         for letter in letters:
             log.error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from relevo import callables
 from relevo.errors import InvalidValue, NotFound, RelevoError
 from relevo.feed import reading, unit
 from relevo.feed.filters import sql_of
@@ -105,15 +105,16 @@ class Estimator:
 
     async def current_state(self) -> list[LeaseLag]:
         """Return the lag of every lease; `NotFound` if the unit was never started."""
-        source = await reading.look(self._database, self._container)
         found = await self._database.fetchrow(SQL.find_unit, self._unit)
         if found is None:
             raise NotFound(f"no processor was ever started for {self._unit}")
         wanted = msgspec.json.decode(found["settings"], type=UnitOptions).filter
         now: datetime = await self._database.fetchval(SQL.now)
         most = COUNT_MAX if self._count_max is None else self._count_max
-        count = _Count(self._database, source, found["mode"], wanted, most)
         rows = await self._database.fetch(SQL.feed_leases, found["id"])
+        # After the leases: ranges that they name by then are known.
+        source = await reading.look(self._database, self._container)
+        count = _Count(self._database, source, found["mode"], wanted, most)
         pending = await count.behind({row["id"]: _places(source, row) for row in rows})
         return [_lag(row, pending[row["id"]], now) for row in rows]
 
@@ -135,13 +136,12 @@ class Estimator:
         Before the first host has made the unit it is told of as not `initialised`. What the
         callback raises, and a database that is away, is logged and ends nothing.
         """
+        callables.check(callback, "the callback of an estimator", "lag")
         if not every > 0:
             raise InvalidValue(f"every is a time above 0 s, not {every}")
         while True:
             try:
-                answer = callback(await self._total_or_nothing())
-                if inspect.isawaitable(answer):
-                    await answer
+                await callables.call(callback, await self._total_or_nothing())
             except RelevoError as error:
                 log.warning("feed.not_estimated", unit=self._unit, error=str(error))
             except Exception:
@@ -229,7 +229,7 @@ def _lag(row: asyncpg.Record, pending: _Pending, now: datetime) -> LeaseLag:
         instance_name=row["owner_name"],
         estimated_lag=pending.changes,
         exact=pending.exact,
-        lag_seconds=(now - (pending.oldest or now)).total_seconds(),
+        lag_seconds=max(0.0, (now - (pending.oldest or now)).total_seconds()),
         position_ts=row["position_ts"],
         attempts=row["attempts"],
         state=row["state"],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
+from relevo import callables
 from relevo.errors import InvalidValue
 from relevo.events import EventLog, Recorded
 from relevo.events.model import LOG_NAME
@@ -52,16 +52,16 @@ class EventFeed(EventLog, UnitHandles):
 
 def _of_changes(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Let a handler of events take what the processor delivers."""
-    wants_context = context.wants_context(handler)
+    wants_context = context.wants_context(handler, "a handler of events")
 
-    def arguments(ctx: Any, changes: Sequence[Change[Recorded]]) -> tuple[Any, ...]:
+    def deliver(ctx: Any, changes: Sequence[Change[Recorded]]) -> Any:
         events = [change.item for change in changes]
-        return (ctx, events) if wants_context else (events,)
+        return handler(ctx, events) if wants_context else handler(events)
 
-    if not inspect.iscoroutinefunction(handler):
-        return lambda ctx, changes: handler(*arguments(ctx, changes))
+    if not callables.is_async(handler):
+        return deliver
 
-    async def deliver(ctx: Any, changes: Sequence[Change[Recorded]]) -> None:
-        await handler(*arguments(ctx, changes))
+    async def deliver_on_loop(ctx: Any, changes: Sequence[Change[Recorded]]) -> None:
+        await deliver(ctx, changes)
 
-    return deliver
+    return deliver_on_loop

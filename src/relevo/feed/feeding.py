@@ -138,6 +138,7 @@ class Feeder:
             await self._worker.room.wait()
             return
         await self._standing.flush()
+        self._processor.symptoms.clear(self._lease.name, "store")
         if not self._completed:
             self._completed = True
             self._processor.lease_completed()
@@ -161,6 +162,8 @@ class Feeder:
             since=min(self._dry.values(), default=0),
             seconds=quiet if standing.behind else None,
         )  # fmt: skip
+        if found.error is not None:
+            raise self._worker.unreadable(found.error) from found.error
         self._heads = found.heads
         for range_id in found.heads:
             self._dry.pop(range_id, None)

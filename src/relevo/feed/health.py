@@ -37,29 +37,33 @@ class Symptoms:
     """What is wrong with which lease at present."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Symptom, str], str] = {}
+        self._found: dict[tuple[str, Symptom, int], str] = {}
         self.abandoned = 0
         """Calls that were left to themselves since the process started."""
 
-    def note(self, symptom: Symptom, token: str, text: str) -> None:
-        """Something is wrong with a lease."""
-        self._found[symptom, token] = text
+    def note(self, symptom: Symptom, token: str, text: str, lane: int = 0) -> None:
+        """Something is wrong with a lease, or with one lane of it."""
+        self._found[token, symptom, lane] = text
 
-    def clear(self, token: str, *symptoms: Symptom) -> None:
-        """It is over."""
-        for symptom in symptoms:
-            self._found.pop((symptom, token), None)
+    def clear(self, token: str, *symptoms: Symptom, lane: int | None = None) -> None:
+        """It is over, in one lane or in all."""
+        if not self._found:
+            return
+        for key in list(self._found):
+            if key[0] == token and key[1] in symptoms and lane in (None, key[2]):
+                del self._found[key]
 
-    def judge(self, *, running: bool, may_act: bool) -> ProcessorHealth:
+    def judge(self, *, running: bool, may_act: bool, why: str | None = None) -> ProcessorHealth:
         """Put it together: failed if this host does nothing, degraded if it does not do all."""
         fatal = []
         if not running:
-            fatal.append("the processor is not running")
+            told = "" if why is None else f": {why}"
+            fatal.append(f"the processor is not running{told}")
         elif not may_act:
             fatal.append("this host is past its self-fencing deadline: no renewal succeeded")
         if self.abandoned >= ABANDONED_MAX:
             fatal.append(f"{self.abandoned} calls of the handler never ended; restart the process")
-        reasons = [f"lease {token}: {text}" for (_, token), text in sorted(self._found.items())]
+        reasons = [f"lease {token}: {text}" for (token, *_), text in sorted(self._found.items())]
         if self.abandoned and not fatal:
             reasons.append(f"{self.abandoned} calls of the handler never ended")
         state: State = "failed" if fatal else "degraded" if reasons else "ok"

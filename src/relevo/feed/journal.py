@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
+import asyncpg
 import msgspec
 from msgspec import Struct
 
+from relevo.core import error_text
 from relevo.errors import (
     Closed,
     DatabaseUnavailable,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
 
-    import asyncpg
-
     from relevo.feed.checkpoints import Checkpoints
     from relevo.feed.model import Change
     from relevo.feed.progress import Snapshot
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 TEXT_MAX = 8_000
 """Characters of an error's message or traceback that are kept."""
+FAILING_MAX = 2_000
+"""Characters that a lease keeps of the error with which its batch failed last."""
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -62,10 +63,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, error: BaseException, attempts: int) -> Cause:
         """A handler raised."""
-        trace = "".join(traceback.format_exception(error))
         return cls(
-            reason="failed", error_type=type(error).__name__, message=str(error)[:TEXT_MAX],
-            traceback=trace[-TEXT_MAX:], attempts=attempts,
+            reason="failed", error_type=error_text.fit(type(error).__name__, TEXT_MAX),
+            message=error_text.message(error, TEXT_MAX),
+            traceback=error_text.trace(error, TEXT_MAX), attempts=attempts,
         )  # fmt: skip
 
 
@@ -90,7 +91,7 @@ class Journal:
             await self._write(SQL.note_loss)
         try:
             rows = await self._database.fetch(SQL.feed_lease, self._lease.fence.lease_id)
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
         if not rows:
             raise self._lost()
@@ -110,7 +111,7 @@ class Journal:
     async def _done(self) -> tuple[Done, ...]:
         try:
             rows = await self._database.fetch(SQL.list_done, self._lease.fence.lease_id)
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
         return tuple((row["range_id"], row["lsn"], row["ordinal"]) for row in rows)
 
@@ -142,7 +143,7 @@ class Journal:
         """Store together with other leases, if there is a way."""
         try:
             return self._checkpoints is not None and await self._checkpoints.store(one)
-        except (DatabaseUnavailable, OutcomeUnknown, Closed) as error:
+        except (DatabaseUnavailable, OutcomeUnknown, Closed, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
 
     async def remember(self, tx: Transaction, done: Collection[Done]) -> None:
@@ -155,7 +156,7 @@ class Journal:
 
     async def failed(self, attempts: int, error: Exception, troubles: Troubles | None) -> None:
         """Count a failed call."""
-        text = f"{type(error).__name__}: {error}"[:2000]
+        text = f"{type(error).__name__}: {error_text.message(error, FAILING_MAX)}"
         await self._write(SQL.note_failure, attempts, text, _json(troubles))
 
     async def mark(self, troubles: Troubles | None) -> None:
@@ -196,7 +197,7 @@ class Journal:
         self._database.metrics.count_lease_statement("checkpoint", self._lease.unit)
         try:
             rows = await self._database.write(sql, *self._fence, *arguments, idempotent=True)
-        except (DatabaseUnavailable, OutcomeUnknown) as error:
+        except (DatabaseUnavailable, OutcomeUnknown, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
         if not rows:
             raise self._lost()

@@ -117,7 +117,7 @@ class LockedUnit:
     ) -> list[dict[int, int]]:
         """Return where leases over `intervals` must begin so as to go on from `places`."""
         source = await self.source()
-        current = starts.current(source, self.mode, places)
+        current = await starts.current(self.tx, source, self.mode, places)
         return [unit.positions_in(source.ranges, one, current) for one in intervals]
 
     async def set_state(self, leases: Collection[UnitLease], state: LeaseState) -> None:

@@ -13,7 +13,7 @@ from relevo.errors import InvalidValue
 from relevo.store import keys
 from relevo.store.epk import epk
 from relevo.store.keys import parse
-from relevo.store.ranges import WHOLE, Interval
+from relevo.store.ranges import WHOLE, Interval, under
 
 T = TypeVar("T")
 Mode = Literal["latest", "all_versions", "events"]
@@ -37,9 +37,11 @@ class FeedRange(Struct, frozen=True, order=True):
 
     @classmethod
     def of_key(cls, partition_key: Any) -> FeedRange:
-        """Return the feed range of one partition key: a value, or as many as there are paths."""
-        point = _hash(partition_key)
-        return cls(Interval(point, point + "0"))
+        """Return the feed range of one partition key: a value, or as many as there are paths.
+
+        The first parts of a hierarchical key give the range of all keys that begin with them.
+        """
+        return cls(under(_hash(partition_key)))
 
     @classmethod
     def parse(cls, text: str) -> FeedRange:

@@ -182,14 +182,9 @@ class UnitHandle:
 
         return msgspec.json.encode(await self._change(work)).decode()
 
-    async def import_(self, text: str, *, force: bool = False) -> None:
+    async def import_(self, exported: str | Export, *, force: bool = False) -> None:
         """Go on where an exported unit stood, whatever leases it had; otherwise as `rewind`."""
-        try:
-            given = msgspec.json.decode(text, type=Export)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise InvalidValue(f"this is no export of a unit: {error}") from error
-        if given.version != 1:
-            raise InvalidValue(f"exports of version {given.version} are not known here")
+        given = _checked_export(exported)
 
         async def work(locked: LockedUnit) -> None:
             if given.incarnation != locked.incarnation:
@@ -312,6 +307,20 @@ class UnitHandle:
         result, locked = await self._database.run(locked_work, idempotent=idempotent)
         self._wakeups.send(f"unit:{locked.id}", *(host_topic(owner) for owner in locked.woken))
         return result
+
+
+def _checked_export(exported: str | Export) -> Export:
+    given = exported
+    if isinstance(given, str):
+        try:
+            given = msgspec.json.decode(given, type=Export)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise InvalidValue(f"this is no export of a unit: {error}") from error
+    if given.version != 1:
+        raise InvalidValue(f"exports of version {given.version} are not known here")
+    if any(place.lsn < 0 for place in given.places):
+        raise InvalidValue("an export has positions of 0 and above")
+    return given
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:

@@ -32,6 +32,9 @@ class Idle:
         self.heads: dict[int, int] = {}
         """Ranges that have something behind the position, and up to which LSN."""
         self.split = False
+        """Whether a range of it was split, or is gone with its container."""
+        self.error: Exception | None = None
+        """Why nobody can tell whether there is anything."""
         self.found = asyncio.Event()
 
 
@@ -84,8 +87,17 @@ class Poller:
                 if not self._waiting:
                     self._joined.clear()
                     await self._joined.wait()
-                await self._ask()
+                await self._ask_or_tell()
                 self.hints += await self._woken.wait(self._interval)
+
+    async def _ask_or_tell(self) -> None:
+        """Ask; each lease that waits is told if that fails, for it is the one who reports it."""
+        try:
+            await self._ask()
+        except Exception as error:
+            for one in list(self._waiting):
+                one.error = error
+                one.found.set()
 
     async def _ask(self) -> None:
         waiting = list(self._waiting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +11,7 @@ import msgspec
 import structlog
 
 from relevo import limits
+from relevo.core import error_text
 from relevo.core.backoff import Backoff
 from relevo.errors import (
     Conflict,
@@ -32,6 +32,7 @@ from relevo.feed.checkpoints import Checkpoints
 from relevo.feed.health import ProcessorHealth, Symptoms
 from relevo.feed.journal import Journal
 from relevo.feed.memory import MemoryLeases
+from relevo.feed.notifications import Notification, Notifications
 from relevo.feed.observing import Observer
 from relevo.feed.pacing import CheckpointEvery, Pace
 from relevo.feed.poller import Poller
@@ -59,10 +60,6 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 STORE_ERRORS = (MonitoredError, LeaseStoreError, FeedExpired, FeedRegressed, ContainerRecreated)
-Notification = Literal[
-    "acquired", "released", "error", "stalled", "dead_lettered", "completed"
-]  # fmt: skip
-NOTIFY_SECONDS_MAX = 30.0
 JOINS_MAX = 5
 """How often a host joins anew because the unit was deleted under it."""
 LOST_SECONDS_MAX = 60.0
@@ -123,7 +120,7 @@ class Processor:
         _check_seconds(
             poll_interval=poll_interval, stall_after=stall_after, delegate_timeout=delegate_timeout
         )
-        self.with_context = context.wants_context(handler)
+        self.with_context = context.wants_context(handler, f"the handler of {name!r}")
         self.limit = dead_letters.check(max_attempts, dead_letter, on_poison)
         self.on_poison = on_poison
         self.stall_after = stall_after
@@ -158,33 +155,36 @@ class Processor:
             on_start_mismatch=on_start_mismatch, hold=Hold.of(hold),
             block_keys=on_poison == "block_key",
         )  # fmt: skip
-        self._callbacks: dict[str, list[Callable[..., Any]]] = {}
+        self._notifications = Notifications(name)
         self._running: _Running | None = None
+        self._starting = asyncio.Lock()
+        self.not_started: str | None = None
+        """Why its host could not serve it."""
         self.incarnation: str | None = None
 
     def on_acquired(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, epoch) when a lease was gained, before its first delivery."""
-        return self._listen("acquired", callback)
+        return self._notifications.listen("acquired", callback)
 
     def on_released(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, reason) after the last delivery of a lease."""
-        return self._listen("released", callback)
+        return self._notifications.listen("released", callback)
 
     def on_error(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, error) at every failure; the error's type tells its source."""
-        return self._listen("error", callback)
+        return self._notifications.listen("error", callback)
 
     def on_stall(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, `Stall`) when a call takes longer than `stall_after`."""
-        return self._listen("stalled", callback)
+        return self._notifications.listen("stalled", callback)
 
     def on_dead_lettered(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, `DeadLetter`) when a change was given up."""
-        return self._listen("dead_lettered", callback)
+        return self._notifications.listen("dead_lettered", callback)
 
     def on_completed(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Call back with (token, positions) when a lease has reached the end of a bounded run."""
-        return self._listen("completed", callback)
+        return self._notifications.listen("completed", callback)
 
     def run_until(self, until: Until) -> None:
         """Let the next start be a run that ends there, as with `until` (12.4)."""
@@ -216,8 +216,9 @@ class Processor:
     def health(self) -> ProcessorHealth:
         """Return whether this host does its part of the work: ok, degraded or failed, and why."""
         running = self._running
-        may_act = running is not None and running.leases.may_act
-        return self.symptoms.judge(running=running is not None, may_act=may_act)
+        if running is None:
+            return self.symptoms.judge(running=False, may_act=False, why=self.not_started)
+        return self.symptoms.judge(running=True, may_act=running.leases.may_act)
 
     @property
     def running(self) -> bool:
@@ -259,8 +260,8 @@ class Processor:
     @property
     def handler_name(self) -> str:
         """The handler, as dead letters name it."""
-        name = getattr(self.handler, "__qualname__", repr(self.handler))
-        return f"{getattr(self.handler, '__module__', '')}.{name}"
+        named = self.handler if hasattr(self.handler, "__qualname__") else type(self.handler)
+        return f"{named.__module__}.{named.__qualname__}"
 
     @property
     def host_incarnation(self) -> UUID:
@@ -291,8 +292,15 @@ class Processor:
 
         Every change that is committed afterwards is delivered.
         """
-        if self._running is not None:
-            return
+        async with self._starting:
+            if self._running is not None:
+                return
+            await self._start(database, wakeups, leases, supervisor)
+            self.not_started = None
+
+    async def _start(
+        self, database: Database, wakeups: Wakeups, leases: Leases, supervisor: Supervisor
+    ) -> None:
         looked_at, source = instant(), await reading.look(database, self.container)
         self.incarnation = source.incarnation
         poller = Poller(database, wakeups, source.container_id, self.mode, self.poll_interval)
@@ -355,14 +363,7 @@ class Processor:
         """Notify; a callback that fails is logged and never stops processing."""
         if event == "stalled":
             await self._note_stall(details[0])
-        for callback in self._callbacks.get(event, ()):
-            try:
-                async with asyncio.timeout(NOTIFY_SECONDS_MAX):
-                    answer = callback(*details)
-                    if inspect.isawaitable(answer):
-                        await answer
-            except Exception:
-                log.exception("feed.notification_failed", processor=self.name, notification=event)
+        await self._notifications.tell(event, *details)
 
     async def _note_stall(self, token: str) -> None:
         """Let estimators everywhere see it; it ends with the next checkpoint, or the epoch."""
@@ -371,10 +372,6 @@ class Processor:
                 fence = lease.fence.lease_id, lease.epoch, self.host_incarnation
                 with suppress(RelevoError):
                     await self.database.write(SQL.note_stall, *fence, self.stall_after)
-
-    def _listen(self, event: Notification, callback: Callable[..., Any]) -> Callable[..., Any]:
-        self._callbacks.setdefault(event, []).append(callback)
-        return callback
 
     @property
     def _now(self) -> _Running:
@@ -424,12 +421,16 @@ class Processor:
                     raise
             except HostFenced:
                 log.info("feed.fenced", processor=self.name, lease=lease.name)
-            except STORE_ERRORS as error:
+            except CallAbandoned:
+                raise
+            except Exception as raised:
+                error = raised if isinstance(raised, STORE_ERRORS) else _unexpected(raised)
                 log.warning(
-                    "feed.postponed", processor=self.name, lease=lease.name, error=str(error)
-                )
+                    "feed.postponed", processor=self.name, lease=lease.name, error=str(error),
+                    exc_info=raised if error is not raised else None,
+                )  # fmt: skip
                 self.symptoms.note("store", lease.name, str(error))
-                if not (expired and isinstance(error, FeedExpired)):  # told once (4.8)
+                if not (expired and isinstance(error, FeedExpired)):  # told once
                     await self.tell("error", lease.name, error)
                 expired = isinstance(error, FeedExpired)
             await _set_within(lease.stopping, self.backoff.delay(attempt, chance))
@@ -442,6 +443,13 @@ class Processor:
         with suppress(RelevoError):
             await Journal(self.database, lease, self.host_incarnation).pass_on()
         lease.ask_to_stop("hang")
+
+
+def _unexpected(raised: Exception) -> LeaseStoreError:
+    """What is told of an error that nobody foresaw: the lease is worked on no further for now."""
+    error = LeaseStoreError(f"the lease cannot be worked on: {error_text.shown(raised)}")
+    error.__cause__ = raised
+    return error
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -79,11 +79,13 @@ class Reader:
             token = tokens.decode(continuation, incarnation=source.incarnation, mode=mode)
             if token.filter != digest:
                 raise BadContinuation("the continuation token is of a reader with another filter")
-            for place in token.places:
-                reading.check_position(source, token.incarnation, mode, place.range_id, place.lsn)
+            await reading.check_positions(
+                database, source, token.incarnation, mode,
+                ((place.range_id, place.lsn) for place in token.places),
+            )  # fmt: skip
         else:
             found = await starts.resolve(database, source, mode, starts.check(start), wanted=wanted)
-            places = _within(starts.current(source, mode, found), interval)
+            places = _within(await starts.current(database, source, mode, found), interval)
             token = Token(incarnation=source.incarnation, mode=mode, places=places, filter=digest)
         return cls(database, wakeups, source, token, model, wanted)
 
@@ -92,7 +94,11 @@ class Reader:
         """Where to go on, for whoever reads next."""
         return tokens.encode(self._token)
 
-    async def page(self, max_items: int = limits.FEED_ITEMS_DEFAULT) -> Page[Any]:
+    async def page(
+        self,
+        max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
+    ) -> Page[Any]:
         """Read the next page: ranges in turn, caught up after a full round without changes.
 
         The round begins with this call, so nothing that was committed before it is pending then.
@@ -104,7 +110,8 @@ class Reader:
             place = token.places[token.next]
             batch = await reading.read(
                 self._database, self._source, token.mode, place.range_id, place.interval, place.lsn,
-                max_items=max_items, model=self._model, wanted=self._wanted,
+                max_items=max_items, max_bytes=max_bytes, model=self._model,
+                wanted=self._wanted, frugal=True,
             )  # fmt: skip
             self._advance(place, batch.position)
             if batch.changes or (batch.more and batch.position > place.lsn):
@@ -119,12 +126,16 @@ class Reader:
         return Page(changes=changes, continuation=self.continuation, caught_up=caught_up)
 
     async def follow(
-        self, max_items: int = limits.FEED_ITEMS_DEFAULT, *, wait: float | None = None
+        self,
+        max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
+        *,
+        wait: float | None = None,
     ) -> AsyncIterator[Page[Any]]:
         """Yield pages; when caught up, wait up to `wait` seconds for more, or end."""
         with self._wakeups.signal(f"feed:{self._source.container_id}") as woken:
             while True:
-                page = await self.page(max_items)
+                page = await self.page(max_items, max_bytes)
                 yield page
                 if not page.caught_up:
                     continue

@@ -18,7 +18,7 @@ from relevo.store import keys
 from relevo.store.ranges import WHOLE, Interval, Range, RangeMap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     import asyncpg
@@ -39,6 +39,7 @@ class Source(Struct, frozen=True, kw_only=True):
     oldest: int
     """In all-versions mode nothing before this LSN is there."""
     last_lsn: int
+    """Given out before the ranges were read; by now others may have written more."""
     ranges: RangeMap
     trimmed: dict[int, int]
 
@@ -87,17 +88,42 @@ async def _look_at_events(connection: Database | Transaction) -> Source:
     )
 
 
-def check_position(source: Source, incarnation: str, mode: Mode, range_id: int, lsn: int) -> None:
-    """Refuse a position that this container cannot be read from; nothing is skipped silently."""
+def check_same(source: Source, incarnation: str) -> None:
+    """Refuse a container that has only the name of the one that was read before."""
     if incarnation != source.incarnation:
         raise ContainerRecreated(
             f"container {source.name!r} was dropped and made anew since this position was taken"
         )
-    if lsn > source.last_lsn:
-        raise FeedRegressed(
-            f"position {lsn} is ahead of container {source.name!r}, which has given out"
-            f" {source.last_lsn}: was the database restored from a backup?"
-        )
+
+
+async def check_positions(
+    connection: Database | Transaction,
+    source: Source,
+    incarnation: str,
+    mode: Mode,
+    positions: Iterable[tuple[int, int]],
+) -> None:
+    """Refuse positions, as (range, LSN), that this container cannot be read from.
+
+    A position may be younger than the look at the container, since others write meanwhile. So only
+    what is ahead of the LSNs given out by now is refused.
+    """
+    check_same(source, incarnation)
+    found = list(positions)
+    last_lsn = source.last_lsn
+    if any(lsn > last_lsn for _, lsn in found):
+        last_lsn = await connection.fetchval(SQL.last_lsn)
+    for range_id, lsn in found:
+        if lsn > last_lsn:
+            raise FeedRegressed(
+                f"position {lsn} is ahead of container {source.name!r}, which has given out"
+                f" {last_lsn}: was the database restored from a backup?"
+            )
+        _check_kept(source, mode, range_id, lsn)
+
+
+def _check_kept(source: Source, mode: Mode, range_id: int, lsn: int) -> None:
+    """Refuse a position whose changes are gone; nothing is skipped silently."""
     if mode != "latest":
         lineage = source.ranges.lineage(range_id)
         oldest = max([source.oldest, *(source.trimmed.get(one, 0) for one in lineage)])
@@ -131,20 +157,22 @@ async def read(
     max_bytes: int = limits.FEED_BYTES_MAX,
     model: Any = Any,
     wanted: Filter | None = None,
+    frugal: bool = False,
 ) -> Batch:
     """Read the groups after a position: up to `max_items` changes, then to the end of the group.
 
     A group larger than `max_bytes` is delivered alone. Both modes cost one statement as a rule.
     With a filter a batch may be empty although there is more: then its position has moved.
+    `frugal` never holds many more bytes than that, for the price of more round trips.
     """
     if not 1 <= max_items <= limits.FEED_ITEMS_MAX:
         raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
     if mode == "events":
         return await _read_events(
-            connection, source, range_id, interval, after, max_items, max_bytes
+            connection, source, range_id, interval, after, max_items, max_bytes, frugal=frugal
         )
     lineage = source.ranges.lineage(range_id)
-    scan = Scan(connection, source.name, mode, lineage, interval, wanted)
+    scan = Scan(connection, source.name, mode, lineage, interval, wanted, frugal=frugal)
     rows, position, more = await scan.read(after, max_items, max_bytes)
     changes = _changes(rows, source.incarnation, mode == "latest", model)
     return Batch(changes=changes, position=position, more=more)
@@ -152,14 +180,15 @@ async def read(
 
 async def _read_events(
     connection: Database | Transaction, source: Source, stripe: int, interval: Interval,
-    after: int, max_items: int, max_bytes: int,
+    after: int, max_items: int, max_bytes: int, *, frugal: bool,
 ) -> Batch:  # fmt: skip
     """Read one stripe of the event log; every event is a group of its own."""
     if interval != source.ranges.by_id[stripe].interval:
         raise InvalidValue(f"a stripe of {LOG_NAME} is read whole, not {interval}")
     events = await event_reading.read(
-        connection, source.incarnation, {stripe: after}, max_items=max_items, max_bytes=max_bytes
-    )
+        connection, source.incarnation, {stripe: after}, max_items=max_items,
+        max_bytes=max_bytes, frugal=frugal,
+    )  # fmt: skip
     changes: tuple[Change[Any], ...] = tuple(
         Change(
             incarnation=event.log, origin=event.stripe, lsn=event.lsn, ordinal=0,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from relevo.errors import FeedExpired
 from relevo.feed.filters import sql_of
-from relevo.postgres import catalog
+from relevo.postgres import catalog, pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,9 @@ class Scan:
 
     def __init__(
         self, connection: Database | Transaction, name: str, mode: Mode, lineage: list[int],
-        interval: Interval, wanted: Filter | None,
+        interval: Interval, wanted: Filter | None, *, frugal: bool = False,
     ) -> None:  # fmt: skip
+        self._frugal = frugal
         latest = mode == "latest"
         self._connection = connection
         self._name = name
@@ -68,23 +69,44 @@ class Scan:
     async def _groups(
         self, after: int, rows_max: int, bytes_max: int
     ) -> tuple[Sequence[asyncpg.Record], bool]:
-        low, high = self._interval.low, self._interval.high
         sql, *arguments = self._first
-        rows = await self._connection.fetch(
-            sql, self._lineage, after, low, high, rows_max + 1, *arguments
-        )
-        full = len(rows) > rows_max
-        if full and rows[-1]["lsn"] == rows[-2]["lsn"]:
-            last, (sql, *arguments) = rows[-1], self._rest
-            rows += await self._connection.fetch(
-                sql, self._lineage, last["lsn"], low, high, last["ordinal"], *arguments
-            )
-        elif full:
-            rows.pop()
+        low, high = self._interval.low, self._interval.high
+        statement = (sql, self._lineage, after, low, high, rows_max + 1, *arguments)
+        if self._frugal:
+            rows, full = await self._few_at_a_time(statement, rows_max, bytes_max)
+        else:
+            rows = await self._connection.fetch(*statement)
+            full = len(rows) > rows_max
+            if full and rows[-1]["lsn"] == rows[-2]["lsn"]:
+                rows += await self._rest_of_group(rows[-1])
+            elif full:
+                rows.pop()
         if self._versions:
             await self._check_not_trimmed(after)
         kept = _within(rows, bytes_max)
         return kept, full or len(kept) < len(rows)
+
+    async def _few_at_a_time(
+        self, statement: tuple[Any, ...], rows_max: int, bytes_max: int
+    ) -> tuple[list[asyncpg.Record], bool]:
+        """Return whole groups that have not many more bytes than may be, and whether more."""
+        found = await pages.fetch_page(
+            self._connection, *statement, rows=rows_max, bytes_max=bytes_max
+        )
+        rows = found.items
+        if not found.more:
+            return rows, False
+        whole = [row for row in rows if row["lsn"] != rows[-1]["lsn"]]
+        if whole and len(rows) < rows_max:
+            return whole, True  # the rest of the last group may be large
+        return [*rows, *await self._rest_of_group(rows[-1])], True
+
+    async def _rest_of_group(self, last: asyncpg.Record) -> list[asyncpg.Record]:
+        sql, *arguments = self._rest
+        low, high = self._interval.low, self._interval.high
+        return await self._connection.fetch(
+            sql, self._lineage, last["lsn"], low, high, last["ordinal"], *arguments
+        )
 
     async def _wanted_groups(
         self, after: int, rows_max: int, bytes_max: int

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from relevo.core import error_text
 from relevo.errors import Conflict
 from relevo.feed import splitting, trimming
 from relevo.feed.container import FeedContainer
@@ -13,7 +15,7 @@ from relevo.leases.loops import Duty
 from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from relevo.feed.event_feed import EventFeed
     from relevo.feed.processor import Processor
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from relevo.supervision import Supervisor
 
 T = TypeVar("T")
+LATE: Final = "feed processors that were defined late"
 
 
 class Feeds(Attachable):
@@ -36,14 +39,21 @@ class Feeds(Attachable):
         self.figures = Figures(target_lag)
         self.processors: dict[tuple[str, str], Processor] = {}
         self._containers: dict[str, FeedContainer[Any] | EventFeed] = {}
-        self._serving: tuple[Leases, Supervisor] | None = None
+        self._supervisor: Supervisor | None = None
+        self._defined: Callable[[], object] = _nothing
+        """Tells a host that runs that it has a processor more to serve."""
+        self._late: list[Processor] = []
+        """Those that it does not serve yet."""
 
     def container(self, handle: Container[T]) -> FeedContainer[T]:
         """Return a container with its feed."""
         return FeedContainer(self, handle)
 
     def add(self, processor: Processor, container: FeedContainer[Any] | EventFeed) -> Processor:
-        """Take a processor into the app; one of that name on that container must not be there."""
+        """Take a processor into the app; one of that name on that container must not be there.
+
+        If the app is a host already, it serves the processor from now on.
+        """
         key = (processor.container, processor.name)
         if key in self.processors:
             raise Conflict(
@@ -52,6 +62,8 @@ class Feeds(Attachable):
             )
         self.processors[key] = processor
         self._containers[processor.container] = container
+        self._late.append(processor)
+        self._defined()
         return processor
 
     def only(self, chosen: Collection[Processor]) -> None:
@@ -60,12 +72,45 @@ class Feeds(Attachable):
 
     async def start(self, leases: Leases, supervisor: Supervisor) -> None:
         """Serve every processor; containers that their handles can make are made."""
-        for (name, _), processor in self.processors.items():
-            await self._containers[name].describe()
+        for processor in list(self.processors.values()):
+            await self._start(processor, leases, supervisor)
+        if self._defined is _nothing:
+            self._late.clear()
+            loop, defined = asyncio.get_running_loop(), asyncio.Event()
+            self._defined = lambda: loop.call_soon_threadsafe(defined.set)
+            supervisor.run(LATE, lambda: self._serve_late(defined, leases, supervisor))
+            self._supervisor = supervisor
+
+    async def _start(self, processor: Processor, leases: Leases, supervisor: Supervisor) -> None:
+        try:
+            await self._containers[processor.container].describe()
             await processor.start(self.database, self.wakeups, leases, supervisor)
+        except Exception as error:
+            processor.not_started = error_text.message(error, error_text.LINE_MAX)
+            raise
+
+    async def _serve_late(
+        self, defined: asyncio.Event, leases: Leases, supervisor: Supervisor
+    ) -> None:
+        """Serve what is defined while the host runs; a start that fails is tried again."""
+        while True:
+            defined.clear()
+            late = list(self._late)
+            started = (self._start(one, leases, supervisor) for one in late)
+            outcomes = await asyncio.gather(*started, return_exceptions=True)
+            failures = dict(zip(late, outcomes, strict=True))
+            self._late = [one for one in self._late if failures.get(one, one) is not None]
+            for outcome in outcomes:
+                if outcome is not None:
+                    raise outcome  # the supervisor shows it, and comes back
+            await defined.wait()
 
     async def stop(self, timeout: float) -> None:
         """Drain every processor."""
+        self._defined = _nothing
+        if self._supervisor is not None:
+            await self._supervisor.stop(LATE)
+            self._supervisor = None
         for processor in self.processors.values():
             await processor.stop(timeout)
 
@@ -82,3 +127,7 @@ class Feeds(Attachable):
     async def _split(self) -> None:
         await splitting.split_large(self.database, self.store)
         await splitting.split_busy(self.database, self.store)
+
+
+def _nothing() -> None:
+    """No host runs; processors are served when one does."""

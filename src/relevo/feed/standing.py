@@ -148,9 +148,7 @@ class Standing:
 
     def finish(self, run: Run, change: Change[Any] | None = None) -> bool:
         """Note that a call's changes are finished, or those up to one; True if that is all."""
-        self._check()
-        if not run.out:
-            raise Conflict("this call failed, and its changes come again; confirm them then")
+        self._check_out(run)
         size = len(run.changes)
         if change is not None:
             size = sum((c.lsn, c.ordinal) <= (change.lsn, change.ordinal) for c in run.changes)
@@ -181,7 +179,7 @@ class Standing:
         In order, the position is moved. Else the changes are remembered, and writes of others need
         not be waited for: a call that holds a connection must not wait for one that needs one.
         """
-        self._check()
+        self._check_out(run)
         in_order = self.lanes.count == 1 and self.ledger.unconfirmed == 1
         if not in_order or self._storing.locked():
             await self.journal.remember(tx, _done(run))
@@ -306,6 +304,11 @@ class Standing:
     def _with(self, lane: int, trouble: Isolation | None) -> dict[int, Isolation]:
         rest = {one: other for one, other in self.troubles.items() if one != lane}
         return rest if trouble is None else {**rest, lane: trouble}
+
+    def _check_out(self, run: Run) -> None:
+        self._check()
+        if not run.out:
+            raise Conflict("this call failed, and its changes come again; confirm them then")
 
     def _check(self) -> None:
         if self._in_doubt:

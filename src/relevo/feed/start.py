@@ -101,12 +101,16 @@ async def resolve(
             return _of_tokens(start, source, mode, wanted)
 
 
-def current(source: Source, mode: Mode, places: Sequence[Place]) -> tuple[Place, ...]:
+async def current(
+    connection: Database | Transaction, source: Source, mode: Mode, places: Sequence[Place]
+) -> tuple[Place, ...]:
     """Return places in the ranges that are open now; refuse those that cannot be read from."""
     token = tokens.Token(incarnation=source.incarnation, mode=mode, places=tuple(places))
     found = tokens.follow_splits(token, source.ranges).places
-    for place in found:
-        reading.check_position(source, source.incarnation, mode, place.range_id, place.lsn)
+    await reading.check_positions(
+        connection, source, source.incarnation, mode,
+        ((place.range_id, place.lsn) for place in found),
+    )  # fmt: skip
     return found
 
 
@@ -119,8 +123,7 @@ async def _at(
             f"start={instant.isoformat()} lies in the future; it is {now.isoformat()}"
         )
     found = await reading.positions_at(connection, source, instant)
-    for range_id, lsn in found.items():
-        reading.check_position(source, source.incarnation, mode, range_id, lsn)
+    await reading.check_positions(connection, source, source.incarnation, mode, found.items())
     return found
 
 

@@ -107,7 +107,7 @@ async def bootstrap(tx: Transaction, unit_id: int, wanted: Definition) -> None:
     check_mode(wanted.mode, source)
     options = wanted.options
     given = await starts.resolve(tx, source, wanted.mode, wanted.start, wanted=options.filter)
-    places = starts.current(source, wanted.mode, given)
+    places = await starts.current(tx, source, wanted.mode, given)
     cut = cut_leases(source, options.leases)
     positions = [positions_in(source.ranges, interval, places) for _, interval in cut]
     await tx.execute(

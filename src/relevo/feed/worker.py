@@ -11,6 +11,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from relevo.core import error_text
 from relevo.errors import (
     ContainerRecreated,
     DatabaseUnavailable,
@@ -86,7 +87,6 @@ class Worker:
         try:
             await standing.open(again=self._again)
             await self._look()
-            self.processor.symptoms.clear(self.lease.name, "store")
             while not (self._stopped or self.lease.stopping.is_set()):
                 self.lease.check()
                 await self._period()
@@ -171,16 +171,19 @@ class Worker:
         since = instant() if self._looked else instant() - LOOK_SECONDS
         source = await self._monitored(processor.source(since))
         stored = self.standing.ledger.stored
-        if any(
-            one not in source.ranges.by_id or lsn > source.last_lsn for one, lsn in stored.items()
-        ):
+        if any(one not in source.ranges.by_id for one in stored):
             source = await self._monitored(processor.source(instant()))  # it was too old
+        incarnation = processor.incarnation or source.incarnation
+        reading.check_same(source, incarnation)
         self._source, self._looked = source, True
         ranges = source.ranges.over(self.standing.interval)
         lineages = {one.id: source.ranges.lineage(one.id) for one in ranges}
-        incarnation = processor.incarnation or source.incarnation
-        for range_id, lsn in self.standing.begin(lineages).items():
-            reading.check_position(source, incarnation, processor.mode, range_id, lsn)
+        positions = self.standing.begin(lineages)
+        await self._monitored(
+            reading.check_positions(
+                self.database, source, incarnation, processor.mode, positions.items()
+            )
+        )
         self._bound = inherited(processor.bound or {}, lineages)
         self._to_cut, self._split = len(ranges) > 1, False
 
@@ -237,15 +240,18 @@ class Worker:
         return {one: batch.position for one, batch in batches.items() if batch.changes}
 
     async def _monitored(self, read: Awaitable[T]) -> T:
-        """Errors of the container are told apart from those of handlers and leases (U5)."""
+        """Tell errors of the container apart from those of handlers and leases."""
         try:
             return await read
         except (FeedExpired, FeedRegressed, ContainerRecreated):
             raise
-        except RelevoError as error:
-            raise MonitoredError(
-                f"container {self.processor.container!r} cannot be read: {error}"
-            ) from error
+        except Exception as error:
+            raise self.unreadable(error) from error
+
+    def unreadable(self, error: Exception) -> MonitoredError:
+        """What is told when the container cannot be read."""
+        said = error_text.message(error, error_text.LINE_MAX)
+        return MonitoredError(f"container {self.processor.container!r} cannot be read: {said}")
 
     @property
     def draining(self) -> bool:
@@ -258,13 +264,15 @@ class Worker:
         """Read the next changes of a range."""
         standing, processor = self.standing, self.processor
         part = self._source.ranges.by_id[range_id].interval.intersect(standing.interval)
-        return await self._monitored(
+        batch = await self._monitored(
             reading.read(
                 self.database, self._source, processor.mode, range_id, part,
                 standing.ledger.read[range_id], max_items=count, max_bytes=processor.pace.max_bytes,
                 model=processor.model, wanted=processor.filter,
             )
         )  # fmt: skip
+        processor.symptoms.clear(self.lease.name, "store")
+        return batch
 
     async def _watch_for_stop(self) -> None:
         """End the period when no call runs any more, unless the request is withdrawn before."""

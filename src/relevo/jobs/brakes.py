@@ -3,11 +3,17 @@
 Hosts count failed runs by extension and minute. The leader compares the counts: jobs of an
 extension with too many wait, others go on as ever. After the pause one of them is let through; if
 it succeeds the rest follows, if it fails the pause begins anew.
+
+What hosts have claimed and not begun is given back when a brake comes on. A host whose own runs
+fail too often does not wait for the leader (`relevo.jobs.running.failures`): of one handler it runs
+at most as many failing jobs as the brake allows, and one for each slot.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -17,10 +23,11 @@ from msgspec import Struct
 
 from relevo.errors import RelevoError
 from relevo.jobs import codes
+from relevo.jobs.running.failures import FailureWatch
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Set
 
     from relevo.jobs.running.claims import Settlement
     from relevo.postgres import Database, Transaction, Wakeups
@@ -53,7 +60,9 @@ class Brakes:
         self._wakeups = wakeups
         self._failures = failures
         self._span = timedelta(minutes=minutes)
+        self._here = FailureWatch(failures, minutes * 60)
         self._noted: list[UUID] = []
+        self._noted_handlers: Counter[str] = Counter()
         self._came = asyncio.Event()
 
     @property
@@ -61,32 +70,46 @@ class Brakes:
         """Whether there is a brake at all: `jobs_brake_failures` is not 0."""
         return self._failures > 0
 
-    def note(self, settled: Sequence[Settlement]) -> None:
-        """Take in what runs came to; those that ended with an error count.
+    def stops(self, settlement: Settlement) -> bool:
+        """Take in how a run ended just now; whether its handler failed too often here by that.
 
-        A handler that asks for a retry, without an error's code, has not failed. Neither has one
-        that is tried again because the storage failed: else an outage would be followed by a pause.
+        Then nothing of the handler is to begin here: what was claimed is to be given back.
         """
+        return (
+            self.on
+            and _is_failure(settlement)
+            and self._here.failed(settlement.claim.handler, time.monotonic())
+        )
+
+    @property
+    def stopped(self) -> Set[str]:
+        """Handlers of which nothing is to begin here, until their failures are counted."""
+        return self._here.stopped(time.monotonic())
+
+    def note(self, settled: Sequence[Settlement]) -> None:
+        """Take in what was settled, to be counted."""
         if not self.on:
             return
-        excused = (None, codes.UNEXPECTED)
-        failed = [
-            one.claim.id for one in settled
-            if one.event == "fail" or (one.event == "retry" and one.error not in excused)
-        ]  # fmt: skip
+        failed = [one.claim for one in settled if _is_failure(one)]
         if failed:
-            self._noted += failed[: NOTED_MAX - len(self._noted)]
+            self._noted += [one.id for one in failed[: NOTED_MAX - len(self._noted)]]
+            self._noted_handlers.update(one.handler for one in failed)
             self._came.set()
 
     async def count(self) -> None:
-        """Write the counts, as they come."""
+        """Write the counts, as they come; brake at once what has failed too often here."""
         while True:
             await self._came.wait()
             await asyncio.sleep(GATHER_SECONDS)
             self._came.clear()
             noted, self._noted = self._noted, []
+            handlers, self._noted_handlers = self._noted_handlers, Counter()
+            known = self._here.counted(handlers)
             try:
                 await self._database.write(SQL.count_failures, noted)
+                if known:
+                    await self.watch()
+                    self._here.release(known)
             except RelevoError as error:
                 log.warning(
                     "jobs.failures_not_counted", failures=len(noted), error=str(error)[:500]
@@ -129,3 +152,14 @@ class Brakes:
         if keys:
             await tx.execute(SQL.lock_gates, keys)
         return len(await tx.fetch(SQL.deactivate_jobs, [row["id"] for row in rows], keys))
+
+
+def _is_failure(settlement: Settlement) -> bool:
+    """Whether a run ended with an error.
+
+    A handler that asks for a retry, without an error's code, has not failed. Neither has one
+    that is tried again because the storage failed: else an outage would be followed by a pause.
+    """
+    return settlement.event == "fail" or (
+        settlement.event == "retry" and settlement.error not in (None, codes.UNEXPECTED)
+    )

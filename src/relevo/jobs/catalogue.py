@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from relevo.jobs.operation_types import OPERATION_TYPES
+from relevo.jobs.operation_types import OPERATION_TYPES, WORKFLOW
 from relevo.jobs.states import COMPLETED, LABELS, LIVE, STATE_LABELS
 from relevo.querying.catalogue import Catalogue, Column, Navigation, Table
 from relevo.users.model import SYSTEM
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from relevo.querying.catalogue import ColumnType, Labels
 
-_SPANISH_STATES: Final = {0: "Preparado", 1: "Suspendido", 2: "Bloqueado", 3: "Completado"}
+_SPANISH_STATES: Final = {0: "Preparada", 1: "Suspendida", 2: "Bloqueado", 3: "Finalizado"}
 _SPANISH_STATUSES: Final = {
     0: "Esperando recursos",
     10: "En espera",
@@ -62,7 +62,25 @@ _TYPES: Final = _labels(
 _LIVE: Final = "relevo.live_job"
 _DONE: Final = "relevo.job_history"
 _BLOB: Final = "(case when octet_length({t}.data) > 65536 then {t}.id end)"
+_HEAD: Final = (
+    "(case when {t}.chained then nullif(coalesce("
+    "(select h.id from relevo.job h where h.chain = {t}.chain and not h.chained),"
+    " (select h.id from relevo.job h where h.chain = {t}.chain order by h.sequence limit 1)),"
+    " {t}.id) end)"
+)
+"""The open job of the chain, or the oldest as long as none is: as `chain_heads` has it."""
 _OWNER: Final = f"coalesce({{t}}.owner, '{SYSTEM}'::uuid)"
+_CREATOR: Final = f"coalesce({{t}}.created_by, '{SYSTEM}'::uuid)"
+
+
+def workflow_key(handler: str) -> str:
+    """Return the SQL of the key of a workflow's definition, by that of its handler's name."""
+    return f"md5('workflow ' || {handler})::uuid"
+
+
+def _of_workflow(sql: str) -> str:
+    """What only instances of workflows have."""
+    return f"(case when {{t}}.operation_type = {WORKFLOW} then {sql} end)"
 
 
 def _of_owner(what: str, table: str = "owner") -> str:
@@ -110,7 +128,7 @@ _COLUMNS: Final = (
     Column(
         name="owningbusinessunit", type="lookup", sql=_of_owner("unit"), targets=("businessunit",)
     ),
-    user_lookup("createdby", f"coalesce({{t}}.created_by, '{SYSTEM}'::uuid)"),
+    user_lookup("createdby", _CREATOR),
     Column(name="createdon", type="datetime", sql="{t}.created_at", required=True),
     user_lookup("createdonbehalfby", "({t}.details ->> 'createdonbehalfby')::uuid"),
     user_lookup("modifiedby", f"coalesce({{t}}.modified_by, '{SYSTEM}'::uuid)"),
@@ -126,7 +144,7 @@ _COLUMNS: Final = (
     Column(
         name="workflowactivationid",
         type="lookup",
-        sql="({t}.details ->> 'workflowactivationid')::uuid",
+        sql=_of_workflow(workflow_key("{t}.handler")),
         targets=("workflow",),
     ),
     Column(name="statecode", type="choice", sql="({t}.status / 10)", labels=STATES, required=True),
@@ -162,10 +180,17 @@ _COLUMNS: Final = (
     _detail("breadcrumbid", "guid", "::uuid"),
     _detail("expanderstarttime", "datetime", "::timestamptz"),
     _detail("rootexecutioncontext", "memo", payload=True),
-    _detail("workflowstagename"),
-    _detail("workflowisblocked", "bool", "::boolean"),
-    _detail("workflowstate", "memo", payload=True),
-    _detail("utcconversiontimezonecode", "int", "::integer"),
+    # The journal of an instance is what it saves.
+    Column(
+        name="workflowstagename", type="text", sql=_of_workflow("({t}.saved::json ->> 'stage')")
+    ),
+    Column(name="workflowisblocked", type="bool", sql=_of_workflow("{t}.waiting_event")),
+    Column(name="workflowstate", type="memo", sql=_of_workflow("{t}.saved"), payload=True),
+    Column(
+        name="utcconversiontimezonecode",
+        type="int",
+        sql=f"(select u.zone_code from relevo.system_user u where u.id = {_CREATOR})",  # noqa: S608
+    ),
     _detail("timezoneruleversionnumber", "int", "::integer"),
     Column(name="versionnumber", type="bigint", sql="{t}.version", required=True),
     Column(name="relevo_priority", type="int", sql="{t}.priority", required=True),
@@ -176,15 +201,13 @@ _COLUMNS: Final = (
     Column(
         name="relevo_blockedby",
         type="guid",
-        # The open job of the chain, or the oldest as long as none is: as `chain_heads` has it.
-        sql="(case when {t}.chained then nullif(coalesce("
-        "(select h.id from relevo.job h where h.chain = {t}.chain and not h.chained),"
-        " (select h.id from relevo.job h where h.chain = {t}.chain order by h.sequence limit 1)),"
-        " {t}.id) end)",
+        sql=_HEAD,
         filterable=False,
         key_of="asyncoperation",
         key_source="relevo.job",
     ),
+    # Also for who may not see the job that it waits for.
+    Column(name="relevo_isblocked", type="bool", sql=f"({_HEAD} is not null)", filterable=False),
     Column(name="relevo_lane", type="text", sql="{t}.lane", required=True),
     Column(name="relevo_handler", type="text", sql="{t}.handler", required=True),
     Column(name="relevo_extension", type="text", sql="{t}.extension"),

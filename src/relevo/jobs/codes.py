@@ -63,7 +63,9 @@ PLATFORM_DELETE: Final = _code(
 LOOP_DETECTED: Final = _code(
     0x80044182, "The operation would be too deep in a chain of causes; it may be an endless loop."
 )
-HANDLER_MISSING: Final = _code(0x80044303, "No host has a handler for the job.")
+HANDLER_MISSING: Final = _code(
+    0x80044303, "No host has a handler that knows the job and its arguments."
+)
 REMOTE_FAILED: Final = _code(0x80044306, "Another system could not be reached or refused.")
 RECORD_MISSING: Final = _code(0x80045031, "The record of the workflow does not exist.")
 BUSY: Final = _code(0x8004A001, "The service is busy; try again later.")

@@ -7,11 +7,13 @@ by the table of `relevo.jobs.states`, and moves those that may.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from msgspec import UNSET, Struct
 
+from relevo import cpu
 from relevo.errors import InvalidRecurrence, RelevoError
 from relevo.jobs import codes, series, series_rows, states
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
@@ -184,7 +186,7 @@ class Commands:
         """Tell a waiting row of a series what its claim needs; it is about to be resumed."""
         stored = await tx.fetchrow(SQL.recurrence_of, id_)
         if stored is not None and stored["series"] is not None:  # else it has just been ended
-            found = series_rows.resumed(stored, now)
+            found = await cpu.off_loop(series_rows.resumed, stored, now)
             await series_rows.make_ready(tx, [(stored, found)], status=states.WAITING)
 
     async def _change_recurrence(self, tx: Transaction, ask: Ask, row: Any, now: datetime) -> None:
@@ -200,10 +202,11 @@ class Commands:
             await tx.execute(SQL.announce_series_ends, [stored["series"]])
             return
         anchor = stored["anchor"] if change.anchor is UNSET else (change.anchor or now)
-        plan = series.plan(
-            pattern, anchor=anchor, operation_type=row["operation_type"], zone=stored["zone"]
-        )
-        at = series.restarted(plan, now)
+        plan = partial(
+            series.plan, pattern, anchor=anchor, operation_type=row["operation_type"],
+            zone=stored["zone"],
+        )  # fmt: skip
+        at = await cpu.off_loop(lambda: series.restarted(plan(), now))
         await tx.execute(
             SQL.change_recurrence, ask.id, pattern, anchor, at.nominal, at.ordinal, ask.user
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from relevo import limits
 from relevo.errors import (
     CallerError,
     ConditionNotMet,
@@ -78,6 +79,30 @@ class Fail(Verdict):
         super().__init__(code, text)
         self.text = text
         self.code = _checked(code)
+
+
+class UnknownArguments(Verdict):
+    """The code of this host does not know arguments of the job; newer code on another host may.
+
+    Raised by Relevo before the handler is called. The job waits, and fails after
+    `limits.JOB_UNSERVED_SECONDS_MAX`.
+    """
+
+    def __init__(self, handler: str, arguments: str) -> None:
+        super().__init__(handler, arguments)
+        self.handler = handler
+        self.arguments = arguments
+        self.code = None
+        self.text = f"waits for a host whose handler {handler!r} takes {arguments}"
+
+    @property
+    def failure(self) -> str:
+        """What the record says when no such host came."""
+        minutes = limits.JOB_UNSERVED_SECONDS_MAX / 60
+        return (
+            f"no host had a handler {self.handler!r} that takes {self.arguments} for {minutes:g}"
+            " minutes; start a host with newer code, or submit the job without it"
+        )
 
 
 class JobRefused(Conflict):

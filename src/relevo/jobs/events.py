@@ -65,6 +65,7 @@ TYPES: Final = (
     _type("failed", "A job has failed."),
     _type("canceled", "A job was canceled."),
     _type("deleted", "The record of a job was removed."),
+    _type("unblocked", "Others of its token no longer wait for a job, as an operator asked."),
     _type("pausing", "A running job was asked to yield."),
     _type("canceling", "A running job was asked to stop."),
     EventType(

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.jobs")
 DRIVERS: Final = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy")
 STATEMENT: Final = (
-    "select pg_current_xact_id()::text, relevo.submit_jobs(array[{}]::uuid[], array[{}]::text[],"
-    " array[{}]::text[], array[{}]::text[], array[{}]::text[], array[{}]::timestamptz[],"
-    " array[{}]::text[], array[{}]::smallint[], array[{}]::uuid[], array[{}]::text[]::jsonb[])"
+    "select relevo.submit_jobs_in(array[{}]::uuid[], array[{}]::text[], array[{}]::text[],"
+    " array[{}]::text[], array[{}]::text[], array[{}]::timestamptz[], array[{}]::text[],"
+    " array[{}]::smallint[], array[{}]::uuid[], array[{}]::text[]::jsonb[])"
 )
 
 
 async def store(tx: Any, arrays: Sequence[Sequence[Any]]) -> str:
-    """Store jobs, given as the arrays of the statement; returns the number of the transaction.
+    """Store jobs, given as the arrays of the statement; returns the numbers of the transaction.
 
     They exist when it commits, and never did if it is rolled back. Nothing is locked.
     """

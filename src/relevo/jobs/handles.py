@@ -8,7 +8,6 @@ import msgspec
 
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed, JobMissing
-from relevo.jobs.model import aware
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,7 +50,7 @@ class JobHandle(Generic[R]):
 
     async def postpone(self, until: datetime) -> None:
         """Let the job wait until an instant."""
-        await self._jobs.command(self.id, "postpone", until=aware(until, "until"))
+        await self._jobs.command(self.id, "postpone", until=until)
 
     async def delete(self) -> None:
         """Remove the record; a running handler is asked to stop."""
@@ -66,14 +65,16 @@ class JobHandle(Generic[R]):
         A job of which success leaves no record (`auto_delete`) counts as succeeded, without a
         result, when its record is gone and it is known to have been there: the handle is that of
         its submit, or the wait has seen it. Submit with `retain=True` to keep the record. One that
-        is submitted with `tx` is waited for from before the commit on, and is missing if that
-        is rolled back.
+        is submitted with `tx` is waited for from before the commit on, and is missing if that or
+        its savepoint is rolled back.
         """
         end = await self._jobs.end_of(self.id, timeout, self._known)
         if end.gone == "deleted":
             raise JobFailed(f"job {self.id} was deleted")
         if end.gone == "undone":
-            raise JobMissing(f"there is no job {self.id}: its transaction was rolled back")
+            raise JobMissing(
+                f"there is no job {self.id}: its transaction or savepoint was rolled back"
+            )
         if end.gone == "missing":
             raise JobMissing(
                 f"there is no job {self.id}, or not any more; wait with the handle of its submit,"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.jobs import states
 from relevo.jobs.brakes import Brakes
+from relevo.jobs.commands import Commands
 from relevo.jobs.loops import Timers
 from relevo.jobs.registry import Registry
 from relevo.jobs.running.host import JobHost
@@ -50,6 +51,7 @@ class Hosting(Attachable):
         self._numbers = itertools.count(1)
         self._brakes: Brakes | None = None
         self._waits: Waits | None = None
+        self._commands: Commands | None = None
         self.service_for: Callable[[JobContext], Any] | None = None
         """What gives a run its `ctx.service`: the event pipeline."""
 
@@ -61,11 +63,23 @@ class Hosting(Attachable):
             minutes=self._settings.jobs_brake_minutes,
         )  # fmt: skip
         self._waits = Waits(database, wakeups)
+        strict = ("strict_states", "strict_delete")
+        self._commands = Commands(
+            database, wakeups,
+            strict=frozenset(one for one in strict if getattr(self._settings, f"jobs_{one}")),
+        )  # fmt: skip
 
     def configure(self, *lanes: Lane) -> None:
         """Add lanes, or change those that there are; before handlers name them."""
         for one in lanes:
             self.registry.configure(one)
+
+    @property
+    def commands(self) -> Commands:
+        """What carries out commands."""
+        self._connected  # noqa: B018 - raises if not connected
+        assert self._commands is not None
+        return self._commands
 
     @property
     def waits(self) -> Waits:
@@ -110,6 +124,7 @@ class Hosting(Attachable):
             await self.timers.start_series()
         if found["waits"]:
             await self.waits.wake()
+            await self.waits.end_orphans(self.commands)
         if found["brakes"] and self.brakes.on:
             await self.brakes.watch()
 
@@ -119,6 +134,7 @@ class Hosting(Attachable):
         await self.database.write(
             SQL.declare_lanes, [one.name for one in lanes], [one.events for one in lanes],
             [one.priority for one in lanes], [one.max_running_per_owner for one in lanes],
+            [one.shared_tokens for one in lanes],
             idempotent=True,
         )  # fmt: skip
         if not self.registry.handlers:
@@ -134,6 +150,7 @@ class Hosting(Attachable):
         await self.database.write(
             SQL.declare_handlers, [one.name for one in found], [one.lane for one in found],
             [one.operation_type for one in found], [one.auto_delete for one in found],
+            [one.crashes_max for one in found],
             idempotent=True,
         )  # fmt: skip
 
@@ -150,7 +167,7 @@ class Hosting(Attachable):
                 continue
             self._host = JobHost(
                 self.database, self.wakeups, leases, self.registry, self._processes.call,
-                service_for=self.service_for, numbers=self._numbers, note=self.brakes.note,
+                service_for=self.service_for, numbers=self._numbers, brakes=self.brakes,
             )  # fmt: skip
             await self._host.run()
             if self._host.stopping:  # whoever stops it ends this loop next

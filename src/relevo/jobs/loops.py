@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from relevo import cpu, limits
 from relevo.errors import RelevoError
 from relevo.jobs import codes, series_rows
 from relevo.jobs.model import new_id
@@ -26,7 +27,7 @@ SERIES_BATCHES: Final = 100
 """So many are made ready before the leader sees to its other duties."""
 RECOVER_ROWS: Final = 1_000
 FORGET_ROWS: Final = 1_000
-UNSERVED: Final = timedelta(minutes=10)
+UNSERVED: Final = timedelta(seconds=limits.JOB_UNSERVED_SECONDS_MAX)
 """How long a job waits for a host that has its handler; deployments roll."""
 
 
@@ -55,7 +56,9 @@ class Timers:
         """Take jobs from hosts that have ended (S14 to S16); returns how many."""
         total = 0
         while True:
-            rows = await self._database.write(SQL.recover, RECOVER_ROWS, self._crashes_max)
+            rows = await self._database.write(
+                SQL.recover, RECOVER_ROWS, self._crashes_max, limits.JOB_CRASHES_UNPROVEN_FACTOR
+            )
             taken: int = rows[0][0]
             total += max(0, taken)
             if 0 <= taken < RECOVER_ROWS:  # else there is more, or parcels were unpacked first
@@ -80,12 +83,12 @@ class Timers:
     async def _start_series(self, tx: Transaction) -> int:
         rows = await tx.fetch(SQL.due_series, SERIES_ROWS)
         decided = []
-        for row in rows:
-            try:
-                decided.append((row, series_rows.due(row)))
-            except RelevoError as error:  # a zone or a pattern that this host does not know
-                log.warning("jobs.series_set_aside", job=str(row["id"]), error=error.message)
-                await tx.execute(SQL.set_aside, row["id"], f"set aside: {error.message}")
+        for row, found in await cpu.off_loop(series_rows.all_due, rows) if rows else ():
+            if isinstance(found, RelevoError):  # a zone or a pattern that this host does not know
+                log.warning("jobs.series_set_aside", job=str(row["id"]), error=found.message)
+                await tx.execute(SQL.set_aside, row["id"], f"set aside: {found.message}")
+            else:
+                decided.append((row, found))
         run = [(row, one) for row, one in decided if one.action == "run"]
         later = [(row["id"], one) for row, one in decided if one.action == "later"]
         ended = [row["id"] for row, one in decided if one.action == "end"]
@@ -119,7 +122,9 @@ class Timers:
 
     async def fail_unserved(self) -> int:
         """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
-        text = "no host has had a handler for this job in its lane for 10 minutes"
+        text = (
+            f"no host has had a handler for this job for {UNSERVED.total_seconds() / 60:g} minutes"
+        )
         await self._database.write(SQL.open_gates)
         await self._database.write(SQL.unpack_unserved, UNSERVED, RECOVER_ROWS)
         rows = await self._database.write(

@@ -12,6 +12,7 @@ import msgspec
 from asyncpg.pgproto import pgproto
 from msgspec import Struct
 
+from relevo import limits
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 
@@ -28,8 +29,6 @@ DATA_BYTES_MAX: Final = 128 * 1024 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
 PRIORITY_DEFAULT: Final = 4
 MISFIRE_GRACE_MAX: Final = 366 * 86_400.0
-YEAR_MAX: Final = 9_998
-"""Later instants cannot be told in every zone."""
 """Seconds that a run of a series may be late without a word, at most."""
 
 
@@ -37,7 +36,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     """How jobs of a lane run: how many at once on a host, how long, in what order, how told.
 
     `stall_after` is for lanes without a time limit: a job that neither checkpoints nor reports
-    progress for so long counts as timed out.
+    progress for so long counts as timed out. `shared_tokens` lets jobs of one token wait for each
+    other whoever owns them; without it, those of each owner are a chain of their own.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     events: Events = "ends"
     priority: bool = False
     max_running_per_owner: int | None = None
+    shared_tokens: bool = False
 
 
 LANES: Final = (
@@ -183,9 +184,9 @@ def aware(value: datetime, what: str) -> datetime:
             f"{what} is {value.isoformat()}, which has no offset; say which zone it is in",
             pointer=what,
         )
-    if value.year > YEAR_MAX:
+    if value.year > limits.YEAR_MAX:
         raise InvalidValue(
-            f"{what} is {value.isoformat()}; the last year is {YEAR_MAX}", pointer=what
+            f"{what} is {value.isoformat()}; the last year is {limits.YEAR_MAX}", pointer=what
         )
     return value
 

@@ -9,12 +9,12 @@ not by import: a handler may use any of them.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
+from relevo.core import error_text
 from relevo.errors import (
     CallerError,
     ConditionNotMet,
@@ -44,13 +44,15 @@ from relevo.jobs.errors import (
     RecordMissing,
     RetryLater,
     Suspend,
+    UnknownArguments,
     Verdict,
 )
+from relevo.limits import JOB_DEFER_SECONDS_MIN, JOB_UNSERVED_SECONDS_MAX
 
 if TYPE_CHECKING:
     from random import Random
 
-Event = Literal["done", "fail", "retry", "suspend", "stop", "yield"]
+Event = Literal["done", "fail", "retry", "defer", "suspend", "stop", "yield"]
 
 TEXT_MAX: Final = 100_000
 """Characters that `message` and `friendlymessage` hold."""
@@ -65,7 +67,7 @@ class Attempts(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What is to happen to a job; `delay` (seconds) is there for `retry` only."""
+    """What is to happen to a job; `delay` (seconds) is there for `retry` and `defer` only."""
 
     event: Event
     error_code: int | None = None
@@ -167,6 +169,7 @@ def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
 
 
 RULES: Final = (
+    Rule("unknown arguments", _is(UnknownArguments), "defer", "defer", codes.HANDLER_MISSING),
     Rule("loop detected", _is(LoopDetected), "fail", "fail", codes.LOOP_DETECTED),
     Rule("RetryLater", _is(RetryLater), "retry", "retry", None, "retry_later"),
     Rule("Suspend", _is(Suspend), "suspend", "suspend", None),
@@ -192,14 +195,18 @@ def classify(
     random: Random,
     limits: Attempts = Attempts(),  # noqa: B008 - frozen
     canceling: bool = False,
+    deferred: float = 0.0,
 ) -> Outcome:
     """Return what is to happen to a job whose handler ended with `error`.
 
     `retries` are those already made; `canceling` says that a cancel was asked for, without which
-    `JobCanceled` is an error like another. Of a group of errors the most serious decides.
+    `JobCanceled` is an error like another; `deferred` is for how many seconds no host has known the
+    arguments. Of a group of errors the most serious decides.
     """
     found = [
-        _classify_one(one, workflow=workflow, retries=retries, random=random, limits=limits)
+        _classify_one(
+            one, workflow=workflow, retries=retries, random=random, limits=limits, deferred=deferred
+        )
         if not (stopped := _interruption(one, canceling=canceling))
         else Outcome(event=stopped)
         for one in _leaves(error)
@@ -216,7 +223,9 @@ def classify(
     )
 
 
-_SERIOUS: Final[tuple[Event, ...]] = ("fail", "suspend", "retry", "stop", "yield", "done")
+_SERIOUS: Final[tuple[Event, ...]] = (
+    "fail", "suspend", "retry", "defer", "stop", "yield", "done"
+)  # fmt: skip
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
@@ -236,21 +245,26 @@ def _interruption(error: BaseException, *, canceling: bool) -> Event | None:
 
 
 def _classify_one(
-    error: BaseException, *, workflow: bool, retries: int, random: Random, limits: Attempts
-) -> Outcome:
+    error: BaseException, *, workflow: bool, retries: int, random: Random, limits: Attempts,
+    deferred: float,
+) -> Outcome:  # fmt: skip
     rule = next(rule for rule in RULES if rule.fits(error))
     event = rule.workflow if workflow else rule.plugin
     if rule.attempts is not None and retries + 1 >= getattr(limits, rule.attempts):
+        event = "fail"
+    if event == "defer" and deferred >= JOB_UNSERVED_SECONDS_MAX:
         event = "fail"
     code = _code_of(error, rule)
     if event == "fail" and code is None:
         code = codes.HANDLER_FAILED
     text = str(error.text or "") if isinstance(error, Verdict) else ""
+    if isinstance(error, UnknownArguments) and event == "fail":
+        text = error.failure
     return Outcome(
         event=event,
         error_code=code,
         friendly=shortened(text) or None,
-        delay=_delay_of(error, retries, random) if event == "retry" else None,
+        delay=_delay_of(event, error, retries, random, deferred),
     )
 
 
@@ -271,7 +285,13 @@ def backoff(retries: int, random: Random) -> float:
     return usual * (0.8 + 0.4 * random.random())
 
 
-def _delay_of(error: BaseException, retries: int, random: Random) -> float:
+def _delay_of(
+    event: Event, error: BaseException, retries: int, random: Random, deferred: float
+) -> float | None:
+    if event == "defer":  # a tenth of the time that it has waited: many of them cost hosts little
+        return max(JOB_DEFER_SECONDS_MIN, deferred / 10) * (0.8 + 0.4 * random.random())
+    if event != "retry":
+        return None
     if isinstance(error, RetryLater) and error.delay is not None:
         return error.delay
     asked = getattr(error, "retry_after", 0.0) if isinstance(error, RelevoError) else 0.0
@@ -280,18 +300,9 @@ def _delay_of(error: BaseException, retries: int, random: Random) -> float:
 
 def trace_of(error: BaseException) -> str:
     """Return the trace of an error as `message` holds it."""
-    return shortened("".join(traceback.format_exception(error)))
+    return error_text.trace(error, TEXT_MAX)
 
 
 def shortened(text: str) -> str:
-    """Return a text that the database can hold: at most `TEXT_MAX` characters.
-
-    What is too much is cut out of the middle, where a marker says so: a trace begins with where it
-    was called and ends with what was raised.
-    """
-    fit = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
-    if len(fit) <= TEXT_MAX:
-        return fit
-    marker = f"\n[… {len(fit) - TEXT_MAX:,} characters and more left out …]\n"
-    room = TEXT_MAX - len(marker)
-    return fit[: room // 2] + marker + fit[-(room - room // 2) :]
+    """Return a text that the database can hold: at most `TEXT_MAX` characters."""
+    return error_text.fit(text, TEXT_MAX)

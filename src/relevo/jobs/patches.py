@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from relevo import limits
 from relevo.jobs import codes
 from relevo.jobs.states import CANCELED, LABELS, READY, STATE_LABELS, WAITING, Refusal
 
@@ -190,9 +191,16 @@ def _instant(name: str, value: object) -> datetime | None:
         return None
     if isinstance(value, str) and _INSTANT.fullmatch(value):
         try:
-            return datetime.fromisoformat(value.upper()).astimezone(UTC)
+            instant = datetime.fromisoformat(value.upper()).astimezone(UTC)
         except (ValueError, OverflowError):
             pass
+        else:
+            if instant.year <= limits.YEAR_MAX:
+                return instant
+            raise _Refused(
+                codes.BAD_REQUEST,
+                f"{name} is {value[:80]}; the last year is {limits.YEAR_MAX}",
+            )
     raise _Refused(
         codes.BAD_REQUEST,
         f"{name} is a time with Z or an offset, such as 2031-12-31T22:00:00Z, not {value!r:.80}",

@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from relevo import cpu
 from relevo.errors import InvalidValue
 from relevo.jobs.conditions import CATALOGUE, JOBS, age, all_of, column_of, compared, condition
 from relevo.jobs.model import Job
@@ -19,6 +20,7 @@ from relevo.postgres import catalog, clock
 from relevo.querying.model import Caller, Item, Order, Position, Query
 from relevo.querying.odata import Reader
 from relevo.querying.planning import plan, plan_count
+from relevo.querying.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Sequence
@@ -50,6 +52,8 @@ class JobQuery:
         self, database: Database, caller: Caller = EVERYBODY, query: Query | None = None
     ) -> None:
         self._database = database
+        # Code that has the database may let it work as long as it likes.
+        self._statements = database if caller is EVERYBODY else database.user_queries
         self._caller = caller
         self._query = query or Query(table=JOBS.name)
         self._conditions: tuple[Expression, ...] = ()
@@ -106,28 +110,34 @@ class JobQuery:
 
     async def count(self) -> int:
         """Return how many jobs there are; more than 5,000 are counted as 5,001."""
-        statement = plan_count(await self.ready(), CATALOGUE, self._caller)
-        return cast("int", await self._database.fetchval(statement.sql, *statement.parameters))
+        query = await self.ready()
+        statement = await reading(self._size, plan_count, query, CATALOGUE, self._caller)
+        (row,) = await self._statements.fetch(statement.sql, *statement.parameters)
+        return cast("int", row["count"])
 
     async def first(self) -> Job | None:
         """Return the first job, None if there is none."""
         found = await self.top(1).page(1)
         return found.jobs[0] if found.jobs else None
 
-    async def page(self, rows: int, position: Position | None = None) -> Found:
-        """Return up to so many jobs behind a position."""
+    async def page(
+        self, rows: int, position: Position | None = None, *, payload: bool = True
+    ) -> Found:
+        """Return up to so many jobs behind a position, and no more than a page's bytes of them.
+
+        Without `payload` they come without data, state, result and message.
+        """
         query = replace(await self.ready(), page_size=_rows(rows, "page"), position=position)
-        statement = plan(query, CATALOGUE, self._caller)
+        statement = await reading(self._size, plan, query, CATALOGUE, self._caller)
         shape = statement.shape
-        found = await self._database.fetch(statement.sql, *statement.parameters)
-        more = shape.rows_max is not None and len(found) > shape.rows_max
-        kept = found[: shape.rows_max]
-        after = None
-        if more:
-            values = tuple(kept[-1][key.cell] for key in shape.sort)
-            after = Position(values, shape.taken + len(kept))
+        found = await self._statements.fetch(statement.sql, *statement.parameters)
         assert shape.key_cell is not None  # rows, not groups
-        return Found(await self._read([row[shape.key_cell] for row in kept]), after)
+        keys = [row[shape.key_cell] for row in found[: shape.rows_max]]
+        jobs, taken = await self._read(keys, payload=payload)
+        if taken == len(found):
+            return Found(jobs, None)
+        values = tuple(found[taken - 1][key.cell] for key in shape.sort)
+        return Found(jobs, Position(values, shape.taken + taken))
 
     def __await__(self) -> Generator[Any, None, list[Job]]:
         """Return all the jobs."""
@@ -147,11 +157,23 @@ class JobQuery:
     async def _all(self) -> list[Job]:
         return [job async for job in self]
 
-    async def _read(self, ids: Sequence[UUID]) -> list[Job]:
-        """The records, in this order; what was removed a moment ago is not among them."""
-        rows = await self._database.fetch(SQL.read_jobs, ids) if ids else []
-        by_id = {row["id"]: row for row in rows}
-        return [Job.of(by_id[one]) for one in ids if one in by_id]
+    async def _read(self, ids: Sequence[UUID], *, payload: bool) -> tuple[list[Job], int]:
+        """The records in this order, and how many of the ids that were.
+
+        What was removed a moment ago is not among them; what makes them too large comes later.
+        """
+        if not ids:
+            return [], 0
+        most = self._database.page_bytes
+        rows = await self._database.fetch(SQL.read_job_page, ids, payload, most)
+        cut = bool(rows) and rows[-1]["followed"]
+        size = sum(len(row[name] or "") for row in rows for name in ("data", "saved", "result"))
+        jobs = await cpu.decoded(size, lambda: [Job.of(row) for row in rows])
+        return jobs, rows[-1]["place"] if cut else len(ids)
+
+    @property
+    def _size(self) -> int:
+        return sum(map(len, self._texts))
 
     async def ready(self) -> Query:
         """The query with all its conditions, as of now."""
@@ -161,7 +183,7 @@ class JobQuery:
             now = await clock.now(self._database)
             reader = Reader(CATALOGUE, self._caller, now)
             for text in self._texts:
-                read = reader.filter(text, JOBS)
+                read = await reading(len(text), reader.filter, text, JOBS)
                 conditions.append(read.tree)
                 links += read.links
             if self._age is not None:

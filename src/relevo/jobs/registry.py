@@ -22,7 +22,9 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
+from relevo import callables
 from relevo.errors import Conflict, Forbidden, InvalidValue
+from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.jobs.outcomes import Attempts
 from relevo.jobs.running.places import place_of
@@ -54,16 +56,26 @@ class Handler(Struct, frozen=True, kw_only=True):
     auto_delete: bool = False
     time_limit: float | None = None
     attempts: Attempts = Attempts()
-    token: Callable[..., str | None] | None = None
+    crashes_max: int | None = None
+    """How many hosts a job may lose before it fails; None is as `jobs_crashes_max` says."""
+    token: Callable[..., Awaitable[str | None] | str | None] | None = None
     types: dict[str, Any] = {}
     required: frozenset[str] = frozenset()
+    taken: frozenset[str] | None = None
+    """What it takes by name; None is anything."""
 
     def arguments(self, data: Any) -> dict[str, Any]:
-        """Return decoded data as what the function is called with, converted to its annotations."""
+        """Return decoded data as what the function is called with, converted to its annotations.
+
+        Raises `UnknownArguments` for those that the function does not take.
+        """
         if not isinstance(data, dict):
             raise InvalidValue(
                 f"data of {self.name!r} is an object of arguments, not a {type(data).__name__}"
             )
+        if self.taken is not None and not data.keys() <= self.taken:
+            unknown = sorted(data.keys() - self.taken)
+            raise UnknownArguments(self.name, ", ".join(repr(name[:64]) for name in unknown[:8]))
         if not data.keys() >= self.required:
             raise InvalidValue(
                 f"{self.name!r} needs {', '.join(sorted(self.required - data.keys()))}, which data"
@@ -80,7 +92,7 @@ class Handler(Struct, frozen=True, kw_only=True):
                 f"data of {self.name!r} does not fit its function: {error}"
             ) from error
 
-    def token_of(self, arguments: dict[str, Any]) -> str | None:
+    async def token_of(self, arguments: dict[str, Any]) -> str | None:
         """Return the token of a job by the handler's own function, which gets what it names."""
         if self.token is None:
             return None
@@ -94,7 +106,13 @@ class Handler(Struct, frozen=True, kw_only=True):
         given, taken = _named(bound), _signature(self.token).parameters
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             given = {name: value for name, value in given.items() if name in taken}
-        return self.token(**given)
+        token = await callables.call(self.token, **given)
+        if token is not None and not isinstance(token, str):
+            raise InvalidValue(
+                f"the token function of {self.name!r} returned a {type(token).__name__}; a token is"
+                " text, or None for a job that waits for no other"
+            )
+        return token
 
 
 _signature = functools.lru_cache(maxsize=1_024)(inspect.signature)
@@ -147,6 +165,11 @@ class Registry:
         """Take a handler; a second one of its name is refused."""
         if not 1 <= len(handler.name) <= NAME_LENGTH_MAX:
             raise InvalidValue(f"a handler's name has 1 to {NAME_LENGTH_MAX} characters")
+        if handler.crashes_max is not None and handler.crashes_max < 1:
+            raise InvalidValue(
+                f"handler {handler.name!r} has crashes_max={handler.crashes_max}; a job fails with"
+                " the first host at the earliest, so give 1 or more"
+            )
         if handler.name in self.handlers:
             raise Conflict(f"there is a handler {handler.name!r} already; give each its own name")
         if handler.lane not in self.lanes:
@@ -172,12 +195,21 @@ class Registry:
 
 
 def described(
-    name: str, function: Callable[..., Any], *, process: bool = False, **options: Any
-) -> Handler:
-    """Return the handler of a function whose first parameter is the context."""
-    parameters = list(inspect.signature(function).parameters.values())
+    name: str, function: Callable[..., Any], *, process: bool = False, generator: bool = False,
+    **options: Any,
+) -> Handler:  # fmt: skip
+    """Return the handler of a function whose first parameter is the context.
+
+    `generator` allows one that yields: a workflow is run as one.
+    """
+    what = f"handler {name!r}"
+    if not generator:
+        callables.check(function, what)
+    if (token := options.get("token")) is not None:
+        callables.check(token, f"the token function of {what}")
+    parameters = callables.parameters(function, what)
     if not parameters:
-        raise InvalidValue(f"handler {name!r} takes the context as its first parameter")
+        raise InvalidValue(f"{what} takes the context as its first parameter")
     taken = parameters[1:]
     for one in taken:
         if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
@@ -186,13 +218,14 @@ def described(
                 " data of a job gives it; name it, without `/` and `*`"
             )
     hints = _hints(name, function, {one.name for one in taken})
-    is_async = inspect.iscoroutinefunction(function)
-    kind = "process" if process else "async" if is_async else "thread"
+    kind = "process" if process else "async" if callables.is_async(function) else "thread"
     if process:
         place_of(function)  # refuses what no other process can import
     return Handler(
         name=name, function=function, kind=kind,
         types={one.name: hints[one.name] for one in taken if one.name in hints},
+        taken=None if any(one.kind is one.VAR_KEYWORD for one in taken)
+        else frozenset(one.name for one in taken),
         required=frozenset(
             one.name for one in taken
             if one.default is one.empty
@@ -268,6 +301,6 @@ class JobDefinition(Generic[P, R]):
         arguments = arguments_of(self.function, args, kwargs)
         options = dict(self._options)
         if options.get("token") is None:  # by what was given, not by what it is as data
-            token = self._handler.token_of(arguments)
+            token = await self._handler.token_of(arguments)
             options["token"] = "" if token is None else token
         return await self._jobs.submit(self.name, arguments, **options)

@@ -279,9 +279,11 @@ def _latest(series: Series, occurrence: Occurrence, now: datetime, most: int) ->
 
 def _walk(series: Series, last: Occurrence, floor: datetime) -> Iterator[Occurrence]:
     """Occurrences after `last` and later than `floor`, as far as COUNT goes."""
-    count = series.pattern.count
-    begin = floor if count is None else last.nominal
-    ordinal = last.ordinal
+    count, step = series.pattern.count, series.pattern.step
+    begin, ordinal = floor if count is None else last.nominal, last.ordinal
+    if count is not None and step is not None and floor > begin:
+        passed = (floor - begin) // step
+        begin, ordinal = begin + passed * step, ordinal + passed
     for one in instants(series.pattern, series.anchor, zone=series.zone, after=begin):
         ordinal += 1
         if count is not None and ordinal > count:

@@ -9,6 +9,7 @@ import msgspec
 
 from relevo.core.recurrence import parse
 from relevo.core.zones import zone_of
+from relevo.errors import RelevoError
 from relevo.jobs import series
 from relevo.jobs.states import READY
 from relevo.postgres import catalog
@@ -34,6 +35,17 @@ def due(row: asyncpg.Record) -> Due:
     )  # fmt: skip
 
 
+def all_due(rows: Sequence[asyncpg.Record]) -> list[tuple[asyncpg.Record, Due | RelevoError]]:
+    """Return what happens to each row; an error for one that cannot be computed here."""
+    found: list[tuple[asyncpg.Record, Due | RelevoError]] = []
+    for row in rows:
+        try:
+            found.append((row, due(row)))
+        except RelevoError as error:
+            found.append((row, error))
+    return found
+
+
 def resumed(row: asyncpg.Record, now: datetime) -> Due:
     """Return how a row of `recurrence_of` runs now because somebody says so: it is not late."""
     return series.due(_plan(row), _occurrence(row), now=now, postponed_until=now)
@@ -55,7 +67,7 @@ async def make_ready(
         SQL.start_series_rows, [row["id"] for row, _ in found],
         [one.occurrence.nominal for _, one in found],
         [one.next.nominal if one.next else None for _, one in found],
-        [_chain(row) for row, _ in found], [one.friendly for _, one in found],
+        [_queues(row) for row, _ in found], [one.friendly for _, one in found],
         [one.occurrence.ordinal for _, one in found],
         [one.next.ordinal if one.next else None for _, one in found], status,
     )  # fmt: skip
@@ -87,7 +99,6 @@ def _occurrence(row: asyncpg.Record) -> Occurrence:
     return series.Occurrence(row["nominal"], _told(row).get("ordinal") or 0)
 
 
-def _chain(row: asyncpg.Record) -> str | None:
-    if row["token"]:
-        return f"t{row['token']}"
-    return f"s{row['series']}" if _told(row).get("overlap", "queue") == "queue" else None
+def _queues(row: asyncpg.Record) -> bool:
+    """Whether runs of its series follow each other."""
+    return bool(_told(row).get("overlap", "queue") == "queue")

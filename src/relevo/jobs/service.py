@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from relevo import cpu
 from relevo.errors import InvalidValue
 from relevo.jobs import checking, foreign, states, submission
-from relevo.jobs.commands import Ask, Commands, Scope
-from relevo.jobs.errors import JobMissing, JobRefused
+from relevo.jobs.chains import Chains
+from relevo.jobs.commands import Ask, Scope
+from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.hosting import Hosting
-from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
+from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, aware, new_ids
 from relevo.jobs.querying import EVERYBODY, JobQuery
 from relevo.jobs.registry import EXECUTE
 from relevo.jobs.submission import Submitting
@@ -43,25 +45,20 @@ class Jobs(Hosting):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._strict = frozenset(
-            name for name in ("strict_states", "strict_delete") if getattr(settings, f"jobs_{name}")
-        )
         self._writing: Submitting | None = None
-        self._commanding: Commands | None = None
         self._waiting: Waiting | None = None
 
     def attach(self, database: Database, wakeups: Wakeups) -> None:
         """Connect, or connect anew."""
         super().attach(database, wakeups)
         self._writing = Submitting(database, wakeups)
-        self._commanding = Commands(database, wakeups, strict=self._strict)
         self._waiting = Waiting(database, wakeups)
 
     async def close(self) -> None:
         """Finish what was accepted."""
-        if self._writing is not None and self._commanding is not None and self._waiting is not None:
+        if self._writing is not None and self._commands is not None and self._waiting is not None:
             await self._writing.close()
-            await self._commanding.close()
+            await self._commands.close()
             await self._waiting.close()
 
     async def submit(
@@ -95,7 +92,7 @@ class Jobs(Hosting):
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
         if token is None:
-            job = self._chained(job, data)
+            job = await self._chained(job, data)
         await self._check_lane(job, tx)
         recur = await self._recurring(job, recurrence, timezone, tx)
         if recur is not None:
@@ -134,7 +131,7 @@ class Jobs(Hosting):
                 for id_, text in zip(ids, datas, strict=True)
             ]
             if options.get("token") is None:
-                jobs = [self._chained(job, one) for job, one in zip(jobs, data, strict=True)]
+                jobs = [await self._chained(job, one) for job, one in zip(jobs, data, strict=True)]
             batches = submission.batches([recur(job) for job in jobs] if recur else jobs)
         else:
             batches = submission.batches_alike(common, ids, datas)
@@ -147,12 +144,18 @@ class Jobs(Hosting):
         told = Known.of(common, number)
         return [JobHandle(self, one, told) for one in ids]
 
-    def _chained(self, job: Submission, data: Any) -> Submission:
+    async def _chained(self, job: Submission, data: Any) -> Submission:
         """The job with the token that its handler gives it, if that is registered here."""
         known = self.registry.handlers.get(job.handler)
         if known is None or known.token is None:
             return job
-        token = known.token_of(known.arguments(msgspec.to_builtins({} if data is None else data)))
+        try:
+            arguments = known.arguments(msgspec.to_builtins({} if data is None else data))
+        except UnknownArguments as error:
+            raise InvalidValue(
+                f"handler {job.handler!r} does not take {error.arguments}", pointer="data"
+            ) from error
+        token = await known.token_of(arguments)
         checking.text("token", token, TOKEN_LENGTH_MAX)
         return msgspec.structs.replace(job, token=token or None)
 
@@ -182,9 +185,7 @@ class Jobs(Hosting):
         usual = known.operation_type if known else EXECUTE
         kind = (job.options or {}).get("operation_type") or usual
         now = await clock.now(tx if self._reads(tx) else self.database)
-        return lambda one: submission.recurring(
-            msgspec.structs.replace(one, start=None), whole, now, kind
-        )
+        return await cpu.off_loop(submission.recurring, whole, now, kind)
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""
@@ -197,13 +198,17 @@ class Jobs(Hosting):
             raise JobMissing(f"there is no job {id}")
         return Job.of(rows[0])
 
-    async def blocked_by(self, ids: Sequence[UUID], caller: Caller = EVERYBODY) -> dict[UUID, UUID]:
-        """Return for jobs of chains the job that each waits for, if the caller may see it."""
-        rows = await self.database.fetch(SQL.chain_heads, list(ids)) if ids else []
-        heads = {row["head"] for row in rows}
-        if heads and caller.scope != "all":
-            heads = {job.id for job in await self.query(caller).where(id=heads)}
-        return {row["id"]: row["head"] for row in rows if row["head"] in heads}
+    @property
+    def chains(self) -> Chains:
+        """Which jobs wait for others of their token."""
+        return Chains(self.database, self.wakeups)
+
+    async def unblock(self, id: UUID, *, user: UUID | None = None) -> UUID:  # noqa: A002
+        """Let a job no longer wait for the one before it in its chain; returns which that was.
+
+        See `Chains.unblock`.
+        """
+        return await self.chains.unblock(id, user=user)
 
     def query(self, caller: Caller = EVERYBODY) -> JobQuery:
         """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`.
@@ -229,6 +234,7 @@ class Jobs(Hosting):
             )
         if (until is None) == (command == "postpone"):
             raise InvalidValue("an instant is given to postpone, and only to it", pointer="until")
+        until = None if until is None else aware(until, "until")
         ask = Ask(id=id, command=command, until=until, version=version, user=user, scope=scope)
         status = await self.commands.give(ask)
         if series and command == "cancel":
@@ -251,13 +257,6 @@ class Jobs(Hosting):
         self._connected  # noqa: B018 - raises if not connected
         assert self._waiting is not None
         return await self._waiting.wait(id, known, timeout)
-
-    @property
-    def commands(self) -> Commands:
-        """What carries out commands."""
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._commanding is not None
-        return self._commanding
 
     async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
         """Give an event to the workflows that wait for it; returns how many did.

@@ -128,6 +128,8 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_moves("lost", "S16", {CANCELING: CANCELED}),
     *_moves("crash_out", "S14", {IN_PROGRESS: FAILED}),
     *_moves("return", "S17", {IN_PROGRESS: READY, PAUSING: WAITING, CANCELING: CANCELED}),
+    # The host's code does not know its arguments; another's may.
+    *_moves("defer", "4.3", {IN_PROGRESS: WAITING, PAUSING: WAITING, CANCELING: CANCELED}),
     *_moves("hold", "S18", {READY: WAITING}),
     *_moves("brake", "S19", {READY: WAITING}),
     *_moves("unserved", "4.3", {READY: FAILED}),  # no host has had its handler for long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -131,9 +131,12 @@ def whole(
 
 
 def recurring(
-    job: Submission, recurrence: Recurrence, now: datetime, operation_type: int
-) -> Submission:
-    """Return the first waiting row of a series."""
+    recurrence: Recurrence, now: datetime, operation_type: int
+) -> Callable[[Submission], Submission]:
+    """Return what makes a job the first waiting row of a series; raises `InvalidRecurrence`.
+
+    The search for the first instant may take some time, and is done once for all jobs of a call.
+    """
     if not 0 <= recurrence.misfire_grace <= MISFIRE_GRACE_MAX:
         raise InvalidValue(
             f"misfire_grace is 0 to {MISFIRE_GRACE_MAX:g} s, not {recurrence.misfire_grace:g}",
@@ -146,17 +149,22 @@ def recurring(
         misfire_grace=timedelta(seconds=recurrence.misfire_grace),
     )  # fmt: skip
     first = series.first(plan)
-    options = dict(job.options or {})
-    options["details"] = {
-        **options.get("details", {}), "overlap": recurrence.overlap, "missed": recurrence.missed,
+    series.following(plan, first, now)  # if that cannot be counted, it must not be tried when due
+    details = {
+        "overlap": recurrence.overlap, "missed": recurrence.missed, "ordinal": first.ordinal,
         "misfire_grace": recurrence.misfire_grace, "stop_on_failure": recurrence.stop_on_failure,
-        "ordinal": first.ordinal,
     }  # fmt: skip
-    options |= {
-        "series": str(job.id), "pattern": recurrence.pattern, "zone": recurrence.timezone,
-        "anchor": anchor.isoformat(), "nominal": first.nominal.isoformat(), "deferred": True,
+    about = {
+        "pattern": recurrence.pattern, "zone": recurrence.timezone, "anchor": anchor.isoformat(),
+        "nominal": first.nominal.isoformat(), "deferred": True,
     }  # fmt: skip
-    return msgspec.structs.replace(job, start=job.start or first.nominal, options=options)
+
+    def made(job: Submission) -> Submission:
+        options = {**(job.options or {}), **about, "series": str(job.id)}
+        options["details"] = {**options.get("details", {}), **details}
+        return msgspec.structs.replace(job, start=first.nominal, options=options)
+
+    return made
 
 
 class Submitting:
@@ -224,11 +232,11 @@ def _statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
 
 
 def check_served(handler: str, lane: str, served: str | None) -> None:
-    """Refuse another lane than that in which a handler is served: no host would claim the job."""
+    """Refuse another lane than that in which a handler is served: it would not run there."""
     if served is not None and served != lane:
         raise InvalidValue(
-            f"jobs of {handler!r} run in the lane {served!r}, where its handler is registered, and"
-            f" none would run in {lane!r}; leave lane out",
+            f"jobs of {handler!r} run in the lane {served!r}, where its handler is registered, not"
+            f" in {lane!r}; leave lane out",
             pointer="lane",
         )
 

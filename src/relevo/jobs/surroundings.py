@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from relevo.jobs.catalogue import STATES, STATUSES, user_lookup
+from relevo.jobs.catalogue import STATES, STATUSES, user_lookup, workflow_key
+from relevo.jobs.operation_types import WORKFLOW
 from relevo.querying.catalogue import Column, Navigation, Table
 
 _UNIT: Final = Column(
@@ -141,8 +142,8 @@ WORKFLOWS: Final = Table(
     schema_name="Workflow",
     key="workflowid",
     primary_name="name",
-    source="(select md5('workflow ' || h.name)::uuid as id, h.name, h.served_at as modified_at,"
-    " h.enabled from relevo.job_handler h where h.operation_type = 10)",
+    source=f"(select {workflow_key('h.name')} as id, h.name, h.served_at as modified_at,"  # noqa: S608
+    f" h.enabled from relevo.job_handler h where h.operation_type = {WORKFLOW})",
     columns=(
         _key("workflowid"),
         _NAME,

@@ -91,6 +91,8 @@ class BlockedChain(Struct, frozen=True, kw_only=True):
     """A chain in which jobs wait, and the job that they wait for."""
 
     token: str | None
+    owner: UUID | None
+    """Whose jobs they are; null if the jobs of all owners wait for each other."""
     jobs: int
     oldest: datetime
     head_id: UUID
@@ -112,6 +114,7 @@ class LaneStanding(Struct, frozen=True, kw_only=True):
     events: str
     priority: bool
     owner_cap: int | None
+    shared_tokens: bool
     handlers: list[str]
 
 
@@ -195,7 +198,7 @@ class Views:
         return [
             BlockedChain(**{
                 **{name: value for name, value in row.items() if name != "chain"},
-                "token": row["token"] or row["chain"].removeprefix("t"),
+                "token": row["token"] or row["chain"],
                 "head_status": status_word(row["head_status"]),
             })
             for row in rows

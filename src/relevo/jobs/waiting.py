@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 from msgspec import Struct
 
+from relevo.core import uses
 from relevo.errors import Closed
 from relevo.jobs.running.rounds import ENDED
 from relevo.postgres import catalog
@@ -27,7 +28,7 @@ class Known(Struct, frozen=True):
     """What is known of a job that is or was there: what it means if its record is not.
 
     `brief` says that success leaves no record; without it, `handler` names who decides that. `tx`
-    is the number of the transaction that submits it, if somebody else commits that.
+    has the numbers of the transaction and the savepoint that submit it, if somebody else commits.
     """
 
     brief: bool | None = None
@@ -46,7 +47,8 @@ class End(Struct, frozen=True):
     """How a job ended. Without a status there is no record: `gone` says why, and nothing if the
     job succeeded.
 
-    `undone` is one whose transaction was rolled back, `missing` one of which nothing is known.
+    `undone` is one whose transaction or savepoint was rolled back, `missing` one of which nothing
+    is known.
     """
 
     status: int | None = None
@@ -119,6 +121,7 @@ class Waiting:
         self._awaited.clear()
 
     async def _watch(self) -> None:
+        uses.begin("host")
         with self._wakeups.signal(ENDED) as woken:
             while self._awaited:
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,8 @@ import msgspec
 
 from relevo.errors import InvalidValue
 from relevo.jobs import submission
+from relevo.jobs.commands import Ask
+from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.leases.loops import Duty
 from relevo.postgres import catalog
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.jobs.commands import Commands
     from relevo.jobs.model import Submission
     from relevo.jobs.running.context import JobContext
     from relevo.postgres import Database, Transaction, Wakeups
@@ -61,6 +65,17 @@ class Waits:
         if total:
             self._wakeups.send(submission.TOPIC)
         return total
+
+    async def end_orphans(self, commands: Commands) -> int:
+        """Cancel the jobs that a canceled or deleted job waited for; returns how many.
+
+        Nobody is left who asked for their results.
+        """
+        rows = await self._database.fetch(SQL.orphans, WAKE_ROWS)
+        for row in rows:
+            with contextlib.suppress(JobRefused, JobMissing):
+                await commands.give(Ask(id=row["id"], command="cancel", user=row["by"]))
+        return len(rows)
 
     async def forget(self) -> int:
         """Remove what nobody waits for any more; returns how much."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.core.pages import Fetched
     from relevo.leases.model import LeaseState
     from relevo.postgres.database import Database
     from relevo.postgres.wakeups import Wakeups
@@ -39,6 +40,14 @@ class Directory:
         rows = await self._database.fetch(SQL.list_hosts, name, incarnation, limit)
         return [_read(HostInfo, row, "labels") for row in rows]
 
+    async def host_page(self, after: tuple[str, UUID] | None, limit: int) -> Fetched[HostInfo]:
+        """Return the same, no more than a page has bytes."""
+        name, incarnation = after or (None, None)
+        found = await self._database.fetch_page(
+            SQL.list_hosts, name, incarnation, limit + 1, rows=limit
+        )
+        return found.each(lambda row: _read(HostInfo, row, "labels"))
+
     async def leases(
         self,
         *,
@@ -51,6 +60,16 @@ class Directory:
         last = after or ("", "", "")
         rows = await self._database.fetch(SQL.list_leases, kind, unit, *last, limit)
         return [_read(LeaseInfo, row, "position") for row in rows]
+
+    async def lease_page(
+        self, kind: str | None, unit: str | None, after: tuple[str, str, str] | None, limit: int
+    ) -> Fetched[LeaseInfo]:
+        """Return the same, no more than a page has bytes."""
+        last = after or ("", "", "")
+        found = await self._database.fetch_page(
+            SQL.list_leases, kind, unit, *last, limit + 1, rows=limit
+        )
+        return found.each(lambda row: _read(LeaseInfo, row, "position"))
 
     async def drain(self, host: str, *, draining: bool = True) -> None:
         """Ask a host to hand over all it owns, or let it take leases again."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relevo.leases.model import Fence, Load, Position
 
 ReleaseReason = Literal[
-    "handoff", "paused", "blocked", "shutdown", "left", "split", "hang", "handler_error", "lost",
+    "handoff", "paused", "blocked", "shutdown", "split", "rewind", "hang", "handler_error", "lost",
     "expired",
 ]  # fmt: skip
 

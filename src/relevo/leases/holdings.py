@@ -33,6 +33,9 @@ class Changes(Struct, frozen=True, kw_only=True):
 
     gained: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    rewound: tuple[int, ...] = ()
+    """Those of the lost ones that are still this host's, one epoch on: an operator has moved their
+    positions. Whatever changes the owner and gives it back takes two epochs."""
     asked: tuple[Owned, ...] = ()
     """To be let go: a hand-off was requested, or the lease was paused or blocked."""
     recalled: tuple[int, ...] = ()
@@ -41,7 +44,7 @@ class Changes(Struct, frozen=True, kw_only=True):
 
 def compare(now: Mapping[int, int], then: Mapping[int, int], owned: Iterable[Owned]) -> Changes:
     """Return what changed; `now` and `then` map lease ids to epochs."""
-    gained, lost, asked, recalled = [], [], [], []
+    gained, lost, rewound, asked, recalled = [], [], [], [], []
     seen = set()
     for lease in owned:
         seen.add(lease.id)
@@ -52,6 +55,8 @@ def compare(now: Mapping[int, int], then: Mapping[int, int], owned: Iterable[Own
         elif lease.epoch > mine:
             lost.append(lease.id)
             gained.append(lease.id)
+            if lease.epoch == mine + 1:
+                rewound.append(lease.id)
         elif lease.epoch == mine:
             if lease.handoff or lease.state != "active":
                 asked.append(lease)
@@ -59,5 +64,6 @@ def compare(now: Mapping[int, int], then: Mapping[int, int], owned: Iterable[Own
                 recalled.append(lease.id)
     lost.extend(one for one, epoch in then.items() if one not in seen and now.get(one) == epoch)
     return Changes(
-        gained=tuple(gained), lost=tuple(lost), asked=tuple(asked), recalled=tuple(recalled)
-    )
+        gained=tuple(gained), lost=tuple(lost), rewound=tuple(rewound), asked=tuple(asked),
+        recalled=tuple(recalled),
+    )  # fmt: skip

@@ -95,7 +95,7 @@ class Keeper:
     def apply(self, changes: Changes) -> None:
         """Act on what the store said; `gained` is the caller's, since it needs a read."""
         for lease_id in changes.lost:
-            self._lose(lease_id, "lost")
+            self._lose(lease_id, "rewind" if lease_id in changes.rewound else "lost")
         for owned in changes.asked:
             self._ask(owned)
         for lease_id in changes.recalled:
@@ -113,7 +113,8 @@ class Keeper:
             if known is not None and known.lease.epoch >= row["epoch"]:
                 continue
             if known is not None:
-                self._lose(row["id"], "lost")
+                rewound = row["epoch"] == known.lease.epoch + 1
+                self._lose(row["id"], "rewind" if rewound else "lost")
             fence = Fence(row["id"], row["epoch"], unit.name, row["name"])
             position = msgspec.json.decode(row["position"])
             lease = Lease(

@@ -24,6 +24,8 @@ EXCESS = 1.15
 """A host is used too much only above so many times the mean."""
 SHARE = 0.6
 """How much of what is above the mean moves at once; all of it would overshoot."""
+GAIN = GAP / 2
+"""A lease too large for that share moves if it lowers the use of the most used host so much."""
 REST_SECONDS = 60.0
 """A lease with load that has moved stays so long."""
 WORTH = 0.05
@@ -162,15 +164,41 @@ def relieve(
     ready: Iterable[LeaseView],
     most: int,
 ) -> list[str]:
-    """Return up to `most` leases of the most used host that the least used one asks for."""
+    """Return up to `most` leases of the most used host that the least used one asks for.
+
+    Where each is too large for what may move at once, as two hot ones are, it is the one lease that
+    evens the two hosts best.
+    """
+    worth = [
+        x for x in sorted(ready, key=lambda x: (-x.load, x.name))
+        if x.load >= WORTH and (x.moved_ago is None or x.moved_ago >= REST_SECONDS)
+    ]  # fmt: skip
     budget = SHARE * (used[donor.host] - _mean(used)) * min(me.weight, donor.weight)
     chosen: list[LeaseView] = []
-    for lease in sorted(ready, key=lambda x: (-x.load, x.name)):
-        rested = lease.moved_ago is None or lease.moved_ago >= REST_SECONDS
-        fits = fsum(x.load for x in (*chosen, lease)) <= budget
-        if len(chosen) < most and rested and lease.load >= WORTH and fits:
+    for lease in worth:
+        if len(chosen) < most and fsum(x.load for x in (*chosen, lease)) <= budget:
             chosen.append(lease)
+    if not chosen and most > 0:
+        chosen = _evening(me, donor, used, worth)
     return [x.name for x in chosen]
+
+
+def _evening(
+    me: Member, donor: Member, used: Mapping[UUID, float], worth: Sequence[LeaseView]
+) -> list[LeaseView]:
+    """Return the lease after whose move the more used of two hosts carries least, if that helps.
+
+    Every such move lowers the use of the most used host for good, so nothing goes back and forth.
+    """
+
+    def most_used(lease: LeaseView) -> float:
+        left = used[donor.host] - lease.load / donor.weight
+        return max(left, used[me.host] + lease.load / me.weight)
+
+    best = min(worth, key=lambda x: (most_used(x), x.load, x.name), default=None)
+    if best is None or most_used(best) > used[donor.host] - GAIN:
+        return []
+    return [best]
 
 
 def extremes(used: Mapping[UUID, float]) -> tuple[UUID, UUID]:

@@ -32,6 +32,7 @@ from relevo.leases.naming import checked_labels, checked_name, default_host_name
 from relevo.leases.rounds import Rounds
 from relevo.leases.states import HOST, HostState
 from relevo.leases.units import Bootstrap, Unit, host_topic
+from relevo.leases.write_probe import Probed, WriteProbe
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Leases:
         self.skew = 0.0
         self._units: dict[int, Unit] = {}
         self._rounds = Rounds(database, wakeups, self.config)
+        self._write_probe = WriteProbe(database)
         self._life: Life | None = None
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._told = wakeups.signal()
@@ -111,6 +113,10 @@ class Leases:
         if self._life is None:
             raise Conflict("the host is not running; start it first")
         return self._life
+
+    async def probe_writes(self) -> Probed:
+        """Say whether the database takes writes of this host; raises if it is not running."""
+        return await self._write_probe.check(self.life.incarnation)
 
     def lives(self, life: Life) -> bool:
         """Whether a life is the present one, and within its self-fencing deadline."""
@@ -201,7 +207,7 @@ class Leases:
         life = self.life
         self._units.pop(unit.id, None)  # a life that begins meanwhile does not enter it again
         await self._database.write(SQL.drain_member, unit.id, life.incarnation, idempotent=True)
-        late = await life.keeper.stop("left", timeout, unit)
+        late = await life.keeper.stop("shutdown", timeout, unit)
         await self._database.write(SQL.delete_member, unit.id, life.incarnation, idempotent=True)
         self._wakeups.send(unit.topic)
         return late

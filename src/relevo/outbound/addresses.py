@@ -121,6 +121,12 @@ class Allowed(Struct, frozen=True):
         written, target = address, plain(address)
         return any(one in network for network in self.networks for one in (written, target))
 
+    def permits_plain(self, host: str, address: Address) -> bool:
+        """The same for what must not be read on the way and goes without encryption: only to what
+        was opened here, which is the operator's own network."""
+        opened = normal(host) in self.hosts or is_special(address)
+        return opened and self.permits(host, address)
+
 
 def literal(host: str) -> Address | None:
     """Return the address that a URL's host is, or None if it is a name to be resolved.

@@ -3,7 +3,7 @@
 It connects only to addresses that were checked, and to exactly those: names are resolved here, and
 the connection goes to what was looked at, so a name that means something else a moment later leads
 nowhere else. No redirects, no proxies, no cookies, no compression; one deadline for everything;
-answers up to a size.
+answers up to a size. Secrets go by https, or to the operator's own network.
 
 Error messages name the host alone: paths and queries of such addresses hold secrets more often than
 not, and what a foreign host says is not for those who read our errors.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,7 +25,7 @@ from yarl import URL
 
 from relevo import limits
 from relevo.errors import OutboundFailed, OutboundRefused
-from relevo.outbound.addresses import Allowed, literal
+from relevo.outbound.addresses import Address, Allowed, is_special, literal
 
 if TYPE_CHECKING:
     import ssl
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _PASSING: Final = frozenset({502, 503, 504})
 """Statuses by which something in between says that it did not get through."""
 _BROKEN: Final = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError)
+Permits = Callable[[str, Address], bool]
+"""Whether a call for a host may connect to one of its addresses."""
 _HINT: Final = "the operator may open it with RELEVO_OUTBOUND_ALLOW"
 
 
@@ -62,10 +64,17 @@ class Client:
         self._resolver = resolver
         self._trust = trust
         self._session: aiohttp.ClientSession | None = None
+        self._plain: aiohttp.ClientSession | None = None
+        """For secrets without encryption: its connections go nowhere else."""
 
     async def __aenter__(self) -> Self:
-        checked = _Checked(self._resolver or ThreadedResolver(), self._allowed)
-        self._session = aiohttp.ClientSession(
+        self._session = self._opened(self._allowed.permits)
+        self._plain = self._opened(self._allowed.permits_plain)
+        return self
+
+    def _opened(self, permits: Permits) -> aiohttp.ClientSession:
+        checked = _Checked(self._resolver or ThreadedResolver(), permits)
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 resolver=checked,
                 use_dns_cache=False,
@@ -79,7 +88,6 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             headers={"accept-encoding": "identity", "user-agent": "relevo"},
         )
-        return self
 
     async def __aexit__(
         self,
@@ -87,81 +95,73 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._session is not None
-        await self._session.close()
+        for session in (self._session, self._plain):
+            if session is not None:
+                await session.close()
 
     async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
         """Send a GET and return the answer; otherwise as `post`."""
         return await self._send("GET", url, None, headers)
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, secret: bool = False
+    ) -> Answer:
         """Send a POST and return the answer, whatever its status.
 
         It is sent once more when the connection fails or the answer is 502, 503 or 504, so the
-        other side may see it twice. Both attempts share one deadline. Raises `OutboundRefused` if
-        the address may not be called, `OutboundFailed` if there is no whole answer.
+        other side may see it twice. Both attempts share one deadline. `secret` says that body or
+        headers hold one: then it goes by https, or to an address that the operator has opened.
+        Raises `OutboundRefused` if the address may not be called, `OutboundFailed` if there is no
+        whole answer.
         """
-        return await self._send("POST", url, body, headers)
+        return await self._send("POST", url, body, headers, secret=secret)
 
     async def _send(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        secret: bool = False,
     ) -> Answer:
-        target = self._checked(url)
+        target = self._checked(url, secret=secret)
         _check_headers(headers, target)
+        session = self._plain if secret and target.scheme == "http" else self._session
+        assert session is not None, "use the client as `async with`"
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._attempts(method, target, body, headers)
+                return await _attempts(session, method, target, body, headers)
         except TimeoutError:
             raise OutboundFailed(
                 f"{_shown(target)} did not answer within {self._seconds:g} s"
             ) from None
 
-    def _checked(self, text: str) -> URL:
+    def _checked(self, text: str, *, secret: bool) -> URL:
         url = parsed(text)
         assert url.raw_host is not None
         try:
             address = literal(url.raw_host)
         except ValueError as error:
             raise OutboundRefused(f"{_shown(url)} is not called: {error}") from None
-        if address is not None and not self._allowed.permits(url.raw_host, address):
+        if address is None:
+            return url
+        if not self._allowed.permits(url.raw_host, address):
             raise OutboundRefused(
                 f"{_shown(url)} is not called: the address is not one of the internet; {_HINT}"
             )
+        plain = secret and url.scheme == "http"
+        if plain and not self._allowed.permits_plain(url.raw_host, address):
+            raise _unencrypted(_shown(url))
         return url
-
-    async def _attempts(
-        self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
-        for _ in range(limits.OUTBOUND_ATTEMPTS_MAX - 1):
-            try:
-                answer = await self._once(method, url, body, headers)
-            except aiohttp.ClientError as error:
-                if isinstance(error, _BROKEN) and not isinstance(error, aiohttp.ClientSSLError):
-                    continue
-                raise _failed(url, error) from None
-            if answer.status not in _PASSING:
-                return answer
-        try:
-            return await self._once(method, url, body, headers)
-        except aiohttp.ClientError as error:
-            raise _failed(url, error) from None
-
-    async def _once(
-        self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
-        assert self._session is not None, "use the client as `async with`"
-        async with self._session.request(
-            method, url, data=body, headers=headers, allow_redirects=False
-        ) as response:
-            return Answer(response.status, response.headers.copy(), await _read(response, url))
 
 
 class _Checked(AbstractResolver):
     """Resolves names to those of their addresses that may be connected to."""
 
-    def __init__(self, resolver: AbstractResolver, allowed: Allowed) -> None:
+    def __init__(self, resolver: AbstractResolver, permits: Permits) -> None:
         self._resolver = resolver
-        self._allowed = allowed
+        self._permits = permits
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily | int = 0
@@ -170,9 +170,11 @@ class _Checked(AbstractResolver):
             found = await self._resolver.resolve(host, port, family)  # type: ignore[arg-type]
         except UnicodeError:  # a name that no server can even be asked for
             found = []
-        open_ = [one for one in found if self._allowed.permits(host, ip_address(one["host"]))]
+        open_ = [one for one in found if self._permits(host, ip_address(one["host"]))]
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "no addresses")
+        if not open_ and any(not is_special(ip_address(one["host"])) for one in found):
+            raise _unencrypted(host)
         if not open_:
             raise OutboundRefused(
                 f"{host} is not called: no address it has is one of the internet; {_HINT}"
@@ -181,6 +183,41 @@ class _Checked(AbstractResolver):
 
     async def close(self) -> None:
         await self._resolver.close()
+
+
+async def _attempts(
+    session: aiohttp.ClientSession,
+    method: str,
+    url: URL,
+    body: bytes | None,
+    headers: Mapping[str, str],
+) -> Answer:
+    async def once() -> Answer:
+        async with session.request(
+            method, url, data=body, headers=headers, allow_redirects=False
+        ) as response:
+            return Answer(response.status, response.headers.copy(), await _read(response, url))
+
+    for _ in range(limits.OUTBOUND_ATTEMPTS_MAX - 1):
+        try:
+            answer = await once()
+        except aiohttp.ClientError as error:
+            if isinstance(error, _BROKEN) and not isinstance(error, aiohttp.ClientSSLError):
+                continue
+            raise _failed(url, error) from None
+        if answer.status not in _PASSING:
+            return answer
+    try:
+        return await once()
+    except aiohttp.ClientError as error:
+        raise _failed(url, error) from None
+
+
+def _unencrypted(shown: str) -> OutboundRefused:
+    return OutboundRefused(
+        f"{shown} is not called: a credential would go there without encryption; write https, or"
+        " use a private address that the operator has opened with RELEVO_OUTBOUND_ALLOW"
+    )
 
 
 def parsed(text: str) -> URL:

@@ -18,8 +18,10 @@ class Calls(Protocol):
         """Send a GET and return the answer."""
         ...
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a POST and return the answer."""
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, secret: bool = False
+    ) -> Answer:
+        """Send a POST and return the answer; `secret` says that a credential goes with it."""
         ...
 
 
@@ -35,9 +37,11 @@ class Outside:
         """Send a GET and return the answer."""
         return await (await self._opened()).get(url, headers)
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a POST and return the answer."""
-        return await (await self._opened()).post(url, body, headers)
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, secret: bool = False
+    ) -> Answer:
+        """Send a POST and return the answer; `secret` says that a credential goes with it."""
+        return await (await self._opened()).post(url, body, headers, secret=secret)
 
     async def close(self) -> None:
         """Close what was opened."""

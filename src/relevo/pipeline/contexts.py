@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import Suspend
-from relevo.jobs.running.blocking import BlockingTransaction, waited
+from relevo.jobs.running.blocking import BlockingTransaction, is_here, waited
 from relevo.pipeline.model import Parent, Step, Target
 from relevo.store import items
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from relevo.jobs.running.context import JobContext
     from relevo.postgres import Transaction
@@ -214,7 +215,8 @@ class BlockingService:
         def call(*args: Any, **options: Any) -> Any:
             if isinstance(tx := options.get("tx"), BlockingTransaction):
                 options["tx"] = tx.running
-            return waited(method(*args, **options), self._loop)
+            work = method(*args, **options)
+            return work if is_here(self._loop) else waited(work, self._loop)
 
         return call
 
@@ -243,12 +245,20 @@ def checked_json(values: dict[str, Any], what: str) -> dict[str, Any]:
     try:
         _, plain = items.encoded(values)
     except InvalidValue as error:
-        place = (error.pointer or "").split("/")
-        name = f" {place[1]!r}" if len(place) > 1 else ""
+        bad, why = next(_refused(values), ("", error))
         raise InvalidValue(
-            f"{what} left a value{name} that is not JSON: {error}; leave text, numbers, booleans,"
-            " lists and objects",
-            pointer=error.pointer,
+            f"{what} left a value{f' {bad!r}' if bad else ''} that is not JSON: {why}; leave text,"
+            " numbers, booleans, lists and objects",
+            pointer=f"/{bad}" if bad else why.pointer,
         ) from error
     found: dict[str, Any] = plain
     return found
+
+
+def _refused(values: dict[str, Any]) -> Iterator[tuple[str, InvalidValue]]:
+    """Which values cannot be kept as JSON, by name, and why; encoding all at once tells no name."""
+    for name, value in values.items():
+        try:
+            items.encoded({name: value})
+        except InvalidValue as error:
+            yield str(name), error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from relevo import callables, faults
 from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs import states, submission
 from relevo.jobs.errors import JobCanceled
@@ -15,7 +16,7 @@ from relevo.pipeline.frames import Frame
 from relevo.pipeline.model import BYPASS_RIGHT, Cause, Mode, Operation, Stage, Step
 from relevo.pipeline.operations import MESSAGES, SQL
 from relevo.pipeline.registry import Registry, at, callable_of
-from relevo.postgres import catalog
+from relevo.postgres import catalog, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 JOBS = catalog.load("relevo.jobs")
 SYSTEM_EVENT: Final = 1
 """The operation type of jobs of steps."""
-_DRIVERS: Final = ("asyncpg", "relevo")
 
 
 class Execution:
@@ -48,26 +48,36 @@ class Execution:
         await self._begin(frame, tx)
         if tx is None:
             await self._stage(frame, Stage.PRE_VALIDATION)
-            async with self._pipeline.database.transaction() as own:
-                frame.tx = own
-                await self._inside(frame)
+            await faults.point("before_operation")
+            async with self._pipeline.database.transaction(own=True) as own:
+                await self._fenced(frame, own, Stage.PRE_OPERATION)
+                await faults.point("before_operation_commit")
             self._wake(frame)
         else:
-            frame.tx = tx
             async with tx.transaction():  # a savepoint: who catches the error may go on
-                await self._stage(frame, Stage.PRE_VALIDATION)
-                await self._inside(frame)
+                await self._fenced(frame, tx, Stage.PRE_VALIDATION)
         return frame.output
 
+    async def _fenced(self, frame: Frame, tx: Transaction, first: Stage) -> None:
+        """Do all that is done in the transaction, from a stage on.
+
+        What a job does commits only if the job is still its host's: a process that slept for long
+        may find that another host has run the job meanwhile. So that is looked at as late as can
+        be, in the transaction and with a lock, unless whoever has the transaction does so later.
+        """
+        frame.tx, job = tx, frame.cause.job
+        if job is None or job.is_fenced(tx):
+            await self._inside(frame, first)
+        else:
+            with job.fenced_at_end(tx):
+                await self._inside(frame, first)
+            if frame.writes:
+                await job.hold(tx)
+        await self._queue(frame)
+
     async def _frame(self, asked: Operation, cause: Cause, tx: Any) -> Frame:
-        if tx is not None and (
-            type(tx).__module__.partition(".")[0] not in _DRIVERS or not tx.is_in_transaction()
-        ):
-            raise InvalidValue(
-                f"tx is a {type(tx).__qualname__}; give what ctx.transaction() or"
-                " app.database.transaction() gave, inside of its block",
-                pointer="tx",
-            )
+        if tx is not None:
+            transactions.checked(tx)
         if asked.message not in MESSAGES and asked.message not in self._registry.bodies:
             raise InvalidValue(
                 f"there is no message {asked.message!r}; give it a body with app.message",
@@ -103,7 +113,7 @@ class Execution:
             return
         row = await (self._pipeline.database if tx is None else tx).fetchrow(
             SQL.begin_operation, [one.id for one in frame.steps],
-            None if job is None else job.id, None if job is None else job.attempt, user,
+            *((None, None, None) if job is None else (job.id, job.host, job.claim.number)), user,
         )  # fmt: skip
         assert row is not None
         if job is not None:
@@ -123,8 +133,10 @@ class Execution:
                 window=self._pipeline.depth_window,
             )  # fmt: skip
 
-    async def _inside(self, frame: Frame) -> None:
-        """All that is done in the transaction."""
+    async def _inside(self, frame: Frame, first: Stage) -> None:
+        """The stages that run in the transaction."""
+        if first == Stage.PRE_VALIDATION:
+            await self._stage(frame, first)
         message = MESSAGES.get(frame.asked.message)
         if message is not None and message.loads:
             frame.before = await operations.load(frame, frame.running, lock=True)
@@ -134,7 +146,7 @@ class Execution:
         else:
             await self._body(frame)
         await self._stage(frame, Stage.POST)
-        await self._queue(frame)
+        frame.writes = frame.touched or message is None or message.writes or bool(_queued(frame))
 
     async def _stage(self, frame: Frame, stage: Stage) -> None:
         for step in at(frame.steps, stage, Mode.SYNC):
@@ -177,7 +189,7 @@ class Execution:
             given = BlockingService(service, asyncio.get_running_loop())
         ctx = StepContext(frame.facts(step, stage), step, given, tx=frame.tx)
         try:
-            return await (called(ctx) if is_async else asyncio.to_thread(called, ctx))
+            return await callables.run(called, ctx)
         finally:
             service.end()
 
@@ -191,10 +203,7 @@ class Execution:
 
     async def _queue(self, frame: Frame) -> None:
         """One job per asynchronous step, in order, in the same transaction (A1)."""
-        jobs = [
-            self._job(frame, step)
-            for step in at(frame.steps, Stage.POST, Mode.ASYNC) if frame.runs(step)
-        ]  # fmt: skip
+        jobs = [self._job(frame, step) for step in _queued(frame)]
         if jobs:
             await frame.running.execute(JOBS.submit, *submission.columns(jobs))
 
@@ -220,6 +229,11 @@ class Execution:
             self._pipeline.wakeups.send(f"feed:{frame.info.id}")
         if at(frame.steps, Stage.POST, Mode.ASYNC):
             self._pipeline.wakeups.send(submission.TOPIC)
+
+
+def _queued(frame: Frame) -> list[Step]:
+    """The steps that become jobs."""
+    return [step for step in at(frame.steps, Stage.POST, Mode.ASYNC) if frame.runs(step)]
 
 
 def _text(user: UUID | None) -> str | None:

@@ -46,6 +46,8 @@ class Frame(Struct, kw_only=True):
     after: dict[str, Any] | None = None
     touched: bool = False
     """Whether a step ran in the transaction, which may have changed the record."""
+    writes: bool = True
+    """Whether anything may have been written in the transaction."""
 
     @property
     def target(self) -> Target:

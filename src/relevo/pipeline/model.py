@@ -109,6 +109,7 @@ class Step(Struct, frozen=True, kw_only=True):
     enabled: bool = True
     time_limit: float | None = None
     attempts: Attempts = Attempts()
+    crashes_max: int | None = None
 
     @property
     def id(self) -> UUID:

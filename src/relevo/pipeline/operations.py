@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import ConditionNotMet, InvalidValue, ItemExists, NotFound
-from relevo.postgres import catalog
+from relevo.postgres import catalog, pages
 from relevo.store import items, query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from relevo.core.pages import Fetched
     from relevo.pipeline.frames import Frame
 
 SQL = catalog.load("relevo.pipeline")
@@ -35,6 +36,7 @@ class Message(Struct, frozen=True):
 
     main: Main
     loads: bool = False
+    writes: bool = True
 
 
 async def load(frame: Frame, reader: Reader, *, lock: bool) -> dict[str, Any]:
@@ -127,19 +129,18 @@ async def retrieve_multiple(frame: Frame) -> None:
     )
     token = asked.get("after")
     after = None if token is None else query.decode_token(token, "id", info)
-    statement, *arguments = wanted.page(info.id, rows, after)
-    found = await frame.running.fetch(statement, *arguments)
+    statement = wanted.page(info.id, rows, after)
+    found = await pages.read(frame.running, statement, rows=rows, bytes_max=limits.PAGE_BYTES_MAX)
     columns = asked.get("columns")
-    records = [msgspec.json.decode(row["body"]) for row in found]
+    records = [msgspec.json.decode(row["body"]) for row in found.items]
     frame.output["records"] = [one if columns is None else _picked(one, columns) for one in records]
-    frame.output["token"] = _token(frame, found, rows)
+    frame.output["token"] = _token(frame, found)
 
 
-def _token(frame: Frame, found: Sequence[Any], rows: int) -> str | None:
-    large = sum(len(one["body"].encode()) for one in found) >= limits.PAGE_BYTES_MAX
-    if not found or (len(found) < rows and not large):
+def _token(frame: Frame, found: Fetched[Any]) -> str | None:
+    if not found.more:
         return None
-    last = found[-1]
+    last = found.items[-1]
     return query.encode_token(
         query.Position(frame.info.incarnation, "id", last["pk"], last["id"], last["ts"])
     )
@@ -171,8 +172,8 @@ MESSAGES: Final[dict[str, Message]] = {
     "Create": Message(create),
     "Update": Message(update, loads=True),
     "Delete": Message(delete, loads=True),
-    "Retrieve": Message(retrieve),
-    "RetrieveMultiple": Message(retrieve_multiple),
+    "Retrieve": Message(retrieve, writes=False),
+    "RetrieveMultiple": Message(retrieve_multiple, writes=False),
     "Associate": Message(associate, loads=True),
     "Disassociate": Message(disassociate, loads=True),
 }

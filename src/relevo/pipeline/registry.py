@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from relevo import callables
 from relevo.errors import Conflict, InvalidValue, NotFound
 from relevo.pipeline.model import DATA_MESSAGES, Mode, Stage, Step, checked
 
@@ -47,6 +48,7 @@ class Registry:
     def add_step(self, step: Step) -> Step:
         """Take a step; a second one of its name is refused."""
         checked(step)
+        _check_body(step.function, f"step {step.name!r}")
         if step.name in self.steps:
             raise Conflict(f"there is a step {step.name!r} already; give each its own name=…")
         self.steps[step.name] = step
@@ -58,6 +60,7 @@ class Registry:
             raise InvalidValue(f"{message} is done by the service; use app.step to add to it")
         if message in self.bodies:
             raise Conflict(f"message {message!r} has a body already; give each its own name")
+        _check_body(body, f"the body of {message!r}")
         self.bodies[message] = body
 
     def step(self, name: str) -> Step:
@@ -101,6 +104,14 @@ def callable_of(made: Any, configuration: str | None, secure: str | None) -> tup
     if inspect.isclass(made):
         maker: Any = made
         function = maker(configuration, secure).execute
-    if not callable(function):
-        raise InvalidValue(f"a step is a function or a class with execute(ctx), not {made!r}")
-    return function, inspect.iscoroutinefunction(function)
+    return function, callables.is_async(function)
+
+
+def _check_body(made: Any, what: str) -> None:
+    """Refuse what cannot be called with the context; a class is made when it is needed."""
+    if not inspect.isclass(made):
+        callables.check(made, what, "ctx")
+    elif (execute := getattr(made, "execute", None)) is None:
+        raise InvalidValue(f"{what} is a function or a class with execute(ctx), not {made!r}")
+    else:
+        callables.check(execute, what)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from relevo import callables
 from relevo.errors import NotFound
 from relevo.jobs.outcomes import Attempts
 from relevo.jobs.registry import Handler
@@ -117,6 +118,7 @@ class Pipeline(Attachable):
         enabled: bool = True,
         time_limit: float | None = None,
         attempts: Attempts | None = None,
+        crashes_max: int | None = None,
     ) -> Callable[[F], F]:
         """Run a function when a message is carried out on a table, or on any if none is named.
 
@@ -128,11 +130,12 @@ class Pipeline(Attachable):
 
         def register(function: F) -> F:
             step = Step(
-                name=name or function.__name__, message=message, table=table, function=function,
-                stage=Stage(stage), mode=Mode(mode), rank=rank, filtering=tuple(filtering),
-                images=tuple(images), configuration=configuration, secure=secure, run_as=run_as,
-                auto_delete=auto_delete, serialize=serialize, enabled=enabled,
-                time_limit=time_limit, attempts=attempts or Attempts(),
+                name=name or str(getattr(function, "__name__", "")), message=message, table=table,
+                function=function, stage=Stage(stage), mode=Mode(mode), rank=rank,
+                filtering=tuple(filtering), images=tuple(images), configuration=configuration,
+                secure=secure, run_as=run_as, auto_delete=auto_delete, serialize=serialize,
+                enabled=enabled, time_limit=time_limit, attempts=attempts or Attempts(),
+                crashes_max=crashes_max,
             )  # fmt: skip
             self.registry.add_step(step)
             if step.mode == Mode.ASYNC:
@@ -162,23 +165,29 @@ class Pipeline(Attachable):
 
         async def run(job: JobContext) -> Any:
             service, ctx = self._restored(step, job, job)
-            found = await self.execution.function_of(step)[0](ctx)
-            if service.loop is not None:  # caught or not, the job has failed (5.4)
+            return await awaited(service, self.execution.function_of(step)[0](ctx))
+
+        async def awaited(service: DataService, found: Any) -> Any:
+            return finished(service, await callables.settled(found))
+
+        def finished(service: DataService, found: Any) -> Any:
+            if service.loop is not None:  # caught or not, the job has failed
                 raise service.loop
             return found
 
         def run_in_thread(given: Any) -> Any:
             service, ctx = self._restored(step, given._ctx, given)
             found = self.execution.function_of(step)[0](ctx)
-            if service.loop is not None:
-                raise service.loop
-            return found
+            if inspect.isawaitable(found):
+                return awaited(service, found)
+            return finished(service, found)
 
-        is_async = inspect.iscoroutinefunction(called)
+        is_async = callables.is_async(called)
         return Handler(
             name=step.handler, function=run if is_async else run_in_thread, raw=True,
             kind="async" if is_async else "thread", operation_type=SYSTEM_EVENT,
             auto_delete=step.auto_delete, time_limit=step.time_limit, attempts=step.attempts,
+            crashes_max=step.crashes_max,
         )  # fmt: skip
 
     def _restored(

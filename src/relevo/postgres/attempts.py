@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 import asyncpg
 
-from relevo.errors import Closed, DatabaseUnavailable, EmbeddedServerError, OutcomeUnknown
+from relevo.errors import (
+    Closed,
+    ConnectionsBusy,
+    DatabaseUnavailable,
+    EmbeddedServerError,
+    OutcomeUnknown,
+)
 from relevo.postgres.failures import is_own, meaning
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from relevo.postgres.session import Block, Connection
 
 Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
 """How an attempt failed: as `failures.meaning`, and what it means that a connection was lost."""
@@ -44,13 +53,19 @@ class Attempt:
 
 
 @asynccontextmanager
-async def transaction_of(connection: asyncpg.Connection, attempt: Attempt) -> AsyncIterator[None]:
-    """Open a transaction; notes when its commit is sent, and whose error ends it."""
+async def transaction_of(
+    connection: Connection, attempt: Attempt, *, theirs: bool = False, opening: str = ""
+) -> AsyncIterator[None]:
+    """Open a transaction; notes when its commit is sent, and whose error ends it.
+
+    Whatever the body raised comes out, also when the connection is dead by then.
+    """
     transaction = connection.transaction(isolation="read_committed")
+    transaction.theirs, transaction.opening = theirs, opening
     try:
         await transaction.start()
     except asyncio.CancelledError:
-        connection.terminate()  # nobody knows whether it has begun
+        cut(connection)  # nobody knows whether it has begun
         raise
     try:
         yield
@@ -62,9 +77,13 @@ async def transaction_of(connection: asyncpg.Connection, attempt: Attempt) -> As
     await transaction.commit()
 
 
-async def _roll_back(
-    connection: asyncpg.Connection, transaction: asyncpg.transaction.Transaction
-) -> None:
+def cut(connection: asyncpg.Connection) -> None:
+    """End a connection at once, if it has not ended by itself."""
+    with contextlib.suppress(asyncpg.InterfaceError):  # it is the pool's again
+        connection.terminate()
+
+
+async def _roll_back(connection: Connection, transaction: Block) -> None:
     """Roll back also when cancelled; if the connection is gone, the server does it by itself."""
     ended = asyncio.ensure_future(transaction.rollback())
     # Cancelled once more, nobody waits for it any longer: then its error is nobody's.
@@ -72,10 +91,10 @@ async def _roll_back(
     try:
         await asyncio.shield(ended)
     except asyncio.CancelledError:
-        connection.terminate()
+        cut(connection)
         raise
     except Exception:
-        return
+        cut(connection)  # what was to be undone must not stay open
 
 
 def ending_of(error: Exception, attempt: Attempt) -> Ending:
@@ -84,7 +103,7 @@ def ending_of(error: Exception, attempt: Attempt) -> Ending:
         return "fault"
     if isinstance(error, NotConnected):
         return "aborted"
-    if isinstance(error, Closed):
+    if isinstance(error, Closed | ConnectionsBusy):
         return "closed"
     found = meaning(error)
     if found == "lost":

@@ -13,10 +13,14 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import re
+from typing import Final
 
 from msgspec import Struct
 
 _NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
+_MARK: Final = "/* relevo "
+_ANY_MARK: Final = "/*relevo "
+_ANY_PATH: Final = "-- path: any"
 
 
 class Query(Struct, frozen=True):
@@ -41,6 +45,36 @@ class Queries:
             raise AttributeError(f"{self.part} has no query named {name!r}") from None
 
 
+def own(name: str, sql: str, *, any_path: bool = False) -> str:
+    """Mark a statement as Relevo's own: it runs with Relevo's search path, and is told by name.
+
+    Every statement of a `queries.sql` is marked; one that is composed must be marked by hand. One
+    that has a line `-- path: any` runs with whatever path there is, which saves a round trip inside
+    of users' transactions: it calls one function and names it and every type with their schema.
+
+    >>> own("jobs.query", "select 1")
+    '/* relevo jobs.query */ select 1'
+    """
+    return f"{_ANY_MARK if any_path else _MARK}{name} */ {sql}"
+
+
+def is_own(sql: str) -> bool:
+    """Whether a statement needs Relevo's search path."""
+    return sql.startswith(_MARK)
+
+
+def runs_with_any_path(sql: str) -> bool:
+    """Whether a statement does not depend on the search path."""
+    return sql.startswith(_ANY_MARK)
+
+
+def name_of(sql: str) -> str | None:
+    """Return the name of a statement of Relevo's."""
+    if not sql.startswith((_MARK, _ANY_MARK)):
+        return None
+    return sql[: sql.index(" */")].partition("relevo ")[2]
+
+
 def parse(part: str, text: str) -> Queries:
     """Split a `queries.sql` into its statements; each needs a unique name and a sentence."""
     pieces = _NAME.split(text)
@@ -55,7 +89,10 @@ def parse(part: str, text: str) -> Queries:
             raise ValueError(f"query {name!r} of {part} needs a sentence and a statement")
         if name in found:
             raise ValueError(f"query {name!r} of {part} is there twice")
-        found[name] = Query(name, " ".join(c.removeprefix("--").strip() for c in comment), sql)
+        sentence = " ".join(c.removeprefix("--").strip() for c in comment if c != _ANY_PATH)
+        label = f"{part.removeprefix('relevo.')}.{name}"
+        marked = own(label, sql, any_path=_ANY_PATH in comment)
+        found[name] = Query(name, sentence, marked)
     return Queries(part, found)
 
 

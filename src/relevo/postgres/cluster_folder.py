@@ -3,6 +3,7 @@
     home/                     0700; under root 0710 root:<group of the account>
       postgres/               the data folder of PostgreSQL, 0700, of the server's account
       socket/                 0700, of the server's account
+      socket.location         only where the path of `socket/` is unfit: which folder stands in
       postgresql.conf  pg_hba.conf  pg_ident.conf      written at each start
       postgres.log            what the server says, and the log before it in postgres.log.1
       postgres.users.lock     held shared by each user of the server
@@ -14,10 +15,10 @@ Root never writes into a folder of the account, where a symbolic link could lead
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -58,6 +59,7 @@ SINGLE_OPTIONS: Final = ("-c", "fsync=off", "-c", "exit_on_error=on", "postgres"
 
 LOG_BYTES_MAX: Final = 10 * MIB
 LOG_TAIL_BYTES: Final = 2_000
+OUTSIDE: Final = Path("/tmp")  # noqa: S108 - see _socket_folder
 SOCKET_PATH_BYTES_MAX: Final = 103  # macOS; Linux has 107
 # What neither a URL, nor a list of hosts, nor a list of folders gives a second meaning to.
 SOCKET_PATH_PLAIN: Final = re.compile(r"[A-Za-z0-9_./@+-]+")
@@ -141,7 +143,7 @@ class ClusterFolder(Struct, frozen=True):
     def configure(self, account: Account, settings: Mapping[str, str]) -> None:
         """Writes the configuration for the next start, and chooses the folder of its socket."""
         access, identities = self.path / "pg_hba.conf", self.path / "pg_ident.conf"
-        sockets = self._socket_folder(account.uid)
+        sockets = self._socket_folder(account)
         _own_folder(sockets, account)
         _empty(sockets)  # of what a killed server left; its number may be taken by now
         places = {
@@ -171,22 +173,39 @@ class ClusterFolder(Struct, frozen=True):
 
     def remove_socket_folder(self) -> None:
         """Removes the socket folder of a stopped server if it is outside."""
-        folder = self._socket_folder(self.data.stat().st_uid)
-        if folder.parent != self.path:
+        outside = self._remembered()
+        if outside is not None:
             with suppress(OSError):
-                folder.rmdir()
+                outside.rmdir()
+            with suppress(OSError):
+                self._location.unlink()
 
-    def _socket_folder(self, uid: int) -> Path:
+    @property
+    def _location(self) -> Path:
+        return self.path / "socket.location"
+
+    def _remembered(self) -> Path | None:
+        try:
+            return Path(self._location.read_text().strip())
+        except FileNotFoundError:
+            return None
+
+    def _socket_folder(self, account: Account) -> Path:
         """A folder whose path is short and plain enough for a socket and for a URL.
 
-        It is the same for everybody, so that a restart by another process does not change the URL.
+        One outside has a name that nobody can guess, and so nobody can take before us. It is
+        remembered, so that a restart by another process does not change the URL.
         """
         folder = self.path / "socket"
         length = len(os.fsencode(folder / socket_name(PORT)))
         if length <= SOCKET_PATH_BYTES_MAX and SOCKET_PATH_PLAIN.fullmatch(str(folder)):
             return folder
-        key = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
-        return Path("/tmp") / f"relevo-{uid}-{key}"  # noqa: S108 - see _own_folder
+        known = self._remembered()
+        if known is not None and is_private(known, account.uid):
+            return known
+        made = Path(tempfile.mkdtemp(prefix="relevo-", dir=OUTSIDE))
+        write_file(self._location, f"{made}\n", reader=account)
+        return made
 
 
 class Postmaster(Struct, frozen=True):
@@ -216,6 +235,16 @@ class Postmaster(Struct, frozen=True):
 def socket_name(port: int) -> str:
     """The file name of PostgreSQL's socket for `port`."""
     return f".s.PGSQL.{port}"
+
+
+def is_private(folder: Path, owner: int) -> bool:
+    """Whether `folder` is one, no link to one, of us or of `owner`, and closed to all others."""
+    try:
+        info = folder.lstat()
+    except OSError:
+        return False
+    ours = info.st_uid in {os.geteuid(), owner}
+    return stat.S_ISDIR(info.st_mode) and ours and not info.st_mode & 0o077
 
 
 def _own_folder(folder: Path, account: Account) -> None:

@@ -1,6 +1,7 @@
 """The pool, transactions, and retries that know what they may repeat.
 
     fetch, fetchrow, fetchval   reads; repeated freely
+    fetch_page                  reads the first rows, no more than a page of them
     write                       one writing statement with its own commit
     run                         a transaction around a function, repeated as a whole
 
@@ -19,31 +20,39 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 import asyncpg
 
 from relevo import limits
+from relevo.core import uses
 from relevo.core.backoff import Backoff
 from relevo.errors import Closed
+from relevo.postgres import catalog, pages
 from relevo.postgres.attempts import (
     CONNECT_ERRORS,
     Attempt,
     Ending,
     NotConnected,
+    cut,
     ending_of,
     may_repeat,
     transaction_of,
     verdict,
 )
 from relevo.postgres.connections import Connections
-from relevo.postgres.endpoint import Connection, Endpoint
+from relevo.postgres.endpoint import Endpoint
 from relevo.postgres.failures import is_demoted
+from relevo.postgres.session import Connection
 from relevo.postgres.sleepers import Sleepers
+from relevo.postgres.user_queries import UserQueries
 from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from relevo.core.pages import Fetched
+    from relevo.core.uses import Use
+    from relevo.postgres.connections import Pooled
     from relevo.settings import Settings
 
 T = TypeVar("T")
-STAY_AWAKE: Final = "set local idle_in_transaction_session_timeout = '5s'"
+STAY_AWAKE: Final = " set local idle_in_transaction_session_timeout = '5s';"
 """A single call that needs a transaction, because a pooler stands between, must not sleep in it."""
 CLOSE_SECONDS_MAX: Final = 10.0
 """How long calls under way may take when the database is closed."""
@@ -58,12 +67,16 @@ class Database:
     ...     await database.fetchval("select relevo.now()")
     """
 
+    page_bytes: int = limits.PAGE_BYTES_MAX
+    """How large a page of a list is at most."""
+
     def __init__(self, endpoint: Endpoint, pool: asyncpg.Pool, metrics: Metrics) -> None:
         self.endpoint = endpoint
         self.metrics = metrics
+        self.user_queries = UserQueries(self)
         self.sleepers = Sleepers(endpoint)
         self._commit_seconds = metrics.store_commit_seconds.labels(engine="postgresql")
-        self._connections = Connections(pool)
+        self._connections = Connections(pool, metrics)
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._closed = False
 
@@ -72,10 +85,13 @@ class Database:
         """Connect as the settings say; starts or joins the embedded server if no URL is given."""
         endpoint = await Endpoint.open(settings)
         try:
-            return await cls.at(endpoint, pool_size=settings.pool_size, metrics=metrics)
+            database = await cls.at(endpoint, pool_size=settings.pool_size, metrics=metrics)
         except BaseException:
             await endpoint.close()
             raise
+        database.page_bytes = settings.page_bytes
+        database.user_queries.seconds = settings.query_seconds
+        return database
 
     @classmethod
     async def at(
@@ -125,6 +141,42 @@ class Database:
         rows = await self.fetch(sql, *args)
         return rows[0][0] if rows else None
 
+    async def fetch_page(
+        self, sql: str, *args: Any, rows: int, bytes_max: int | None = None
+    ) -> Fetched[asyncpg.Record]:
+        """Return the first rows of a reading statement: at most `rows`, and a page's bytes.
+
+        The statement gives one row more, if there is one. One row is returned in any case.
+        """
+        most = bytes_max or self.page_bytes
+        return await self.read(lambda tx: pages.read(tx, (sql, *args), rows=rows, bytes_max=most))
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work`, which only reads and leaves nothing behind, in a transaction of its own."""
+
+        async def transaction(attempt: Attempt) -> T:
+            opening = STAY_AWAKE if self.endpoint.pooled else ""
+            async with (
+                self._borrowed() as connection,
+                transaction_of(connection, attempt, opening=opening),
+            ):
+                return await work(connection)
+
+        return await self._attempt(transaction, repeatable=True)
+
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[Connection]:
+        use = uses.INSIDE if uses.is_holding(self) else uses.current()
+        connection = await self._take(use)
+        try:
+            yield connection
+        except BaseException as error:
+            if is_demoted(error):
+                cut(connection)
+            self._connections.release(_pooled(connection), use)
+            raise
+        self._connections.keep(_pooled(connection), use)
+
     async def write(self, sql: str, *args: Any, idempotent: bool = False) -> list[asyncpg.Record]:
         """Run one writing statement in a commit of its own and return its rows.
 
@@ -151,62 +203,71 @@ class Database:
         return await self._timed(transaction, repeatable=idempotent)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        """Give a transaction for a block that cannot be repeated; errors are as of `run`."""
+    async def transaction(self, *, own: bool = False) -> AsyncIterator[Transaction]:
+        """Give a transaction for a block that cannot be repeated; errors are as of `run`.
+
+        `own=True` says that Relevo's statements come first in it, which only saves a round trip.
+        """
         attempt = Attempt()
         try:
             with self.sleepers.watch():
-                async with self._lent(attempt) as connection:
+                async with self._lent(attempt, theirs=not own) as connection:
                     yield connection
         except Exception as error:
             self._raise(error, ending_of(error, attempt), unknown=False)
 
     @asynccontextmanager
-    async def _lent(self, attempt: Attempt) -> AsyncIterator[Transaction]:
-        async with self._connection() as connection, transaction_of(connection, attempt):
-            if not self.endpoint.pooled:  # there, session state is not ours to reset
-                connection.lend()
-            yield connection
+    async def _lent(self, attempt: Attempt, *, theirs: bool = False) -> AsyncIterator[Transaction]:
+        use = uses.NESTED if uses.is_holding(self) else uses.current()
+        connection = await self._take(use)
+        held = uses.hold(self)
+        try:
+            async with transaction_of(connection, attempt, theirs=theirs):
+                yield connection
+        except BaseException as error:
+            if is_demoted(error):
+                cut(connection)
+            raise
+        finally:
+            uses.let_go(held)
+            self._connections.release(_pooled(connection), use)
 
     async def _statement(
         self, sql: str, args: tuple[Any, ...], attempt: Attempt | None = None
     ) -> list[asyncpg.Record]:
-        async with self._connection(keep=True) as connection:
+        use = uses.INSIDE if uses.is_holding(self) else uses.current()
+        connection = await self._take(use)
+        try:
             rows: list[asyncpg.Record]
             if self.endpoint.pooled:
                 # Parse and execute are two messages; only a transaction keeps them on one server.
-                async with transaction_of(connection, attempt or Attempt()):
-                    await connection.execute(STAY_AWAKE)
+                async with transaction_of(
+                    connection, attempt or Attempt(), theirs=not catalog.is_own(sql),
+                    opening=STAY_AWAKE,
+                ):  # fmt: skip
                     rows = await connection.fetch(sql, *args)
-                return rows
-            if attempt is not None:
-                attempt.committing = True
-            rows = await connection.fetch(sql, *args)
-            return rows
+            else:
+                if attempt is not None:
+                    attempt.committing = True
+                rows = await connection.fetch(sql, *args)
+        except BaseException as error:
+            if is_demoted(error):
+                cut(connection)
+            self._connections.release(_pooled(connection), use)
+            raise
+        self._connections.keep(_pooled(connection), use)
+        return rows
 
-    @asynccontextmanager
-    async def _connection(self, *, keep: bool = False) -> AsyncIterator[Connection]:
+    async def _take(self, use: Use) -> Connection:
         if self._closed:
             raise Closed("the database is closed; no further statement is possible")
         try:
-            async with asyncio.timeout(limits.CONNECT_SECONDS_MAX):
-                connection = await self._connections.take()
+            # The pool's stand-in for a connection of ours; it behaves as one.
+            return cast(Connection, await self._connections.take(use))
         except CONNECT_ERRORS as error:
             if self._closed:
                 raise Closed("the database was closed while the call waited") from error
             raise NotConnected(error) from error
-        try:
-            # The pool's stand-in for a connection of ours; it behaves as one.
-            yield cast(Connection, connection)
-        except BaseException as error:
-            if is_demoted(error):
-                connection.terminate()
-            self._connections.release(connection)
-            raise
-        if keep:
-            self._connections.keep(connection)
-        else:
-            self._connections.release(connection)
 
     async def _timed(self, work: Callable[[Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()
@@ -238,3 +299,7 @@ class Database:
         if told is error:
             raise error
         raise told from error
+
+
+def _pooled(connection: Connection) -> Pooled:
+    return cast("Pooled", connection)

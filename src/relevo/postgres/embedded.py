@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 from relevo.errors import Closed, EmbeddedServerError
 from relevo.postgres.account import POSTGRES_MAJOR, binaries, server_account, usable_binaries
-from relevo.postgres.cluster_folder import DATABASE, ClusterFolder, Postmaster
+from relevo.postgres.cluster_folder import DATABASE, ClusterFolder, Postmaster, is_private
 from relevo.postgres.embedded_failures import explained, failure
 from relevo.postgres.file_locks import POLL_SECONDS, is_free, open_lock, try_lock, until
 from relevo.postgres.home_folder import settle
@@ -167,6 +167,12 @@ class EmbeddedServer:
             if time.monotonic() > deadline:
                 raise self._too_late()
             time.sleep(POLL_SECONDS)
+        if not is_private(accepting.socket_folder, self._folder.data.stat().st_uid):
+            raise failure(
+                self._folder.path,
+                f"the folder of its socket, {accepting.socket_folder}, is open to others, so that"
+                " somebody else may answer there; stop the server",
+            )
         self.socket_dir, self.port = accepting.socket_folder, accepting.port
 
     def _too_late(self) -> EmbeddedServerError:

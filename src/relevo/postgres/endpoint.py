@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -11,69 +10,16 @@ import asyncpg
 
 from relevo import limits
 from relevo.errors import DatabaseUnavailable, SettingsError
+from relevo.postgres import catalog
 from relevo.postgres.embedded import EmbeddedServer
-from relevo.postgres.failures import Unanswered
+from relevo.postgres.session import START_UP, Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from relevo.settings import Settings
 
+SQL = catalog.load(__package__)
 VERSION_MIN = 150_000
 VERSION_MAX = 190_000
-
-
-@contextmanager
-def _telling_timeouts() -> Iterator[None]:
-    """So that a statement's time-out is never taken for one of the code around it."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise Unanswered("the statement was not answered in its time") from error
-
-
-class Connection(asyncpg.Connection):
-    """A connection that never takes a rollback for a commit, and is reset only if need be.
-
-    PostgreSQL answers COMMIT of a failed transaction with ROLLBACK and no error; whoever swallowed
-    the failure inside the transaction would then believe in a commit.
-    """
-
-    _lent = False
-
-    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
-        """Run a command; see asyncpg."""
-        with _telling_timeouts():
-            status: str = await super().execute(query, *args, timeout=timeout)
-        if query == "COMMIT;" and status != "COMMIT":
-            raise asyncpg.InFailedSQLTransactionError(
-                "the transaction had failed before its commit and was rolled back"
-            )
-        return status
-
-    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        """Return all rows; see asyncpg."""
-        with _telling_timeouts():
-            return await super().fetch(query, *args, **options)
-
-    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
-        """Return the first row or None; see asyncpg."""
-        with _telling_timeouts():
-            return await super().fetchrow(query, *args, **options)
-
-    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        """Return a value of the first row or None; see asyncpg."""
-        with _telling_timeouts():
-            return await super().fetchval(query, *args, **options)
-
-    def lend(self) -> None:
-        """Note that others run statements on it, who may change its session."""
-        self._lent = True
-
-    def get_reset_query(self) -> str:
-        """What the pool sends before the next user: one round trip, or nothing to send."""
-        lent, self._lent = self._lent, False
-        return super().get_reset_query() if lent else ""
 
 
 class Endpoint:
@@ -106,7 +52,7 @@ class Endpoint:
         if self.embedded is not None:
             await asyncio.to_thread(self.embedded.leave)
 
-    async def connect(self, **options: Any) -> asyncpg.Connection:
+    async def connect(self, **options: Any) -> Connection:
         """Open one connection; revives an embedded server that has died."""
         try:
             return await self._connect_any(**options)
@@ -116,9 +62,7 @@ class Endpoint:
         await asyncio.to_thread(self.embedded.ensure_running)
         return await self._connect_any(**options)
 
-    async def _connect_any(
-        self, timeout: float | None = None, **options: Any
-    ) -> asyncpg.Connection:
+    async def _connect_any(self, timeout: float | None = None, **options: Any) -> Connection:
         """Try host after host, from the last good one; each gets its share of the time.
 
         A machine that died does not even refuse, and must not use up the time of the others.
@@ -137,16 +81,25 @@ class Endpoint:
                 return connection
         raise ConnectionError("; ".join(reasons))
 
-    async def _connect_once(self, url: str, **options: Any) -> asyncpg.Connection:
-        return await asyncpg.connect(
+    async def _connect_once(self, url: str, **options: Any) -> Connection:
+        options.setdefault("command_timeout", limits.STATEMENT_SECONDS_MAX)
+        options.setdefault("connection_class", Connection)
+        connection: Connection = await asyncpg.connect(
             url,
-            command_timeout=options.pop("command_timeout", limits.STATEMENT_SECONDS_MAX),
             statement_cache_size=0 if self.pooled else 200,
             max_cached_statement_lifetime=0,
-            connection_class=options.pop("connection_class", Connection),
-            server_settings={} if self.pooled else {"application_name": "relevo", "jit": "off"},
+            server_settings={} if self.pooled else START_UP,
             **options,
         )
+        connection.pooled = self.pooled
+        connection.server = connection.get_settings().server_version
+        if not self.pooled:
+            try:
+                await connection.pin()
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
 
     async def _probe(self, pgbouncer: str) -> None:
         """Check the version; a pooler shows itself by announcing another backend than it uses."""
@@ -163,7 +116,7 @@ class Endpoint:
         try:
             async with connection.transaction():
                 version = connection.get_server_version()
-                backend = await connection.fetchval("select pg_backend_pid()")
+                backend = await connection.fetchval(SQL.backend_pid)
         finally:
             await connection.close()
         number = version.major * 10_000

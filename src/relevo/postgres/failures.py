@@ -12,6 +12,8 @@ from typing import Literal
 
 import asyncpg
 
+from relevo.postgres import catalog
+
 Meaning = Literal["aborted", "lost", "refused", "fault"]
 
 # An ErrorResponse of these arrives instead of a commit, never after one: a backend that is told to
@@ -74,6 +76,22 @@ def meaning(error: BaseException) -> Meaning:
 def is_own(error: BaseException) -> bool:
     """Whether a body inside a transaction raised this by itself, not because of the database."""
     return not isinstance(error, _DRIVER)
+
+
+def explain(error: asyncpg.PostgresError, sql: str, version: str) -> None:
+    """Note with an error of the server which statement of Relevo's met it, and on which server."""
+    if (name := catalog.name_of(sql)) is not None and not hasattr(error, "__notes__"):
+        error.add_note(f"statement {name} of Relevo, on PostgreSQL {version}")
+
+
+def told(error: asyncpg.PostgresError) -> str:
+    """Return what happened, where, and what to do, for an error that nobody expected."""
+    where = "; ".join(getattr(error, "__notes__", ())) or "statement of the program"
+    return (
+        f"PostgreSQL refused a statement: {error} (SQLSTATE {error.sqlstate}; {where}). Relevo does"
+        " not know this error. `relevo doctor` checks the server, its settings and the role's"
+        " rights; if it finds nothing, report this message"
+    )
 
 
 def is_demoted(error: BaseException) -> bool:

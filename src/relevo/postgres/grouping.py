@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import Struct
 
 from relevo import limits
+from relevo.core import uses
 from relevo.errors import Closed, InternalError, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ class _Lane(Generic[C, R]):
         self._cut_off()  # if the task was cancelled before it could begin
 
     async def _run(self) -> None:
+        uses.begin("groups")  # whoever made the first call, and whatever they hold
         try:
             while self._waiting:
                 wave = self._collect()

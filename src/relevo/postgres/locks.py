@@ -2,7 +2,8 @@
 
 Transaction-level only, so that they work through PgBouncer. Order, on every path that takes more
 than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; nobody who holds a LEASE
-lock asks for a UNIT lock. Writes of items: ITEM (rising), item rows (by key), STAMP (rising), last.
+lock asks for a UNIT lock. Writes of items: item rows (by key), then STAMP (rising), last; nobody
+who holds a STAMP lock waits for an item.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ LEASE: Final = _CLASS + 3
 """Shared by fenced transactions, exclusive for a change of epoch (in SQL: relevo.lock_leases)."""
 KEYS: Final = _CLASS + 4
 """The first access key is made once."""
-ITEM: Final = _CLASS + 5
-"""New keys of a range, by their hash (in SQL: relevo.lock_new_keys)."""
 STAMP: Final = _CLASS + 6
 """A range's stamp lock: from the draw of an LSN to the end of the transaction (change-feed 4.2)."""
 LETTER: Final = _CLASS + 0x10

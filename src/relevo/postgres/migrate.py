@@ -13,6 +13,7 @@ import asyncio
 import importlib.metadata
 import re
 import time
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -23,10 +24,11 @@ from msgspec import Struct
 from relevo import faults
 from relevo.errors import SchemaError, SchemaTooNew
 from relevo.postgres import catalog, locks
+from relevo.postgres.failures import told
 from relevo.postgres.migrations import Migration, Step, known
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from relevo.postgres.database import Database, Transaction
     from relevo.postgres.schema import FunctionFile
@@ -198,13 +200,26 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
     everything = known() if migrations is None else migrations
     if not await check(database, everything):
         return []
-    await _alone(database, _prepare)
-    done = [
-        migration.label
-        for migration in everything
-        if await _alone(database, partial(_apply, database, migration, everything))
-    ]
-    return done + await _alone(database, partial(_renew_functions, everything))
+    with _telling("preparing the schema"):
+        await _alone(database, _prepare)
+    done = []
+    for migration in everything:
+        with _telling(f"migration {migration.label}"):
+            if await _alone(database, partial(_apply, database, migration, everything)):
+                done.append(migration.label)
+    with _telling("renewing the functions"):
+        return done + await _alone(database, partial(_renew_functions, everything))
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Say of an error that nobody expected what was being done, and what to do."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        raise SchemaError(
+            f"{what} failed; nothing of it is in the database, but finished steps. {told(error)}"
+        ) from error
 
 
 async def _alone(database: Database, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -229,7 +244,7 @@ async def _alone(database: Database, work: Callable[[Transaction], Awaitable[T]]
 
 
 async def _prepare(tx: Transaction) -> bool:
-    await tx.execute(BOOTSTRAP)
+    await tx.execute(catalog.own("postgres.bootstrap", BOOTSTRAP))
     return True
 
 
@@ -244,7 +259,8 @@ async def _apply(
         await _apply_steps(database, tx, migration)
     else:
         await faults.point("before_migration")
-        await tx.execute(migration.script or migration.text, timeout=MIGRATION_SECONDS_MAX)
+        text = catalog.own(f"migration {migration.label}", migration.script or migration.text)
+        await tx.execute(text, timeout=MIGRATION_SECONDS_MAX)
         await faults.point("after_migration")
     done = [migration]
     if migration.functions:
@@ -266,7 +282,7 @@ async def _renew_functions(migrations: Sequence[Migration], tx: Transaction) -> 
 
 async def _create_functions(tx: Transaction, functions: Sequence[FunctionFile]) -> None:
     for function in functions:
-        await tx.execute(function.text)
+        await tx.execute(catalog.own(f"function {function.name}", function.text))
     await _record_functions(tx, functions)
 
 
@@ -281,21 +297,25 @@ async def _apply_steps(database: Database, tx: Transaction, migration: Migration
     rows = await tx.fetch(SQL.migration_steps, migration.version)
     state = {row["step"]: row["finished"] for row in rows}
     # What that statement leaves open holds a snapshot until the next, and a step may wait for it.
-    await tx.execute("select 1")
+    await tx.execute(SQL.ping)
     worker = await database.endpoint.connect(command_timeout=MIGRATION_SECONDS_MAX)
     try:
         for step in migration.steps:
             if state.get(step.name):
                 continue
             if step.name in state and step.undo:
-                await worker.execute(step.undo)
+                await worker.execute(_named(migration, step, step.undo))
             await _note(worker, SQL.start_step, migration, step)
             await faults.point("before_migration_step")
-            await worker.execute(step.sql)
+            await worker.execute(_named(migration, step, step.sql))
             await faults.point("after_migration_step")
             await _note(worker, SQL.finish_step, migration, step)
     finally:
         worker.terminate()
+
+
+def _named(migration: Migration, step: Step, sql: str) -> str:
+    return catalog.own(f"step {step.name} of migration {migration.label}", sql)
 
 
 async def _note(worker: asyncpg.Connection, sql: str, migration: Migration, step: Step) -> None:

@@ -17,6 +17,7 @@ import asyncpg
 import structlog
 
 from relevo import limits
+from relevo.core import uses
 from relevo.core.backoff import Backoff
 from relevo.errors import RelevoError
 from relevo.postgres import catalog
@@ -142,7 +143,7 @@ class Wakeups:
                     async with asyncio.timeout(15.0):
                         await self._dropped.wait()
                 except TimeoutError:
-                    await connection.fetchval("select 1", timeout=5.0)  # half-open connections show
+                    await connection.fetchval(SQL.ping, timeout=5.0)  # half-open connections show
         finally:
             self.listening = False
             connection.terminate()
@@ -158,6 +159,7 @@ class Wakeups:
                 signal.set()
 
     async def _send_pending(self) -> None:
+        uses.begin("host")
         clock = asyncio.get_running_loop().time
         while self._pending:
             saved = limits.WAKEUP_BURST * limits.WAKEUP_INTERVAL_SECONDS

@@ -19,8 +19,10 @@ import msgspec
 from msgspec import Struct
 
 from relevo import limits
+from relevo.core.pages import fitting, json_bytes
 from relevo.querying.errors import AGGREGATE_LIMIT, InvalidQuery
 from relevo.querying.model import Position
+from relevo.querying.shapes import FOLLOWED
 
 if TYPE_CHECKING:
     from relevo.querying.catalogue import Column, Table
@@ -51,14 +53,25 @@ def read(rows: Sequence[Row], shape: Shape, preferences: Preferences, caller: Ca
     """Return a page; raises `InvalidQuery` if too many rows went into groups."""
     if rows:
         _check_input(rows[0], shape)
-    more = shape.rows_max is not None and len(rows) > shape.rows_max
+    writer = _Writer(preferences, caller)
     kept = rows[: shape.rows_max]
+    written_rows = [writer.row(one, shape) for one in kept]
+    if shape.bytes_max is not None:
+        written_rows = written_rows[: fitting(map(json_bytes, written_rows), shape.bytes_max)]
+        kept = kept[: len(written_rows)]
+    more = _is_followed(rows, len(kept), shape)
     position = None
     if more:
         values = tuple(kept[-1][key.cell] for key in shape.sort)
         position = Position(values, shape.taken + len(kept))
-    writer = _Writer(preferences, caller)
-    return Page([writer.row(one, shape) for one in kept], more, position)
+    return Page(written_rows, more, position)
+
+
+def _is_followed(rows: Sequence[Row], kept: int, shape: Shape) -> bool:
+    """Whether there are rows behind the first so many, also such as the statement left out."""
+    if kept < len(rows) or not rows:
+        return kept < len(rows)
+    return shape.bytes_max is not None and bool(rows[-1][FOLLOWED])
 
 
 def counted(row: Row, shape: Shape) -> int:
@@ -197,7 +210,16 @@ class _Writer:
     def nested(self, cell: Any, nested: Nested) -> Any:
         found = msgspec.json.decode(cell) if isinstance(cell, (str, bytes)) else cell
         if nested.collection:
-            return [self.row(one, nested.shape) for one in found or []]
+            rows = found or []
+            kept = rows[: nested.shape.rows_max]
+            if _is_followed(rows, len(kept), nested.shape):
+                raise InvalidQuery(
+                    f"`{nested.name}` leads from a row to more rows than fit into it; expand it"
+                    " with $top or $select, or read these rows by the address of that row and"
+                    f" /{nested.name}.",
+                    pointer="$expand",
+                )
+            return [self.row(one, nested.shape) for one in kept]
         return None if found is None else self.row(found, nested.shape)
 
 

@@ -155,6 +155,21 @@ class Table(Struct, frozen=True, kw_only=True, dict=True):
         return {one.name: one for one in self.navigations}
 
 
+def are_tied(one: Table, column: Column, other: Table, other_column: Column) -> bool:
+    """Whether two tables belong together by these columns: rows of one by the key of the other.
+
+    Any other pair, such as two statuses, would tie every row to very many.
+    """
+    ends = (one, column, other, other_column), (other, other_column, one, column)
+    for near, its, far, key in ends:
+        if key.name == far.key and its.type in ("guid", "lookup"):
+            return True
+        for way in near.navigations:
+            if (way.table, way.column, way.target_column) == (far.name, its.name, key.name):
+                return True
+    return False
+
+
 class Catalogue(Struct, frozen=True, dict=True):
     """The tables that are served."""
 

@@ -35,14 +35,10 @@ def form(column: Column) -> str:
     return _CONVERSIONS[column.type][1]
 
 
-def linkable(one: Column, other: Column) -> bool:
-    """Whether rows can be tied by two columns."""
-    return _kind(one.type) == _kind(other.type)
-
-
 def alike(one: Column, other: Column) -> bool:
     """Whether two columns can be compared with each other in a filter, which converts nothing."""
-    return linkable(one, other) and (_kind(one.type) == "number" or one.sql_type == other.sql_type)
+    kind = _kind(one.type)
+    return kind == _kind(other.type) and (kind == "number" or one.sql_type == other.sql_type)
 
 
 def _kind(kind: ColumnType) -> str:

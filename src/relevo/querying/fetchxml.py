@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from relevo import limits
 from relevo.core.expressions.tree import Expression, Logic, LogicOperator
 from relevo.querying import fetch_elements, fetch_paging
+from relevo.querying.catalogue import are_tied
 from relevo.querying.errors import ENTITY, IMPOSSIBLE
 from relevo.querying.fetch_conditions import Asker, Scope, condition
 from relevo.querying.fetch_items import Items, claim
-from relevo.querying.fetch_values import linkable
 from relevo.querying.model import (
     CONDITIONAL,
     JOINED,
@@ -163,11 +163,12 @@ class _Builder:
         own, other = element.needs("from"), element.needs("to")
         a = Scope(table).column(Scope(table).path(element, own))
         b = Scope(parent).column(Scope(parent).path(element, other))
-        if not linkable(a, b):
+        if not are_tied(table, a, parent, b):
             raise element.refused(
                 IMPOSSIBLE,
-                f"{own} of {table.name} is a {a.type} and {other} of {parent.name} a {b.type}. "
-                "Link columns of one type.",
+                f"{own} of {table.name} and {other} of {parent.name} are no relationship. Link a "
+                f"lookup or an id to a key: {table.key} of {table.name} or {parent.key} of "
+                f"{parent.name}.",
             )
         return own, other
 

@@ -44,9 +44,11 @@ _NUMBERS: Final = frozenset({"bigint", "numeric", "float8"})
 class Context:
     """What all parts of one statement share."""
 
-    def __init__(self, catalogue: Catalogue, caller: Caller) -> None:
+    def __init__(self, catalogue: Catalogue, caller: Caller, bytes_max: int | None = None) -> None:
         self.catalogue = catalogue
         self.caller = caller
+        self.bytes_max = bytes_max
+        """How many bytes its rows have at most, and those inside of a row."""
         self.parameters = Parameters()
         self.bound = self.parameters.bound
         self._aliases = 0

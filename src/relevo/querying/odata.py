@@ -77,7 +77,9 @@ class Reader:
         self.now = now
         self.aliases = aliases or {}
         self.conditions = 0
+        self.values = 0
         self.links = 0
+        self._parsed: dict[str, Tree[Token]] = {}
 
     def filter(self, text: str, table: Table, option: str = "$filter") -> Condition:
         """Return the condition that a text stands for; raises `InvalidQuery`."""
@@ -99,6 +101,28 @@ class Reader:
                 f"there are more than {limits.QUERY_CONDITIONS_MAX} conditions. Use in (…).",
                 CONDITIONS,
             )
+
+    def counted_values(self, count: int, found: Tree[Token], place: Place) -> None:
+        """Count the values of a list; one that an alias repeats counts every time."""
+        self.values += count
+        if count > limits.QUERY_LIST_MAX:
+            raise place.at(
+                found, f"the list has more than {limits.QUERY_LIST_MAX:,} values. Split it."
+            )
+        if self.values > limits.QUERY_VALUES_MAX:
+            raise place.at(
+                found,
+                f"all lists have more than {limits.QUERY_VALUES_MAX:,} values. Split the query.",
+            )
+
+    def alias(self, name: str, place: Place) -> Tree[Token] | None:
+        """Return the syntax tree of an alias, which is read once however often it stands there."""
+        text = self.aliases.get(name)
+        if text is None:
+            return None
+        if name not in self._parsed:
+            self._parsed[name] = parse("value", text, place)
+        return self._parsed[name]
 
 
 class _Builder:
@@ -181,10 +205,7 @@ class _Builder:
     def _membership(self, found: Tree[Token], parts: list[Any]) -> Expression:
         self.reader.counted(found, self.place)
         subject, *items = parts
-        if len(items) > limits.QUERY_LIST_MAX:
-            raise self.place.at(
-                found, f"the list has more than {limits.QUERY_LIST_MAX:,} values. Split it."
-            )
+        self.reader.counted_values(len(items), found, self.place)
         known = self.column(subject)
         values = [self.value(known.column, self.literal(item), item) for item in items]
         return In(known.node, List(tuple(map(Constant, values))), RULES)
@@ -301,10 +322,7 @@ class _Builder:
             return self.alias(cast(Token, found.children[0]))
         if found.data == "array":
             items = list(filter(None, found.children))
-            if len(items) > limits.QUERY_LIST_MAX:
-                raise self.place.at(
-                    found, f"the list has more than {limits.QUERY_LIST_MAX:,} values. Split it."
-                )
+            self.reader.counted_values(len(items), found, self.place)
             return [self.values(cast(Tree[Token], item))[0] for item in items]
         token = cast(Token, found.children[0])
         try:
@@ -313,11 +331,11 @@ class _Builder:
             raise self.place.at(token, f"{error}.") from None
 
     def alias(self, token: Token) -> list[Written]:
-        text = self.reader.aliases.get(str(token))
-        if text is None:
-            raise self.place.at(token, f"`{token[:64]}` has no value. Add it to the query.")
         place = Place(str(token)[:64])
-        return _Builder(self.reader, place, self.table).values(parse("value", text, place))
+        found = self.reader.alias(str(token), place)
+        if found is None:
+            raise self.place.at(token, f"`{token[:64]}` has no value. Add it to the query.")
+        return _Builder(self.reader, place, self.table).values(found)
 
     def value(self, known: Column, literal: Written, found: Tree[Token]) -> Any:
         if not odata_values.fits(known, literal):

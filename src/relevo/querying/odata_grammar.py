@@ -69,6 +69,11 @@ def parse(start: Start, text: str, place: Place) -> Tree[Token]:
         raise _syntax(text, error, place) from None
 
 
+def is_built() -> bool:
+    """Whether the grammar is there; to build it takes as long as to read a long query."""
+    return _grammar.cache_info().currsize > 0
+
+
 @functools.cache
 def _grammar() -> Lark:
     text = importlib.resources.files(__package__).joinpath("odata.lark").read_text("utf-8")

@@ -50,6 +50,12 @@ class Options(Struct, frozen=True):
     other: Mapping[str, str]
     """Without `$` and `@`: not read here."""
 
+    @property
+    def size(self) -> int:
+        """How many characters there are to read."""
+        given = (self.system, self.aliases, self.other)
+        return sum(len(text) for each in given for text in each.values())
+
 
 class Request(Struct, frozen=True, kw_only=True):
     """What reading a query needs besides its text."""

@@ -20,7 +20,7 @@ from relevo.querying.grouping import grouped
 from relevo.querying.linking import attach
 from relevo.querying.model import Query
 from relevo.querying.selecting import Selection, placed_orders, selected
-from relevo.querying.shapes import Nested, Shape, Statement
+from relevo.querying.shapes import FOLLOWED, Nested, Shape, Statement
 from relevo.querying.sorting import behind, order_by_cells
 from relevo.querying.statements import select
 
@@ -28,16 +28,26 @@ if TYPE_CHECKING:
     from relevo.querying.catalogue import Catalogue
     from relevo.querying.model import Caller, Expand
 
+NAME_BYTES_MORE: Final = 12
+"""What a value of a row has in JSON beside its name: quotes, colon, comma, and a short value."""
 PAGED_ROWS_MAX: Final = 50_000
 """How far a page may lie that is named by its number alone."""
 
 
-def plan(query: Query, catalogue: Catalogue, caller: Caller, *, names: bool = False) -> Statement:
+def plan(
+    query: Query,
+    catalogue: Catalogue,
+    caller: Caller,
+    *,
+    names: bool = False,
+    bytes_max: int | None = None,
+) -> Statement:
     """Return the statement for one page of a query; with `names` also those behind lookups.
 
-    Raises `InvalidQuery` or `ColumnProtected`.
+    `bytes_max` ends the page where its rows have so many bytes. Raises `InvalidQuery` or
+    `ColumnProtected`.
     """
-    context = Context(catalogue, caller)
+    context = Context(catalogue, caller, bytes_max)
     rows, shape = _rows(context, query, names=names)
     size = min(query.page_size or limits.QUERY_ROWS_MAX, limits.QUERY_ROWS_MAX)
     taken = query.position.taken if query.position else 0
@@ -50,15 +60,18 @@ def plan(query: Query, catalogue: Catalogue, caller: Caller, *, names: bool = Fa
     elif query.page > 1:
         taken = _offset(query.page, size)
         offset = context.bound(taken, "bigint")
+    order = order_by_cells(shape.sort, "r")
     sql = select(
         "r.*",
         f"({rows}) as r",
         where=where,
-        order_by=order_by_cells(shape.sort, "r"),
+        order_by=order,
         limit=context.bound(limit, "bigint"),
         offset=offset,
     )
-    paged = replace(shape, rows_max=None if last else size, taken=taken)
+    if bytes_max is not None:
+        sql = select("r.*", f"({_within(context, sql, shape, bytes_max)}) as r", order_by=order)
+    paged = replace(shape, rows_max=None if last else size, bytes_max=bytes_max, taken=taken)
     return Statement(sql, tuple(context.parameters.values), paged)
 
 
@@ -81,6 +94,26 @@ def plan_count(query: Query, catalogue: Catalogue, caller: Caller) -> Statement:
     cells = f"count(*) as count, max(n.{total}) as {total}" if total else "count(*) as count"
     counted = select(cells, f"({some}) as n")
     return Statement(counted, tuple(context.parameters.values), shape)
+
+
+def _within(context: Context, rows: str, shape: Shape, bytes_max: int) -> str:
+    """Those of the rows, in their order, before which there are fewer than so many bytes.
+
+    The server knows how long a text is without reading it, so rows behind the last one of a page
+    cost nothing, however large they are.
+    """
+    texts = [one.cell for one in shape.fields if one.column and one.column.sql_type == "text"]
+    texts += [one.cell for one in shape.nested]
+    names = sum(len(one.name) + NAME_BYTES_MORE for one in shape.fields)
+    size = " + ".join([str(names), *(f"coalesce(octet_length(r.{one}::text), 0)" for one in texts)])
+    before = "rows between unbounded preceding and 1 preceding"
+    cells = (
+        f"r.*, coalesce(sum({size}) over ({before}), 0) as bytes_before,"
+        f" lead(true) over ({before}) as {FOLLOWED}"
+    )
+    sized = select(cells, f"({rows}) as r")
+    bound = context.bound(bytes_max, "bigint")
+    return select("r.*", f"({sized}) as r", where=f"r.bytes_before < {bound}")
 
 
 def _offset(page: int, size: int) -> int:
@@ -144,8 +177,11 @@ def _expanded(outer: Selection, parent: Frame, expand: Expand, *, names: bool) -
     rows, shape = selection.sql(), selection.shape(nested)
     if navigation.collection:
         order = order_by_cells(shape.sort, "r")
-        limit = context.bound(expand.top or limits.QUERY_ROWS_MAX, "bigint")
+        limit = context.bound(expand.top or limits.QUERY_ROWS_MAX + 1, "bigint")
         first = select("r.*", f"({rows}) as r", order_by=order, limit=limit)
+        if context.bytes_max is not None:
+            first = _within(context, first, shape, context.bytes_max)
+        shape = replace(shape, rows_max=limits.QUERY_ROWS_MAX, bytes_max=context.bytes_max)
         sql = select(f"json_agg(row_to_json(r) order by {order})", f"({first}) as r")
     else:
         sql = select("row_to_json(r)", f"({rows}) as r")

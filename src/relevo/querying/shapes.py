@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 from relevo.core.expressions.to_sql import SqlType
 from relevo.querying.catalogue import Column, Table
+
+FOLLOWED: Final = "followed"
 
 
 class Field(Struct, frozen=True, kw_only=True):
@@ -58,6 +60,9 @@ class Shape(Struct, frozen=True, kw_only=True):
     sort: tuple[SortKey, ...] = ()
     rows_max: int | None = None
     """How many rows the page has at most; the statement gives one more if there are more."""
+    bytes_max: int | None = None
+    """How many bytes it has at most, but for one row; then the cell `FOLLOWED` says of each row
+    whether there is one behind it."""
     taken: int = 0
     """How many rows the pages before had."""
     input_cell: str | None = None

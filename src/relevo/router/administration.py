@@ -1,25 +1,27 @@
 """Policies and queues: read, merged, checked and deleted, one change at a time.
 
 What refers to what is checked under the lock of all policies and queues, which commands on jobs
-take shared: nothing comes to refer to what is being deleted. Secrets lie sealed in the database.
+take shared: nothing comes to refer to what is being deleted. What takes time, to merge a change and
+to read the rules that come of it, is done before, in a thread; under the lock only the version is
+compared. Secrets lie sealed in the database.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
+from relevo import cpu
 from relevo.core.decoding import json_object
-from relevo.errors import InUse, NotFound, ReferenceNotFound, SettingsError
+from relevo.errors import InUse, NotFound, ReferenceNotFound
 from relevo.events import Event
 from relevo.postgres import catalog
-from relevo.router import documents, events, model
+from relevo.router import credentials, documents, events, model
 from relevo.router.checks import check_id
 from relevo.router.conditions import Conditions
 from relevo.router.documents import Document
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.core.pages import Fetched
     from relevo.events import EventLog
     from relevo.postgres import Database, Transaction
+    from relevo.router.credentials import Seal, Sealer
 
 SQL = catalog.load(__package__)
 Administered = Literal[
@@ -43,24 +47,10 @@ WORDS: Final[Mapping[str, str]] = {
     "queues": "queue",
     "jobs": "job",
 }
-_SEALED: Final = "sealed:"
 
 
-class Seal(Protocol):
-    """Seals secrets for an owner and opens them again; `ValueError` for what it did not seal."""
-
-    def seal(self, plain: bytes, owner: str) -> bytes:
-        """Encrypt a secret of `owner`."""
-
-    def open(self, sealed: bytes, owner: str) -> bytes:
-        """Decrypt a secret of `owner`."""
-
-
-class Sealer(Protocol):
-    """Whoever has the key that secrets are sealed with."""
-
-    async def key(self) -> Seal:
-        """Return it; asked for only when there is a secret."""
+_PLANS_MAX: Final = 3
+"""How often a change is worked out anew because of others before it is done under the lock."""
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -74,6 +64,8 @@ class Stored(Struct, frozen=True, kw_only=True):
     modified_at: datetime
     document: Document
     """As on the wire, secrets sealed."""
+    size: int
+    """Of its JSON, in bytes."""
     created: bool = False
     """Whether the call that returns this has made it."""
 
@@ -100,6 +92,23 @@ class _Asked(Struct, frozen=True):
     conditions: Conditions
 
 
+class _Plan(Struct, frozen=True):
+    """What a patch comes to."""
+
+    current: Stored | None
+    """What it was merged into."""
+    new: Document | None
+    """What is to be stored instead; None if it stays as it is."""
+    body: str = ""
+    """The same as it is stored, secrets sealed."""
+
+    def holds_for(self, row: asyncpg.Record | None) -> bool:
+        """Whether what it was merged into is still what there is."""
+        if row is None or self.current is None:
+            return row is None and self.current is None
+        return (row["number"], row["version"]) == (self.current.number, self.current.version)
+
+
 class Administration:
     """The policies and queues of an installation.
 
@@ -119,12 +128,15 @@ class Administration:
             raise NotFound(f"there is no {WORDS[kind]} {resource_id!r}")
         return _stored(row)
 
-    async def list(self, kind: Administered, after: int, limit: int) -> list[Stored]:
-        """Return those of a kind that were created after number `after`, in order."""
-        return [
-            _stored(row)
-            for row in await self._database.fetch(SQL.list_resources, kind, after, limit)
-        ]
+    async def page(self, kind: Administered, after: int, limit: int) -> Fetched[Stored]:
+        """Return those of a kind that were created after number `after`, in order.
+
+        At most `limit`, and no more than a page has bytes.
+        """
+        found = await self._database.fetch_page(
+            SQL.list_resources, kind, after, limit + 1, rows=limit
+        )
+        return found.each(_stored)
 
     async def patch(
         self,
@@ -140,16 +152,15 @@ class Administration:
         """
         check_id(resource_id, "/id")
         asked = _Asked(kind, resource_id, change, conditions or Conditions())
-
-        async def work(tx: Transaction) -> Stored:
-            await tx.execute(SQL.lock_resources)
-            return await self._apply(tx, asked, *await self._plan(tx, asked))
-
-        # Most calls that change nothing, and all that are wrong, are found out without the lock.
-        current, new = await self._plan(self._database, asked)
-        if new is None and current is not None:
-            return current
-        stored = await self._database.run(work)
+        for _ in range(_PLANS_MAX):
+            plan = await self._plan(self._database, asked)
+            if plan.new is None and plan.current is not None:
+                return plan.current
+            stored = await self._database.run(partial(self._apply, asked, plan))
+            if stored is not None:
+                break
+        else:
+            stored = await self._database.run(partial(self._plan_and_apply, asked))
         self._log.sent()
         return stored
 
@@ -193,50 +204,56 @@ class Administration:
         """Return a document with its secrets as they were given, for whoever uses them."""
         if not documents.secrets_in(stored.document):
             return stored.document
-        return opened(stored.document, await self._sealer.key(), f"{stored.kind}/{stored.id}")
+        owner = f"{stored.kind}/{stored.id}"
+        return credentials.opened(stored.document, await self._sealer.key(), owner)
 
-    async def _plan(
-        self, connection: Database | Transaction, asked: _Asked
-    ) -> tuple[Stored | None, Document | None]:
-        """Return what is stored, and what is to be stored instead; None if it stays as it is."""
+    async def _plan(self, connection: Database | Transaction, asked: _Asked) -> _Plan:
+        """Work out what a patch comes to, off the event loop."""
         row = await connection.fetchrow(SQL.get_resource, asked.kind, asked.id)
         current = None if row is None else _stored(row)
         asked.conditions.check(
             None if current is None else current.etag,
             None if current is None else current.modified_at,
         )
-        change = asked.change
-        given = json_object(change) if isinstance(change, bytes) else change
-        old = None if current is None else await self.opened(current)
-        found = model.checked(asked.kind, documents.merged(asked.kind, old, given))
-        new = documents.settled(model.document_of(found))
-        return current, (None if new == old else new)
-
-    async def _apply(
-        self, tx: Transaction, asked: _Asked, current: Stored | None, new: Document | None
-    ) -> Stored:
+        holds_secrets = row is not None and credentials.SEALED in row["body"]
+        key = await self._sealer.key() if holds_secrets else None
+        new = await cpu.off_loop(_merged, asked, current, key)
         if new is None:
-            assert current is not None
-            return current
-        await self._check_references(tx, current, asked.kind, new)
-        body = msgspec.json.encode(await self._sealed(asked.kind, asked.id, new)).decode()
+            return _Plan(current, None)
+        stored = await self._sealed(asked, new)
+        return _Plan(current, new, msgspec.json.encode(stored).decode())
+
+    async def _sealed(self, asked: _Asked, document: Document) -> Document:
+        if not documents.secrets_in(document):
+            return document
+        key = await self._sealer.key()
+        return credentials.sealed(document, key, f"{asked.kind}/{asked.id}")
+
+    async def _apply(self, asked: _Asked, plan: _Plan, tx: Transaction) -> Stored | None:
+        """Write what was planned; None if something else is there by now."""
+        await tx.execute(SQL.lock_resources)
+        row = await tx.fetchrow(SQL.version_of_resource, asked.kind, asked.id)
+        return await self._write(tx, asked, plan) if plan.holds_for(row) else None
+
+    async def _plan_and_apply(self, asked: _Asked, tx: Transaction) -> Stored:
+        """The same under the lock, for what others change all the time: its rules have been read,
+        so that only the change has to be merged."""
+        await tx.execute(SQL.lock_resources)
+        plan = await self._plan(tx, asked)
+        if plan.new is None and plan.current is not None:
+            return plan.current
+        return await self._write(tx, asked, plan)
+
+    async def _write(self, tx: Transaction, asked: _Asked, plan: _Plan) -> Stored:
+        current = plan.current
+        assert plan.new is not None
+        await self._check_references(tx, current, asked.kind, plan.new)
         statement = SQL.insert_resource if current is None else SQL.update_resource
-        row = await tx.fetchrow(statement, asked.kind, asked.id, body)
+        row = await tx.fetchrow(statement, asked.kind, asked.id, plan.body)
         assert row is not None
         changed = msgspec.structs.replace(_stored(row), created=current is None)
         await self._announce(tx, changed)
         return changed
-
-    async def _sealed(self, kind: str, resource_id: str, document: Document) -> Document:
-        if not documents.secrets_in(document):
-            return document
-        key, owner = await self._sealer.key(), f"{kind}/{resource_id}"
-
-        def seal(plain: str) -> str:
-            return _SEALED + base64.b64encode(key.seal(plain.encode(), owner)).decode()
-
-        found: Document = documents.with_secrets(document, seal)
-        return found
 
     async def _check_references(
         self, tx: Transaction, current: Stored | None, kind: str, new: Document
@@ -266,24 +283,17 @@ class Administration:
         await self._log.append(tx, [Event(events.TOUCHED, subject, stored.version, data)])
 
 
-def opened(document: Document, key: Seal, owner: str) -> Document:
-    """Return a stored document with its secrets as they were given; `owner` is `<kind>/<id>`.
-
-    Raises `SettingsError` if they were sealed with another master key.
-    """
-
-    def open_(sealed: str) -> str:
-        try:
-            raw = base64.b64decode(sealed.removeprefix(_SEALED), validate=True)
-            return key.open(raw, owner).decode()
-        except (binascii.Error, ValueError):
-            raise SettingsError(
-                f"a secret of {owner} was sealed with another master key than this host has; set"
-                " RELEVO_SECRET_KEY to that of the other hosts, or send the secret again"
-            ) from None
-
-    found: Document = documents.with_secrets(document, open_)
-    return found
+def _merged(asked: _Asked, current: Stored | None, key: Seal | None) -> Document | None:
+    """Return what a change makes of what is stored, checked; None if it stays as it is."""
+    change = asked.change
+    given = json_object(change) if isinstance(change, bytes) else change
+    old = None if current is None else current.document
+    if old is not None and key is not None:
+        old = credentials.opened(old, key, f"{asked.kind}/{asked.id}")
+        credentials.check_origins(old, given)
+    found = model.checked(asked.kind, documents.merged(asked.kind, old, given))
+    new: Document = documents.settled(model.document_of(found))
+    return None if new == old else new
 
 
 def references(kind: str, document: Document) -> Iterator[Reference]:
@@ -317,4 +327,5 @@ def _stored(row: asyncpg.Record) -> Stored:
         version=row["version"],
         modified_at=row["modified_at"],
         document=msgspec.json.decode(row["body"]),
+        size=len(row["body"]),
     )

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.errors import OutboundFailed, RuleFailed
 from relevo.router.policy_parts import (
     FunctionCredential,
@@ -84,8 +84,8 @@ class Caller:
         try:
             match call.rule:
                 case FunctionRule():
-                    url = call.rule.function_uri
-                    answer = await self._client.post(url, body, _JSON | _keys(call.rule))
+                    url, keys = call.rule.function_uri, _keys(call.rule)
+                    answer = await self._client.post(url, body, _JSON | keys, secret=bool(keys))
                 case WebhookRule():
                     url = call.rule.webhook_uri or ""
                     answer = await self._post_to_webhook(call.rule, url, body)
@@ -93,18 +93,18 @@ class Caller:
                     assert_never(call.rule)
         except OutboundFailed as error:
             raise RuleFailed(error.message) from None
-        return _json_of(answer, url)
+        return await cpu.decoded(len(answer.body), _json_of, answer, url)
 
     async def _post_to_webhook(self, rule: WebhookRule, url: str, body: bytes) -> outbound.Answer:
         access = _access(rule)
         if access is None:
             return await self._client.post(url, body, _JSON)
         token = await self._tokens.current(access)
-        answer = await self._client.post(url, body, _JSON | _bearer(token))
+        answer = await self._client.post(url, body, _JSON | _bearer(token), secret=True)
         if answer.status != 401:
             return answer
         token = await self._tokens.current(access, instead_of=token)
-        return await self._client.post(url, body, _JSON | _bearer(token))
+        return await self._client.post(url, body, _JSON | _bearer(token), secret=True)
 
 
 class _Access(Struct, frozen=True):
@@ -158,7 +158,9 @@ class _Tokens:
             "client_id": access.client_id,
             "client_secret": access.client_secret,
         }
-        answer = await self._client.post(access.server, urlencode(form).encode(), _FORM)
+        answer = await self._client.post(
+            access.server, urlencode(form).encode(), _FORM, secret=True
+        )
         given = _json_of(answer, access.server)
         token = given.get("access_token") if isinstance(given, dict) else None
         if not isinstance(token, str) or not token:

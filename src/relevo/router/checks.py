@@ -97,6 +97,10 @@ def check_uri(text: str | None, at: str) -> None:
         fine = False
     if not fine or any(character <= " " for character in text):
         raise InvalidValue("this is not an http or https URL", pointer=at)
+    if "@" in parts.netloc:
+        raise InvalidValue(
+            "the URL holds a user or password; use the fields for credentials", pointer=at
+        )
 
 
 def check_unique(names: Sequence[str], at: str, field_name: str) -> None:

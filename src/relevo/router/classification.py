@@ -21,6 +21,7 @@ from relevo.errors import RuleFailed
 from relevo.router import rules
 from relevo.router.attachments import Selector, rule_of, yielded
 from relevo.router.events import ErrorData
+from relevo.router.policy_parts import ExpressionRule
 from relevo.router.rules import Call
 from relevo.router.selectors import WorkerSelector, all_hold
 
@@ -97,6 +98,11 @@ def needed(policy: ClassificationPolicy, labels: Mapping[str, Value]) -> tuple[C
     return tuple(
         Call(place, rule, payload) for place, rule in _rules(policy) if rules.is_external(rule)
     )
+
+
+def evaluates(policy: ClassificationPolicy) -> bool:
+    """Whether a policy has expressions, which take time."""
+    return any(isinstance(rule, ExpressionRule) for _, rule in _rules(policy))
 
 
 def classify(

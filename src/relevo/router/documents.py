@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from relevo import limits
-from relevo.errors import InvalidValue
+from relevo.errors import InvalidValue, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,8 @@ MAPS: Final = frozenset({"labels", "tags", "labelsToUpsert"})
 """Properties whose keys are the caller's own words."""
 SECRETS: Final = frozenset({"functionKey", "appKey", "clientSecret"})
 """Properties that are kept and used, and never shown."""
-_OWN_WORDS: Final = MAPS | {"value"}
+OWN_WORDS: Final = MAPS | {"value"}
+"""Properties in which nothing is of our vocabulary."""
 _OF_SELECTORS: Final = frozenset({"status", "expiresAt"})
 """What the service writes into the selectors of a job; in requests it is ignored."""
 _OWNS_ID_LABEL: Final = frozenset({"queues", "workers"})
@@ -50,6 +51,22 @@ def merged(kind: str, current: Mapping[str, Any] | None, change: Mapping[str, An
     return result
 
 
+def check_size(change: Any) -> None:
+    """Refuse a change of a job or worker with more values than any can have.
+
+    It is merged and checked under the locks of others, so it must not take long.
+    """
+    most, open_ = limits.ROUTER_DOCUMENT_VALUES_MAX, [change]
+    count = 0
+    while open_:
+        value = open_.pop()
+        if isinstance(value, dict | list):
+            count += len(value)
+            if count > most:
+                raise TooLarge(f"the document has more than {most:,} values; send fewer at once")
+            open_ += value.values() if isinstance(value, dict) else value
+
+
 def shown(document: Any) -> Any:
     """Return a document without its secrets."""
     return _pick(document, lambda name, _: name not in SECRETS)
@@ -72,7 +89,7 @@ def with_secrets(document: Any, change: Any) -> Any:
             return {
                 name: change(each)
                 if name in SECRETS and isinstance(each, str)
-                else (each if name in _OWN_WORDS else with_secrets(each, change))
+                else (each if name in OWN_WORDS else with_secrets(each, change))
                 for name, each in document.items()
             }
         case list() | tuple():
@@ -100,7 +117,7 @@ def settled(value: Any) -> Any:
 def _merged(old: Any, new: Any) -> Any:
     match new:
         case dict():
-            base = old if isinstance(old, dict) and not _is_other_kind(old, new) else {}
+            base = old if isinstance(old, dict) and not is_other_kind(old, new) else {}
             result = dict(base)
             for name, each in new.items():
                 if each is None:
@@ -121,7 +138,10 @@ def _merged_map(old: Any, new: Document) -> Document:
     return {key: value for key, value in both.items() if value is not None}
 
 
-def _is_other_kind(old: Document, new: Document) -> bool:
+def is_other_kind(old: Any, new: Any) -> bool:
+    """Whether both are objects that say by `kind` that they are different things."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return False
     before, after = old.get("kind"), new.get("kind")
     if not isinstance(before, str) or not isinstance(after, str):
         return False
@@ -160,7 +180,7 @@ def _pick(value: Any, keep: Any) -> Any:
     match value:
         case dict():
             return {
-                name: each if name in _OWN_WORDS else _pick(each, keep)
+                name: each if name in OWN_WORDS else _pick(each, keep)
                 for name, each in value.items()
                 if keep(name, each)
             }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from msgspec import Struct
 
+from relevo import cpu
 from relevo.errors import NotFound, RuleFailed
 from relevo.postgres import catalog, clock
 from relevo.router import classification, explaining, readings, scoring_rules, storage
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 LOOKED_AT_MAX: Final = 10_000
 """Workers, or jobs, that an explanation looks at."""
+READ_AT_ONCE: Final = 500
+"""Rows that are read before others have their turn."""
 OFFERS_SHOWN_MAX: Final = 100
 
 
@@ -105,7 +109,7 @@ class Explanations:
         jobs = await self._jobs([one["id"] for one in rows])
         queues = {one.queue: await self._queue(resources, one.queue) for one in jobs}
         known = {queue_id: queue for queue_id, queue in queues.items() if queue is not None}
-        explained = explaining.explain_worker(state, jobs, known)
+        explained = await cpu.off_loop(explaining.explain_worker, state, jobs, known)
         return WorkerReport(
             worker_id=worker_id, state=row.state, says=_of_worker(row.state, explained, len(jobs)),
             load_ratio=row.used / row.capacity, next=explained,
@@ -124,11 +128,10 @@ class Explanations:
         waiting = {row["queue_id"]: row["jobs"] for row in rows}
         subject = Subject(version=0, labels=labels, queue_id=queue_id, priority=priority)
         answers = await self._caller.answers(classification.needed(policy, labels))
-        return classification.classify(
-            subject, policy, readings.candidates(resources, waiting),
-            random.Random(),  # noqa: S311 - a draw by weight, not a secret
-            answers=answers,
-        )  # fmt: skip
+        classify = partial(classification.classify, answers=answers)
+        draw = random.Random()  # noqa: S311 - a draw by weight, not a secret
+        queues = readings.candidates(resources, waiting)
+        return await cpu.off_loop(classify, subject, policy, queues, draw)
 
     async def _read_job(self, job_id: str) -> JobReading:
         rows = await self._database.fetch(SQL.matching_jobs, [job_id])
@@ -138,8 +141,17 @@ class Explanations:
 
     async def _jobs(self, ids: list[str]) -> list[JobState]:
         now = await clock.now(self._database)
-        rows = await self._database.fetch(SQL.matching_jobs, ids)
-        return [readings.job_state(readings.job(row), now) for row in rows]
+        found: list[JobState] = []
+        for part in _parts(ids):
+            rows = await self._database.fetch(SQL.matching_jobs, part)
+            found += [readings.job_state(readings.job(row), now) for row in rows]
+        return found
+
+    async def _workers(self, ids: list[str]) -> list[WorkerState]:
+        found: list[WorkerState] = []
+        for part in _parts(ids):
+            found += [readings.worker(one) for one in await storage.workers(self._database, part)]
+        return found
 
     async def _next(self, read: JobReading) -> JobExplanation:
         resources = await self._remembered.now(self._database)
@@ -147,10 +159,10 @@ class Explanations:
         job = readings.job_state(read, now)
         queue = await self._queue(resources, job.queue)
         rows = await self._database.fetch(SQL.workers_of_queue, job.queue, LOOKED_AT_MAX)
-        found = await storage.workers(self._database, [row["id"] for row in rows])
-        workers = [readings.worker(one) for one in found]
+        workers = await self._workers([row["id"] for row in rows])
         rated = await self._rated(resources, queue, job, workers)
-        return explaining.explain_job(job, queue, workers, scorer=lambda *_: rated)
+        explain = partial(explaining.explain_job, scorer=lambda *_: rated)
+        return await cpu.off_loop(explain, job, queue, workers)
 
     async def _rated(
         self, resources: Resources, queue: QueueState | None, job: JobState,
@@ -160,10 +172,12 @@ class Explanations:
         rule = readings.scoring_rule(resources, job.queue)
         if queue is None or rule is None:
             return {}
-        able = [one for one in workers if explaining.obstacle(one, job, queue) is None]
+        able = await cpu.off_loop(
+            lambda: [one for one in workers if explaining.obstacle(one, job, queue) is None]
+        )
         answers = await self._caller.answers(scoring_rules.calls(rule, queue.scoring, job, able))
         try:
-            return scoring_rules.scores(rule, queue.scoring, job, able, answers)
+            return await cpu.off_loop(scoring_rules.scores, rule, queue.scoring, job, able, answers)
         except RuleFailed:
             return {}
 
@@ -173,6 +187,10 @@ class Explanations:
         pointers = await self._database.fetch(SQL.pointers)
         pointer = {row["queue_id"]: row["worker_id"] for row in pointers}.get(queue_id)
         return readings.queue(resources, queue_id, pointer)
+
+
+def _parts(ids: list[str]) -> list[list[str]]:
+    return [ids[n : n + READ_AT_ONCE] for n in range(0, len(ids), READ_AT_ONCE)]
 
 
 _STATUSES: Final = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from msgspec import Struct
 
 from relevo.errors import CallerError, ConditionNotMet, Forbidden, RelevoError, Unauthenticated
-from relevo.router import documents, model
+from relevo.router import credentials, documents, model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -60,7 +60,7 @@ class Secret(Struct, frozen=True):
     place: str
     """Where the rule stands, as a JSON pointer into the policy."""
     calls: str | None
-    """The address that it calls."""
+    """The address that it calls, without its query."""
     set: str
     """What to set."""
 
@@ -252,7 +252,9 @@ def secrets(kind: Collection, document: Mapping[str, Any]) -> Iterator[Secret]:
     """Yield the places of a document where a rule may need a secret that is never given out."""
     for place, rule in _rules(document, ""):
         address, what = _SECRET_OF[rule["kind"]]
-        yield Secret(kind, str(document["id"]), place, rule.get(address), what)
+        url = rule.get(address)
+        called = credentials.redacted(url) if isinstance(url, str) else None
+        yield Secret(kind, str(document["id"]), place, called, what)
 
 
 def _rules(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

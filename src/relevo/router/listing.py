@@ -11,8 +11,11 @@ from relevo.postgres import catalog
 from relevo.router import views
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import asyncpg
 
+    from relevo.core.pages import Fetched
     from relevo.postgres import Database
     from relevo.router.views import RouterJob, RouterWorker
 
@@ -46,6 +49,8 @@ class Listing(Struct, Generic[T], frozen=True):
     items: list[T]
     after: int | None
     """None on the last page."""
+    numbers: list[int]
+    """The place of each item: what `after` would be if the page ended there."""
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
@@ -62,13 +67,13 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     async def page(self, database: Database, after: int, limit: int) -> Listing[RouterJob]:
         """Return the jobs behind `after`."""
         unfinished = self.status == "active" or self.status in UNFINISHED
-        rows = await database.fetch(
+        found = await database.fetch_page(
             SQL.list_unfinished_jobs if unfinished else SQL.list_jobs, after, limit + 1,
             None if self.status in ("all", "active") else [self.status], self.queue_id,
             self.channel_id, self.classification_policy_id, self.scheduled_before,
-            self.scheduled_after,
+            self.scheduled_after, rows=limit,
         )  # fmt: skip
-        return Listing([views.job_in(row) for row in rows[:limit]], _after(rows, limit))
+        return _listing(found, views.job_in)
 
 
 class WorkerFilter(Struct, frozen=True, kw_only=True):
@@ -82,12 +87,13 @@ class WorkerFilter(Struct, frozen=True, kw_only=True):
 
     async def page(self, database: Database, after: int, limit: int) -> Listing[RouterWorker]:
         """Return the workers behind `after`."""
-        rows = await database.fetch(
+        found = await database.fetch_page(
             SQL.list_workers, after, limit + 1, None if self.state == "all" else self.state,
-            self.queue_id, self.channel_id, self.has_capacity,
+            self.queue_id, self.channel_id, self.has_capacity, rows=limit,
         )  # fmt: skip
-        return Listing([views.worker_in(row) for row in rows[:limit]], _after(rows, limit))
+        return _listing(found, views.worker_in)
 
 
-def _after(rows: list[asyncpg.Record], limit: int) -> int | None:
-    return rows[limit - 1]["number"] if len(rows) > limit else None
+def _listing(found: Fetched[asyncpg.Record], view: Callable[[asyncpg.Record], T]) -> Listing[T]:
+    numbers = [row["number"] for row in found.items]
+    return Listing(list(map(view, found.items)), numbers[-1] if found.more else None, numbers)

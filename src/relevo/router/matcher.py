@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from relevo import faults
+from relevo import cpu, faults
 from relevo.errors import LeaseLost, RelevoError, TooLarge
 from relevo.events.model import TOPIC
 from relevo.leases import fencing
 from relevo.leases.model import SINGLETON
 from relevo.postgres import catalog, clock
 from relevo.router import queueing, readings, steps, storage
-from relevo.router.asking import Asking
+from relevo.router.asking import Asked, Asking
 from relevo.router.following import Follower, Hints
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import Decision, NeedsScores
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from relevo.router.calling import Caller
     from relevo.router.commands import Call, Commands
     from relevo.router.resources import Remembered, Resources
-    from relevo.router.rules import Answers
 
 SQL = catalog.load(__package__)
 T = TypeVar("T")
@@ -54,6 +54,8 @@ IDLE_SECONDS_MAX = 5.0
 UNSETTLED = frozenset({"queued", "pendingClassification"})
 """What a job is that the matcher has to do with."""
 SHORTEST_SLEEP = 0.005
+RULES_SECONDS_MAX = 0.2
+"""CPU time that scoring rules have before what was decided is committed and the log is read."""
 
 
 class Matcher:
@@ -167,7 +169,7 @@ class Matching:
         quiet = not (told or hints.jobs or hints.workers or hints.resources or hints.more)
         if quiet and self._idle_until > (now := asyncio.get_running_loop().time()):
             return min(self._poll, self._idle_until - now)
-        if hints.resources:
+        if hints.resources or await self._are_resources_stale():
             await self._renew_resources()
         await self._take_answers()
         hints.workers |= self._stale.workers
@@ -187,6 +189,17 @@ class Matching:
     def _poll(self) -> float:
         """How long the matcher sleeps at the most: it must look oftener if nobody can wake it."""
         return POLL_SECONDS if self._wakeups.listening else DEAF_POLL_SECONDS
+
+    async def _are_resources_stale(self) -> bool:
+        """Whether decisions were rejected because there is a later revision of the resources.
+
+        Not every revision is in the log: that of a channel, or of a change that changed nothing.
+        """
+        asked, self._stale.resources = self._stale.resources, False
+        if not asked:
+            return False
+        revision: int = await self._database.fetchval(SQL.revision)
+        return revision != self._resources.revision
 
     async def _renew_resources(self) -> None:
         """Policies or queues have changed: tell the index, and look at jobs with other rules."""
@@ -260,7 +273,7 @@ class Matching:
         while unsettled:
             calls, moved = [], []
             for part in _parts(unsettled):
-                for job, call in (*self._classified(part), *self._entering(part)):
+                for job, call in (*await self._classified(part), *self._entering(part)):
                     moved.append(job.id)
                     calls.append(call)
             unsettled = []
@@ -277,8 +290,9 @@ class Matching:
             yield job, steps.enter(job.id, ahead[job.queue_id])
             ahead[job.queue_id] += 1
 
-    def _classified(self, found: Sequence[JobReading]) -> Iterable[tuple[JobReading, Call]]:
+    async def _classified(self, found: Sequence[JobReading]) -> Iterable[tuple[JobReading, Call]]:
         """Apply the policies of jobs; what needs calls to the outside is asked meanwhile."""
+        ready: list[Asked] = []
         for job in found:
             if job.status != "pendingClassification" or job.id in self._asking.busy:
                 continue
@@ -286,17 +300,29 @@ class Matching:
             if calls:
                 self._asking.classify(job, self._resources, calls)
             else:
-                yield job, self._outcome(job, self._resources, {})
+                ready.append(Asked(job, self._resources, {}))
+        return zip([one.job for one in ready], await self._outcomes(ready), strict=True)
 
-    def _outcome(self, job: JobReading, resources: Resources, answers: Answers) -> Call:
-        outcome = readings.outcome(job, resources, self._notes.waiting, self._random, answers)
-        return steps.classified(job, readings.policy_of(job, resources), outcome)
+    async def _outcomes(self, asked: Sequence[Asked]) -> list[Call]:
+        """Classify; in a thread if rules are evaluated, of which a policy may have many."""
+
+        def apply() -> list[Call]:
+            return [self._outcome(one) for one in asked]
+
+        if any(readings.evaluates(one.job, one.resources) for one in asked):
+            return await cpu.off_loop(apply)
+        return apply()
+
+    def _outcome(self, asked: Asked) -> Call:
+        outcome = readings.outcome(
+            asked.job, asked.resources, self._notes.waiting, self._random, asked.answers
+        )
+        return steps.classified(asked.job, readings.policy_of(asked.job, asked.resources), outcome)
 
     async def _take_answers(self) -> None:
         """Take in what was asked outside; what is out of date by now is asked anew."""
         asked, scored = self._asking.take()
-        calls = [self._outcome(one.job, one.resources, one.answers) for one in asked]
-        for part in _parts(calls):
+        for part in _parts(await self._outcomes(asked)):
             await self._commit(part)
         for found in scored:
             self._index.scored(found.wanted, found.scores)
@@ -329,13 +355,16 @@ class Matching:
 
     async def _decide(self) -> bool:
         """Let the index decide, and commit; what no longer holds is read again."""
-        found = self._index.decide(ROWS_MAX)
+        if self._index.rates_by_rule:
+            found = await cpu.off_loop(self._decide_for_a_while)
+        else:
+            found = self._index.decide(ROWS_MAX)
         for one in found:
             if isinstance(one, NeedsScores):
                 self._ask_for_scores(one)
         decisions = [one for one in found if isinstance(one, Decision)]
         if not decisions:
-            return False
+            return not self._index.is_at_rest
         await faults.point("before_offers")
         revision = self._resources.revision
         results = await self._commit([steps.issue(one, revision) for one in decisions])
@@ -343,9 +372,15 @@ class Matching:
         for decision, issued in zip(decisions, results, strict=True):
             if issued is not True:
                 self._index.reject(decision)
+                self._stale.resources = True
                 self._stale.jobs.add(decision.job)
                 self._stale.workers.add(decision.worker)
         return True
+
+    def _decide_for_a_while(self) -> list[Decision | NeedsScores]:
+        """Decide by rules that take time; not for so long that all else has to wait for it."""
+        end = time.thread_time() + RULES_SECONDS_MAX
+        return self._index.decide(ROWS_MAX, lambda: time.thread_time() > end)
 
     def _ask_for_scores(self, wanted: NeedsScores) -> None:
         job = self._index.job(wanted.job)

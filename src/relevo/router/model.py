@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 from relevo import limits
 from relevo.core.decoding import converted
 from relevo.core.labels import Operator
-from relevo.errors import InvalidValue, MissingField
+from relevo.errors import InvalidValue, MissingField, TooLarge
 from relevo.router import documents
 from relevo.router.checks import (
     check_id,
@@ -80,7 +80,7 @@ from relevo.router.policy_parts import (
 from relevo.router.selectors import QueueSelector, WorkerSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "BestWorkerMode",
@@ -346,12 +346,17 @@ _TYPES: Final[Mapping[str, type[Part]]] = {
 }
 
 
+_WITH_RULES: Final = frozenset({"classificationPolicies", "distributionPolicies"})
+
+
 def checked(kind: Kind, document: Mapping[str, Any] | None, *, now: datetime | None = None) -> Any:
     """Return a merged document as its struct; raises with a pointer at what is wrong.
 
     With `now`, notes without a time are of then.
     """
     plain = documents.settled(msgspec.to_builtins(document or {}))
+    if kind in _WITH_RULES:
+        _check_expressions(plain)
     found = read(_TYPES[kind], plain)
     if now is not None and isinstance(found, JobDocument):
         notes = (
@@ -414,6 +419,31 @@ def _canonical(value: Any, names: Mapping[str, str] | None = None) -> Any:
             return names.get(value.casefold(), value)
         case _:
             return value
+
+
+def _check_expressions(document: Any) -> None:
+    """Refuse more expressions than one policy may have, before the first of them is read."""
+    size = sum(len(one.encode("utf-8", "surrogatepass")) for one in _expressions(document))
+    if size > limits.EXPRESSION_POLICY_BYTES_MAX:
+        raise TooLarge(
+            f"the expressions of this policy have {size:,} bytes together and may have"
+            f" {limits.EXPRESSION_POLICY_BYTES_MAX:,}; shorten them, or use several policies"
+        )
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for name, each in value.items():
+                if name == "expression" and isinstance(each, str):
+                    yield each
+                elif name not in documents.OWN_WORDS:
+                    yield from _expressions(each)
+        case list():
+            for each in value:
+                yield from _expressions(each)
+        case _:
+            pass
 
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), dict, datetime})

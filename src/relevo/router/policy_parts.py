@@ -56,9 +56,9 @@ class ExpressionRule(_Kind, frozen=True, kw_only=True, tag="expression"):
     language: Literal["powerFx"] = "powerFx"
 
     def check(self, at: str) -> None:
-        """Raise `InvalidExpression` if it cannot be read."""
+        """Raise `InvalidExpression` if it cannot be read; what was read is remembered for use."""
         try:
-            powerfx.parse(self.expression)
+            powerfx.compiled(self.expression)
         except InvalidExpression as error:
             raise InvalidExpression(
                 error.message, pointer=f"{at}/expression", line=error.line, column=error.column

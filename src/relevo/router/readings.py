@@ -198,6 +198,12 @@ def policy_of(job: JobReading, resources: Resources) -> ClassificationPolicy | N
     return resources.classification_policies.get(job.policy_id or "")
 
 
+def evaluates(job: JobReading, resources: Resources) -> bool:
+    """Whether a job's classification evaluates expressions."""
+    policy = policy_of(job, resources)
+    return policy is not None and classification.evaluates(policy)
+
+
 def calls_for(job: JobReading, resources: Resources) -> tuple[Call, ...]:
     """Return the calls to the outside that a job's classification needs."""
     policy = policy_of(job, resources)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from relevo.errors import ReferenceNotFound
 from relevo.postgres import catalog
-from relevo.router import administration, documents, model
+from relevo.router import credentials, documents, model
 from relevo.router.model import (
     ClassificationPolicy,
     DistributionPolicy,
@@ -23,7 +23,7 @@ from relevo.router.model import (
 
 if TYPE_CHECKING:
     from relevo.postgres import Database, Transaction
-    from relevo.router.administration import Sealer
+    from relevo.router.credentials import Sealer
 
 SQL = catalog.load(__package__)
 MANAGED_CHANNELS: Final = ("AcsChatChannel", "AcsVoiceChannel", "AcsSMSChannel")
@@ -102,7 +102,7 @@ class Remembered:
             document = msgspec.json.decode(row["body"])
             if documents.secrets_in(document):
                 owner = f"{row['kind']}/{row['id']}"
-                document = administration.opened(document, await self._sealer.key(), owner)
+                document = credentials.opened(document, await self._sealer.key(), owner)
             found.setdefault(row["kind"], {})[row["id"]] = model.stored(row["kind"], document)
         return Resources(
             revision,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from relevo.events import EventLog
     from relevo.leases import Leases
     from relevo.postgres import Database, Wakeups
-    from relevo.router.administration import Sealer
+    from relevo.router.credentials import Sealer
     from relevo.router.world import World
     from relevo.settings import Settings
 

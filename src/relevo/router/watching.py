@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from relevo.core.pages import Fetched
 from relevo.errors import BadContinuation
 from relevo.postgres import catalog
 from relevo.router.events import PREFIX
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 EVENTS_MAX: Final = 500
 """Events that are read at once."""
+OFFERS_MAX: Final = 500
+"""Open offers that are read at once."""
 POLL_SECONDS: Final = 1.0
 """How often a reader looks that nobody has woken."""
 SIGN_OF_LIFE_SECONDS: Final = 15.0
@@ -73,11 +76,15 @@ class OfferPage(Struct, frozen=True):
     continuation: str
 
 
-class Position(Struct, frozen=True, array_like=True):
+class Position(Struct, frozen=True, array_like=True, omit_defaults=True):
     """Where a reader of a worker's offers is."""
 
     log: str
     lsn: int
+    offered_at: datetime | None = None
+    """With `offer_id`: the last open offer that was given of those as of that place; there are
+    more of them."""
+    offer_id: UUID | None = None
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
@@ -162,14 +169,41 @@ class Watching:
         log, found = str(first["incarnation"]), [row for row in rows if row["lsn"] is not None]
         gone = at is not None and (at.log != log or at.lsn < first["trimmed_lsn"])
         if at is None or gone:
-            opened = await self._database.fetch(SQL.open_offers, worker_id, None)
-            return _Step([_open(row) for row in opened], Position(log, first["head"]))
+            return await self._all_open(worker_id, Position(log, first["head"]))
+        if at.offer_id is not None:
+            return await self._all_open(worker_id, at)
+        whole = len(found) < EVENTS_MAX
         issued = [_offer_id(row) for row in found if row["type"] == _OFFERS + "issued"]
-        opened = await self._database.fetch(SQL.open_offers, worker_id, issued) if issued else []
-        by_id = {row["id"]: _open(row) for row in opened}
+        opened = await self._open(worker_id, issued) if issued else Fetched([], more=False)
+        if opened.more:  # what comes behind the last of them is for the next look
+            last = opened.items[-1].offer_id
+            end = next(n for n, row in enumerate(found, 1) if _issues(row, last))
+            found, whole = found[:end], False
+        by_id = {one.offer_id: one for one in opened.items}
         happened = [_happened(row, by_id) for row in found]
-        lsn = found[-1]["lsn"] if len(found) == EVENTS_MAX else first["head"]
+        lsn = first["head"] if whole else found[-1]["lsn"]
         return _Step([one for one in happened if one is not None], Position(log, lsn))
+
+    async def _all_open(self, worker_id: str, at: Position) -> _Step:
+        """Return open offers, and go on behind them, or with what happens from that place on."""
+        opened = await self._open(worker_id, None, at.offered_at, at.offer_id)
+        then = Position(at.log, at.lsn)
+        if opened.more:
+            last = opened.items[-1]
+            then = Position(at.log, at.lsn, last.offered_at, last.offer_id)
+        return _Step(list(opened.items), then)
+
+    async def _open(
+        self,
+        worker_id: str,
+        ids: list[UUID] | None,
+        offered_at: datetime | None = None,
+        offer_id: UUID | None = None,
+    ) -> Fetched[OpenOffer]:
+        found = await self._database.fetch_page(
+            SQL.open_offers, worker_id, ids, offered_at, offer_id, OFFERS_MAX + 1, rows=OFFERS_MAX
+        )
+        return found.each(_open)
 
 
 def _happened(row: asyncpg.Record, opened: dict[UUID, OpenOffer]) -> OpenOffer | OfferEnded | None:
@@ -181,6 +215,10 @@ def _happened(row: asyncpg.Record, opened: dict[UUID, OpenOffer]) -> OpenOffer |
     return OfferEnded(
         offer_id=_offer_id(row), job_id=data["jobId"], outcome=outcome, reason=data.get("reason")
     )
+
+
+def _issues(row: asyncpg.Record, offer: UUID) -> bool:
+    return bool(row["type"] == _OFFERS + "issued") and _offer_id(row) == offer
 
 
 def _offer_id(row: asyncpg.Record) -> UUID:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from relevo import cpu
 from relevo.core.decoding import json_object
 from relevo.errors import CallerError, Forbidden, InvalidState, NotFound
 from relevo.postgres import catalog
-from relevo.router import history, jobs, offers, storage, views, workers
+from relevo.router import documents, history, jobs, offers, storage, views, workers
 from relevo.router.checks import check_id
 from relevo.router.commands import Call, Commands
 from relevo.router.conditions import Conditions
@@ -62,7 +63,7 @@ class Work:
         self, job_id: str, change: Change, conditions: Conditions = ANYTHING
     ) -> Shown[RouterJob]:
         """Create a job or merge a change into it; the conditions are looked at before all else."""
-        given = _given(job_id, change, conditions)
+        given = await _given(job_id, change, conditions)
 
         def decide(world: World) -> Shown[RouterJob]:
             job = world.jobs.get(job_id)
@@ -177,7 +178,7 @@ class Work:
         self, worker_id: str, change: Change, conditions: Conditions = ANYTHING
     ) -> Shown[RouterWorker]:
         """Create a worker or merge a change into it; the conditions are looked at before all."""
-        given = _given(worker_id, change, conditions)
+        given = await _given(worker_id, change, conditions)
 
         def decide(world: World) -> Shown[RouterWorker]:
             worker = world.workers.get(worker_id)
@@ -264,7 +265,7 @@ class Work:
         )
 
 
-def _given(
+async def _given(
     resource_id: str, change: Change, conditions: Conditions
 ) -> Mapping[str, Any] | CallerError:
     """Return the change, or why it cannot be read: that is told after the conditions were met."""
@@ -272,7 +273,9 @@ def _given(
     if not isinstance(change, bytes):
         return change
     try:
-        return json_object(change)
+        given = await cpu.decoded(len(change), json_object, change)
+        documents.check_size(given)
+        return given
     except CallerError as error:
         if conditions == ANYTHING:
             raise

@@ -1,32 +1,40 @@
 """Batches: several steps on items of one partition key, in one transaction, with one LSN.
 
 Writes of different items are one statement. Otherwise steps go in waves, each with different items,
-that share the LSN; a patch or a read sees what the steps before it left.
+that share the LSN; a patch or a read sees what the steps before it left. A batch first tries not to
+wait for any item; if another transaction holds one, the batch waits for it apart (`waiting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 from msgspec import Struct
 
+from relevo import cpu
 from relevo.errors import InvalidValue, RelevoError
+from relevo.postgres.transactions import naming_remedy
 from relevo.store import items, patch
 from relevo.store.items import Key, Row, Stored
 from relevo.store.lifecycle import SQL
 from relevo.store.model import Create, Delete, Patch, Read, Replace, Upsert
-from relevo.store.opened import stored
+from relevo.store.waiting import Busy
+from relevo.store.writes import DeferredWrites, Refused, StampedWrites, stored, wait_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+
+    import asyncpg
 
     from relevo.postgres import Transaction
     from relevo.store.epk import Component
     from relevo.store.model import ContainerInfo, Kind, Step
     from relevo.store.opened import OpenContainer
     from relevo.store.ranges import RangeMap
+    from relevo.store.writes import Writes
 
 
 class Change(Struct, frozen=True):
@@ -47,15 +55,6 @@ Check = Callable[[str], object]
 """Raises if an item does not fit the caller's model; asked before the commit, so none is left."""
 Ready = Row | Change | Look
 """A step that was checked; only what is stored can still refuse it."""
-
-
-class Refused(Exception):
-    """A step could not be done, so nothing was."""
-
-    def __init__(self, index: int, error: RelevoError) -> None:
-        super().__init__(index, error)
-        self.index = index
-        self.error = error
 
 
 def ready(step: Step, components: tuple[Component, ...], info: ContainerInfo) -> Ready:
@@ -95,43 +94,99 @@ def all_ready(
     return found
 
 
-async def run(opened: OpenContainer, steps: Sequence[Ready], check: Check) -> list[Stored]:
-    """Do all steps or none; return what each left or saw, in order. Raises `Refused`."""
+async def run(
+    opened: OpenContainer, steps: Sequence[Ready], check: Check, tx: Transaction | None = None
+) -> list[Stored]:
+    """Do all steps or none; return what each left or saw, in order. Raises `Refused`.
+
+    In a transaction of the caller, `tx`, they have no LSN before it commits.
+    """
     for index, step in enumerate(steps):
         if isinstance(step, Row) and step.text is not None:
             _pass(index, check, step.text)
-    rows = {index: step for index, step in enumerate(steps) if isinstance(step, Row)}
-    simple = len(rows) == len(steps) == len({step.key for step in steps})
-
-    async def at_once(ranges: RangeMap) -> list[Stored]:
-        done = await _write(opened, opened.database.write, ranges, rows)
-        return list(done.values())
-
-    async def in_waves(ranges: RangeMap) -> list[Stored]:
-        return await opened.database.run(lambda tx: _Waves(opened, ranges, tx, check).run(steps))
-
-    results = await opened.with_ranges(at_once if simple else in_waves)
+    if tx is not None:
+        return await _join(opened, tx, steps, check)
+    try:
+        results = await opened.with_ranges(lambda ranges: _try(opened, ranges, steps, check))
+    except Busy:
+        results = await opened.room.wait(
+            opened.named(steps[0].key), lambda seconds: _wait(opened, steps, check, seconds)
+        )
     if not all(isinstance(step, Look) for step in steps):
         opened.wake()
     return results
 
 
+async def _try(
+    opened: OpenContainer, ranges: RangeMap, steps: Sequence[Ready], check: Check
+) -> list[Stored]:
+    """Do all steps, unless another transaction holds one of the items: then raises `Busy`."""
+    rows = {index: step for index, step in enumerate(steps) if isinstance(step, Row)}
+    if len(rows) == len(steps) == len({step.key for step in steps}):
+        done = await StampedWrites(opened, ranges, opened.database.write).write(rows)
+        return list(done.values())
+
+    async def work(tx: Transaction) -> list[Stored]:
+        locked = await tx.fetch(SQL.try_lock_items, *_places(opened, steps))
+        if any(record["busy"] for record in locked):
+            raise Busy
+        return await _Waves(opened, StampedWrites(opened, ranges, tx.fetch), check, locked).run(
+            steps
+        )
+
+    return await opened.database.run(work)
+
+
+async def _wait(
+    opened: OpenContainer, steps: Sequence[Ready], check: Check, seconds: float
+) -> list[Stored]:
+    """Do all steps; waits so long for each item that another transaction holds, then `Busy`."""
+
+    async def work(writes: DeferredWrites) -> list[Stored]:
+        locked = await writes.tx.fetch(SQL.lock_items, *_places(opened, steps))
+        return await _Waves(opened, writes, check, locked).run(steps)
+
+    return await wait_apart(opened, work, seconds)
+
+
+async def _join(
+    opened: OpenContainer, tx: Transaction, steps: Sequence[Ready], check: Check
+) -> list[Stored]:
+    """Do all steps in a transaction of the caller, who may go on if they are refused."""
+    async with naming_remedy(), nullcontext() if len(steps) == 1 else tx.transaction():
+        writes = DeferredWrites(opened, tx)
+        if len(steps) == 1 and isinstance(steps[0], Row):
+            return list((await writes.write({0: steps[0]})).values())
+        locked = await tx.fetch(SQL.lock_items, *_places(opened, steps))
+        return await _Waves(opened, writes, check, locked).run(steps)
+
+
+def _places(opened: OpenContainer, steps: Sequence[Ready]) -> tuple[int, str, list[str]]:
+    return opened.info.id, steps[0].key.pk, sorted({step.key.id for step in steps})
+
+
 class _Waves:
-    """A batch in a transaction of its own."""
+    """The steps of a batch inside a transaction that has locked their items."""
 
     def __init__(
-        self, opened: OpenContainer, ranges: RangeMap, tx: Transaction, check: Check
+        self,
+        opened: OpenContainer,
+        writes: Writes,
+        check: Check,
+        locked: Sequence[asyncpg.Record],
     ) -> None:
         self._opened = opened
+        self._writes = writes
         self._check = check
-        self._ranges = ranges
-        self._tx = tx
+        self._locked = {record["id"]: record for record in locked if record["live"]}
         self._now: dict[Key, Stored | int] = {}
         """Each item at this point: as it was found, or the number of the step that leaves it."""
         self._texts: dict[Key, str] = {}
 
     async def run(self, steps: Sequence[Ready]) -> list[Stored]:
-        await self._lock([step.key for step in steps])
+        for key in {step.key for step in steps}:
+            if record := self._locked.get(key.id):
+                self._now[key], self._texts[key] = stored(key, record), record["body"]
         rows: dict[int, Row] = {}
         looks: dict[int, Stored | int] = {}
         for index, step in enumerate(steps):
@@ -139,41 +194,28 @@ class _Waves:
                 looks[index] = self._found(index, step.key)
                 _pass(index, self._check, self._texts[step.key])
                 continue
-            rows[index] = self._patched(index, step) if isinstance(step, Change) else step
+            rows[index] = await self._patched(index, step) if isinstance(step, Change) else step
             self._note(index, rows[index])
         done: dict[int, Stored] = {}
         for wave in _waves(rows):
-            lsn = next(iter(done.values())).lsn if done else None
-            first = (lsn, 2 * len(done))
-            done |= await _write(self._opened, self._tx.fetch, self._ranges, wave, first)
+            done |= await self._writes.write(wave)
         for index, seen in looks.items():
             done[index] = done[seen] if isinstance(seen, int) else seen
         return [done[index] for index in range(len(steps))]
-
-    async def _lock(self, keys: Sequence[Key]) -> None:
-        """Take every lock on items before the first stamp lock (change-feed 4.2)."""
-        by_id = {key.id: key for key in keys}
-        ids, pk = sorted(by_id), keys[0].pk
-        home = self._ranges.at(keys[0].epk).id
-        await self._tx.execute(SQL.lock_keys, [pk] * len(ids), ids, [home] * len(ids))
-        for record in await self._tx.fetch(SQL.lock_items, self._opened.info.id, pk, ids):
-            if record["live"]:
-                key = by_id[record["id"]]
-                self._now[key] = stored(key, record)
-                self._texts[key] = record["body"]
 
     def _found(self, index: int, key: Key) -> Stored | int:
         if key not in self._now:
             raise Refused(index, self._opened.missing(key))
         return self._now[key]
 
-    def _patched(self, index: int, step: Change) -> Row:
+    async def _patched(self, index: int, step: Change) -> Row:
         before = self._found(index, step.key)
         etag = before.etag if isinstance(before, Stored) else None
         if step.condition not in (None, "*", etag):
             raise Refused(index, self._opened.mismatch(step.key, step.condition))
         try:
-            row = _patched(self._texts[step.key], step, self._opened.info)
+            text = self._texts[step.key]
+            row = await cpu.decoded(len(text), _patched, text, step, self._opened.info)
         except RelevoError as error:
             raise Refused(index, error) from error
         _pass(index, self._check, row.text or "")
@@ -191,28 +233,6 @@ def _pass(index: int, check: Check, text: str) -> None:
         check(text)
     except RelevoError as error:
         raise Refused(index, error) from error
-
-
-async def _write(
-    opened: OpenContainer,
-    execute: Callable[..., Awaitable[list[Any]]],
-    ranges: RangeMap,
-    rows: dict[int, Row],
-    first: tuple[int | None, int] = (None, 0),
-) -> dict[int, Stored]:
-    """Write different items as one call; by the numbers of their steps."""
-    given = list(rows.values())
-    records = await execute(
-        SQL.write_items, *opened.arguments(ranges, given, [1] * len(given), first)
-    )
-    done = {}
-    for (index, row), record in zip(rows.items(), records, strict=True):
-        result = opened.result(row, record)
-        if isinstance(result, Stored):
-            done[index] = result
-        elif record["outcome"] != "skipped":  # for the sake of another one, which is named
-            raise Refused(index, result)
-    return done
 
 
 def _waves(rows: dict[int, Row]) -> Iterator[dict[int, Row]]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import UNSET
 
-from relevo import limits
+from relevo import callables, cpu, limits
 from relevo.errors import InvalidValue, RelevoError
-from relevo.store import batch, items, lifecycle, query
+from relevo.postgres import transactions
+from relevo.store import batch, bulk, items, lifecycle, query
 from relevo.store.items import Row
 from relevo.store.model import (
     BulkResult,
@@ -22,8 +22,12 @@ from relevo.store.model import (
     Outcome,
     Patch,
 )
+from relevo.store.writes import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+
+    from relevo.postgres import Transaction
     from relevo.store.items import Document, Stored
     from relevo.store.model import Step
     from relevo.store.opened import OpenContainer
@@ -33,9 +37,7 @@ if TYPE_CHECKING:
     from relevo.store.service import Store
 
 T = TypeVar("T")
-BULK_ITEMS: Final = 4 * limits.GROUP_CALLS_MAX
-BULK_BYTES: Final = 16 * limits.MIB
-"""Items of a bulk write that are under way at once."""
+OTHER_DRIVERS: Final = "; with another driver, run `select relevo.put_item(container, item)`"
 
 
 class Container(Generic[T]):
@@ -43,6 +45,10 @@ class Container(Generic[T]):
 
     A handle costs nothing and does no I/O; the container is looked up, or made if the handle says
     how, when it is first used.
+
+    A write with `tx` belongs to that transaction, which is one of asyncpg: what `ctx.transaction()`
+    or `app.database.transaction()` gave. It is in the feed when the transaction commits, and gets
+    its LSN then; `lsn` is 0 until then, and the etag holds only inside the transaction.
 
     >>> orders = store.container("orders", partition_key="/city")  # doctest: +SKIP
     >>> item = await orders.create({"id": "1", "city": "Vigo"})  # doctest: +SKIP
@@ -58,28 +64,41 @@ class Container(Generic[T]):
         self._options = options
         self._checked: OpenContainer | None = None
 
-    async def create(self, item: Any) -> Item[T]:
+    async def create(self, item: Any, *, tx: Any = None) -> Item[T]:
         """Store a new item; `ItemExists` if there is one with its id and partition key."""
-        return await self._write("create", item, None)
+        return await self._write("create", item, None, tx)
 
-    async def upsert(self, item: Any, if_match: str | None = None) -> Item[T]:
+    async def upsert(self, item: Any, if_match: str | None = None, *, tx: Any = None) -> Item[T]:
         """Store an item, whether it exists or not; with `if_match` it must, in that version."""
-        return await self._write("upsert", item, if_match)
+        return await self._write("upsert", item, if_match, tx)
 
-    async def replace(self, item: Any, if_match: str | None = None) -> Item[T]:
+    async def replace(self, item: Any, if_match: str | None = None, *, tx: Any = None) -> Item[T]:
         """Store a new version of an item; `NotFound`, or `ConditionNotMet` if it has moved on."""
-        return await self._write("replace", item, if_match)
+        return await self._write("replace", item, if_match, tx)
 
-    async def delete(self, id: str, partition_key: Any, if_match: str | None = None) -> None:  # noqa: A002
+    async def delete(
+        self,
+        id: str,  # noqa: A002
+        partition_key: Any,
+        if_match: str | None = None,
+        *,
+        tx: Any = None,
+    ) -> None:
         """Remove an item; `NotFound` if there is none, `ConditionNotMet` if it has moved on."""
         opened = await self._open()
         key = items.key_of_caller(id, partition_key, opened.info)
-        await opened.write(Row(kind="delete", key=key, condition=items.checked_etag(if_match)))
+        await _written(
+            opened, Row(kind="delete", key=key, condition=items.checked_etag(if_match)), tx
+        )
 
-    async def read(self, id: str, partition_key: Any) -> Item[T]:  # noqa: A002
-        """Return an item as it is; `NotFound` if there is none or it has expired."""
+    async def read(self, id: str, partition_key: Any, *, tx: Any = None) -> Item[T]:  # noqa: A002
+        """Return an item as it is; `NotFound` if there is none or it has expired.
+
+        With `tx` it is as that transaction sees it.
+        """
         opened = await self._open()
-        return self._item(await opened.read(items.key_of_caller(id, partition_key, opened.info)))
+        key = items.key_of_caller(id, partition_key, opened.info)
+        return self._item(await opened.read(key, _checked(tx)))
 
     async def patch(
         self,
@@ -87,17 +106,22 @@ class Container(Generic[T]):
         partition_key: Any,
         operations: Sequence[Operation | Mapping[str, Any]],
         if_match: str | None = None,
+        *,
+        tx: Any = None,
     ) -> Item[T]:
         """Change parts of an item (`relevo.store.patch`); all operations apply, or none."""
         opened = await self._open()
         components = items.components_of_caller(partition_key, opened.info)
         change = batch.ready(Patch(id, operations, if_match), components, opened.info)
         try:
-            return self._item((await batch.run(opened, [change], self._check))[0])
-        except batch.Refused as refused:
+            done = await batch.run(opened, [change], self._check, _checked(tx))
+        except Refused as refused:
             raise refused.error from refused.__cause__
+        return self._item(done[0])
 
-    async def batch(self, partition_key: Any, steps: Sequence[Step]) -> list[Item[T] | None]:
+    async def batch(
+        self, partition_key: Any, steps: Sequence[Step], *, tx: Any = None
+    ) -> list[Item[T] | None]:
         """Do several steps on items of one partition key: all or none, and with one LSN.
 
         Returns what each step left or saw, None for deletes. The error of a batch is that of the
@@ -112,9 +136,10 @@ class Container(Generic[T]):
         opened = await self._open()
         components = items.components_of_caller(partition_key, opened.info)
         try:
-            ready = batch.all_ready(steps, components, opened.info)
-            done = await batch.run(opened, ready, self._check)
-        except batch.Refused as refused:
+            size = sum(items.size_of(getattr(step, "item", None)) for step in steps)
+            ready = await cpu.decoded(size, batch.all_ready, steps, components, opened.info)
+            done = await batch.run(opened, ready, self._check, _checked(tx))
+        except Refused as refused:
             raise _located(refused.error, refused.index) from refused.__cause__
         return [None if one.text is None else self._item(one) for one in done]
 
@@ -136,10 +161,10 @@ class Container(Generic[T]):
             )
         opened = await self._open()
         outcomes: list[Outcome] = []
-        async for window in _windows(given, lambda item: self._bulk_row(opened, kind, item)):
-            outcomes += await asyncio.gather(*(_bulk_write(opened, one) for one in window))
+        async for window in bulk.windows(given, lambda item: self._bulk_row(opened, kind, item)):
+            outcomes += await asyncio.gather(*(bulk.write(opened, one) for one in window))
             if progress is not None:
-                progress(len(outcomes))
+                await callables.call(progress, len(outcomes))
         return BulkResult(tuple(outcomes))
 
     def query(
@@ -205,16 +230,16 @@ class Container(Generic[T]):
             self._checked = opened
         return opened
 
-    async def _write(self, kind: Kind, item: Any, if_match: str | None) -> Item[T]:
+    async def _write(self, kind: Kind, item: Any, if_match: str | None, tx: Any) -> Item[T]:
         opened = await self._open()
-        document = items.document(item, opened.info)
+        document = await items.documented(item, opened.info)
         body = self._body_of(document)
-        done = await opened.write(document.row(kind, items.checked_etag(if_match)))
+        done = await _written(opened, document.row(kind, items.checked_etag(if_match)), tx)
         return _item(done, body)
 
-    def _bulk_row(self, opened: OpenContainer, kind: Kind, item: Any) -> Row | Outcome:
+    async def _bulk_row(self, opened: OpenContainer, kind: Kind, item: Any) -> Row | Outcome:
         try:
-            document = items.document(item, opened.info)
+            document = await items.documented(item, opened.info)
             if kind != "delete":
                 self._body_of(document)
         except RelevoError as error:
@@ -245,6 +270,20 @@ class Container(Generic[T]):
         return cast(T, body)
 
 
+def _checked(tx: Any) -> Transaction | None:
+    return None if tx is None else transactions.checked(tx, OTHER_DRIVERS)
+
+
+async def _written(opened: OpenContainer, row: Row, tx: Any) -> Stored:
+    """Write an item together with whoever writes at this moment, or in a transaction."""
+    if tx is None:
+        return await opened.write(row)
+    try:
+        return (await batch.run(opened, [row], lambda _: None, _checked(tx)))[0]
+    except Refused as refused:
+        raise refused.error from refused.__cause__
+
+
 def _item(stored: Stored, body: T) -> Item[T]:
     return Item(
         id=stored.key.id,
@@ -260,34 +299,3 @@ def _located(error: RelevoError, index: int) -> RelevoError:
     inner = (error.pointer or "").lstrip("/")
     error.pointer = f"/{index}/{inner}" if inner else f"/{index}"
     return error
-
-
-async def _bulk_write(opened: OpenContainer, row: Row | Outcome) -> Outcome:
-    if isinstance(row, Outcome):
-        return row
-    try:
-        done = await opened.write(row)
-    except RelevoError as error:
-        return Outcome(id=row.key.id, error=error)
-    return Outcome(id=row.key.id, etag=done.etag, lsn=done.lsn, created=done.created)
-
-
-async def _windows(
-    given: Iterable[Any] | AsyncIterable[Any], row_of: Callable[[Any], Row | Outcome]
-) -> AsyncIterator[list[Row | Outcome]]:
-    """Yield rows, so many at a time that memory stays bounded however many are given."""
-    window: list[Row | Outcome] = []
-    size = 0
-    async for one in given if isinstance(given, AsyncIterable) else _each(given):
-        window.append(row := row_of(one))
-        size += len(row.text or "") if isinstance(row, Row) else 0
-        if len(window) >= BULK_ITEMS or size >= BULK_BYTES:
-            yield window
-            window, size = [], 0
-    if window:
-        yield window
-
-
-async def _each(given: Iterable[Any]) -> AsyncIterator[Any]:
-    for one in given:
-        yield one

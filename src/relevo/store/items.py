@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.errors import InvalidValue, TooLarge
 from relevo.store import keys
 from relevo.store.epk import epk
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from relevo.store.epk import Component
     from relevo.store.model import ContainerInfo
 
-NESTING_MAX: Final = 128
-"""As in the reference; what was written must be readable however deep the reader's stack is."""
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder().decode
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -100,14 +98,29 @@ def document(item: Any, container: ContainerInfo) -> Document:
         )
     try:
         components = keys.of_item(plain, container.partition_key)
+        place = key(checked_id(plain.get("id"), pointer="/id"), components)
     except _NOT_A_KEY as error:
-        raise InvalidValue(str(error), pointer=container.partition_key[0]) from error
+        pointer = getattr(error, "pointer", None) or container.partition_key[0]
+        raise InvalidValue(str(error), pointer=pointer) from error
     return Document(
-        key=key(checked_id(plain.get("id"), pointer="/id"), components),
+        key=place,
         text=text.decode(),
         plain=plain,
         ttl=_ttl(plain, container),
     )
+
+
+async def documented(item: Any, container: ContainerInfo) -> Document:
+    """Do as `document`, and hold up nobody: a long item is looked into in a thread."""
+    return await cpu.decoded(size_of(item), document, item, container)
+
+
+def size_of(value: Any) -> int:
+    """Return how many bytes a value has as JSON; 0 if it is none, which is found out later."""
+    try:
+        return len(_ENCODE(value))
+    except _NOT_JSON:
+        return 0
 
 
 def encoded(value: Any) -> tuple[bytes, Any]:
@@ -115,8 +128,10 @@ def encoded(value: Any) -> tuple[bytes, Any]:
     try:
         text = _ENCODE(value)
         plain = _DECODE(text)
-        if text.count(b"[") + text.count(b"{") > NESTING_MAX and _is_deep(plain):
-            raise InvalidValue(f"JSON is nested {NESTING_MAX} levels deep at most", pointer="")
+        if text.count(b"[") + text.count(b"{") > limits.ITEM_DEPTH_MAX and _is_deep(plain):
+            raise InvalidValue(
+                f"JSON is nested {limits.ITEM_DEPTH_MAX} levels deep at most", pointer=""
+            )
         # Both are rare, so the cheap question comes first.
         if b"u0000" in text and _NUL.search(text):
             where = _find(plain, lambda one: isinstance(one, str) and "\x00" in one)
@@ -132,7 +147,10 @@ def encoded(value: Any) -> tuple[bytes, Any]:
 
 def key(item_id: str, components: tuple[Component, ...]) -> Key:
     """Return where an item with this id and partition key lies."""
-    return Key(item_id, keys.text(components), epk(components))
+    pk = keys.text(components)
+    if (len(pk) + len(item_id)) * 4 > limits.ITEM_KEY_BYTES_MAX:
+        _check_key_size(item_id, pk)
+    return Key(item_id, pk, epk(components))
 
 
 def key_of_caller(item_id: Any, partition_key: Any, container: ContainerInfo) -> Key:
@@ -196,6 +214,17 @@ def _name(given: Any, what: str, longest: int, pointer: str) -> str:
     return given
 
 
+def _check_key_size(item_id: str, pk: str) -> None:
+    """An entry of an index has room for so many bytes, however large the item is."""
+    size = len(item_id.encode()) + len(pk.encode())
+    if size > limits.ITEM_KEY_BYTES_MAX:
+        raise InvalidValue(
+            f"an item's id and its partition key as JSON have {size} bytes together, and at most"
+            f" {limits.ITEM_KEY_BYTES_MAX} are allowed; choose a shorter id",
+            pointer="/id",
+        )
+
+
 def _ttl(plain: dict[str, Any], container: ContainerInfo) -> int | None:
     """The item's own time to live; as in the reference, only where the container has one."""
     own = plain.get("ttl")
@@ -211,7 +240,7 @@ def _ttl(plain: dict[str, Any], container: ContainerInfo) -> int | None:
 
 def _is_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(NESTING_MAX):
+    for _ in range(limits.ITEM_DEPTH_MAX):
         held = [one for one in level if isinstance(one, dict | list)]
         level = [
             inner for one in held for inner in (one if isinstance(one, list) else one.values())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PATH = re.compile(r"^(/[^/\x00-\x1f\"\\]+)+$")
 _EXACT = 2**53
+_NUMBER_BYTES = 8
 
 
 def checked_paths(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -37,30 +38,41 @@ def of_item(item: Mapping[str, Any], paths: Sequence[str]) -> tuple[Component, .
     return tuple(_component(_follow(item, path), path) for path in paths)
 
 
-def of_caller(value: Any, paths: Sequence[str]) -> tuple[Component, ...]:
-    """Return the partition key that a caller named: a value, or as many as there are paths."""
+def of_caller(value: Any, paths: Sequence[str], *, prefix: bool = False) -> tuple[Component, ...]:
+    """Return the partition key that a caller named: a value, or as many as there are paths.
+
+    With `prefix` the first parts of a hierarchical key are enough: they name all keys below.
+    """
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if len(values) != len(paths):
+    if not (1 if prefix else len(paths)) <= len(values) <= len(paths):
+        wanted = f"1 to {len(paths)}" if prefix and len(paths) > 1 else str(len(paths))
         raise InvalidValue(
-            f"the partition key has {len(paths)} parts ({', '.join(paths)}), not {len(values)}"
+            f"the partition key has {wanted} parts ({', '.join(paths)}), not {len(values)}"
         )
-    return tuple(_component(one, path) for one, path in zip(values, paths, strict=True))
+    return tuple(_component(one, path) for one, path in zip(values, paths, strict=False))
 
 
 def text(components: Sequence[Component]) -> str:
     """Return the canonical form that items are stored under: equal keys, equal texts."""
     encoded = msgspec.json.encode([_plain(one) for one in components])
     if len(encoded) > limits.PARTITION_KEY_BYTES_MAX:
-        raise InvalidValue(
-            f"a partition key of {len(encoded)} bytes is too long; at most"
-            f" {limits.PARTITION_KEY_BYTES_MAX} are allowed"
-        )
+        _check_size(components)
     return encoded.decode()
 
 
 def parse(canonical: str) -> tuple[Component, ...]:
     """Return the key of a canonical form."""
     return tuple(_restored(value) for value in msgspec.json.decode(canonical))
+
+
+def _check_size(components: Sequence[Component]) -> None:
+    """Text counts as UTF-8, as in the reference, and not as the JSON that it is kept as."""
+    size = sum(len(one.encode()) if isinstance(one, str) else _NUMBER_BYTES for one in components)
+    if size > limits.PARTITION_KEY_BYTES_MAX:
+        raise InvalidValue(
+            f"a partition key of {size} bytes is too long; at most"
+            f" {limits.PARTITION_KEY_BYTES_MAX} are allowed"
+        )
 
 
 def _plain(component: Component) -> Any:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 ATTEMPTS_MAX: Final = 5
 """How often a step begins anew because ranges or containers changed under it."""
-
+STALE: Final = ("RV001", "RV002")
+"""How the database says that a range was split, or a container dropped, under a statement."""
 
 RANGE_WRITES_PER_SECOND_MAX: Final = 2_000.0
 """Writers of one range wait for each other; above this rate two ranges are better than one."""

@@ -2,11 +2,13 @@
 
 Groups are collected per quarter of the hash space, so that one statement holds the stamp locks of
 few ranges (change-feed 4.2). A range that was split meanwhile refuses the statement whole; then the
-map is read again and the statement sent again, so nobody needs to be told of splits.
+map is read again and the statement sent again, so nobody needs to be told of splits. A statement
+leaves out items that another transaction holds; the writes of these wait apart (`waiting`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,37 +27,46 @@ from relevo.errors import (
 from relevo.postgres.grouping import Group
 from relevo.store import lifecycle
 from relevo.store.items import Row, Stored
-from relevo.store.lifecycle import ATTEMPTS_MAX, SQL
+from relevo.store.lifecycle import ATTEMPTS_MAX, SQL, STALE
 from relevo.store.ranges import HASH_TOP
+from relevo.store.waiting import Lines
+from relevo.store.writes import Refused, stored, wait_apart
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from relevo.postgres import Database, Wakeups
+    from relevo.postgres import Database, Transaction, Wakeups
     from relevo.store.items import Key
     from relevo.store.lifecycle import Found
     from relevo.store.ranges import RangeMap
+    from relevo.store.waiting import WaitingRoom
+    from relevo.store.writes import DeferredWrites
 
 R = TypeVar("R")
 LANES: Final = 4
 READ_CALLS_MAX: Final = 100
 GROUP_BYTES_MAX: Final = 8 * limits.MIB
 """Bodies that one statement carries at most."""
-_STALE = ("RV001", "RV002")
+Written = Stored | asyncio.Task[Stored]
+"""What a group leaves of a write: a version, or a task if another transaction holds the item."""
 
 
 class OpenContainer:
     """One life of a container, as this process knows it; shared by all handles of its name."""
 
-    def __init__(self, database: Database, wakeups: Wakeups, found: Found) -> None:
+    def __init__(
+        self, database: Database, wakeups: Wakeups, found: Found, room: WaitingRoom
+    ) -> None:
         self.info = found.info
         self.ranges = found.ranges
         self.gone = False
         """Set when it turned out to be dropped; whoever comes next looks for a new one."""
         self.database = database
+        self.room = room
+        self._lines = Lines()
         self._wakeups = wakeups
         lanes = min(LANES, len(found.ranges.open))
-        self._writes: Group[Row, Stored] = Group(
+        self._writes: Group[Row, Written] = Group(
             "items.write",
             self._write_group,
             key=lambda row: row.key,
@@ -74,16 +85,23 @@ class OpenContainer:
 
     async def write(self, row: Row) -> Stored:
         """Write one item, together with whoever writes at this moment."""
-        return await self._writes.call(row)
+        done = await self._writes.call(row)
+        return done if isinstance(done, Stored) else await done
 
-    async def read(self, key: Key) -> Stored:
-        """Return an item as it is."""
-        return await self._reads.call(key)
+    async def read(self, key: Key, tx: Transaction | None = None) -> Stored:
+        """Return an item as it is, or as a transaction of the caller sees it."""
+        if tx is None:
+            return await self._reads.call(key)
+        [found] = await self._read_by(tx, [key])
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish what was accepted, except what waits for other transactions."""
         await self._writes.close()
         await self._reads.close()
+        await self._lines.end()
 
     async def refresh(self) -> None:
         """Read the range map again; raise if the container is no longer the one that was opened."""
@@ -112,7 +130,7 @@ class OpenContainer:
             try:
                 return await work(ranges)
             except asyncpg.PostgresError as error:
-                if error.sqlstate not in _STALE:
+                if error.sqlstate not in STALE:
                     raise
             if self.ranges is ranges:  # else a neighbour has just read it
                 await self.refresh()
@@ -122,20 +140,28 @@ class OpenContainer:
         """Tell readers of the feed that something was committed."""
         self._wakeups.send(f"feed:{self.info.id}")
 
-    async def _write_group(self, rows: Sequence[Row]) -> list[Stored | Exception]:
+    async def _write_group(self, rows: Sequence[Row]) -> list[Written | Exception]:
+        held = {row.key for row in rows if row.key in self._lines}
+        free = [row for row in rows if row.key not in held]
+        done = iter(await self._write_parts(free))
+        # Not before the others are written: if that raises, the group is sent again in halves.
+        return [self._apart(row) if row.key in held else next(done) for row in rows]
+
+    async def _write_parts(self, rows: Sequence[Row]) -> list[Written | Exception]:
         parts = list(_by_bytes(rows))
         if len(parts) == 1:
             return await self._write_part(rows)
         # Parts have commits of their own: from the first on, failures belong to one part alone.
-        results: list[Stored | Exception] = []
-        for part in parts:
-            try:
-                results += await self._write_part(part)
-            except Exception as error:
-                results += [copy.copy(error) for _ in part]
-        return results
+        return [result for part in parts for result in await self._write_more(part)]
 
-    async def _write_part(self, rows: Sequence[Row]) -> list[Stored | Exception]:
+    async def _write_more(self, rows: Sequence[Row]) -> list[Written | Exception]:
+        """Write rows of a group whose other rows are committed: a failure is theirs alone."""
+        try:
+            return await self._write_part(rows)
+        except Exception as error:
+            return [copy.copy(error) for _ in rows]
+
+    async def _write_part(self, rows: Sequence[Row]) -> list[Written | Exception]:
         async def send(ranges: RangeMap) -> list[asyncpg.Record]:
             calls = range(1, len(rows) + 1)
             return await self.database.write(SQL.write_items, *self.arguments(ranges, rows, calls))
@@ -144,15 +170,48 @@ class OpenContainer:
             records = await self.with_ranges(send)
         except (NotFound, ContainerRecreated) as error:
             return [copy.copy(error) for _ in rows]
-        results: list[Stored | Exception] = [
-            self.result(row, record) for row, record in zip(rows, records, strict=True)
-        ]
+        results = [self._written(row, one) for row, one in zip(rows, records, strict=True)]
         if any(isinstance(result, Stored) for result in results):
             self.wake()
-        return results
+        untried = [row for row, result in zip(rows, results, strict=True) if result is None]
+        again = iter(await self._write_more(untried) if untried else ())
+        return [next(again) if result is None else result for result in results]
+
+    def _written(self, row: Row, record: asyncpg.Record) -> Written | Exception | None:
+        """What a statement left of a row; None if it has to be sent again."""
+        match record["outcome"]:
+            case "busy":
+                return self._apart(row)
+            case "untried":
+                return None
+            case _:
+                return self.result(row, record)
+
+    def _apart(self, row: Row) -> asyncio.Task[Stored]:
+        """Write an item that another transaction holds, behind those who wait for it already."""
+
+        async def work(writes: DeferredWrites) -> list[Stored]:
+            return [(await writes.write({0: row}))[0]]
+
+        async def write() -> Stored:
+            try:
+                [done] = await self.room.wait(
+                    self.named(row.key), lambda seconds: wait_apart(self, work, seconds)
+                )
+            except Refused as refused:
+                raise refused.error from None
+            self.wake()
+            return done
+
+        return self._lines.join(row.key, write)
 
     async def _read_group(self, keys: Sequence[Key]) -> list[Stored | Exception]:
-        records = await self.database.fetch(
+        return await self._read_by(self.database, keys)
+
+    async def _read_by(
+        self, reader: Database | Transaction, keys: Sequence[Key]
+    ) -> list[Stored | Exception]:
+        records = await reader.fetch(
             SQL.read_items, self.info.id, [key.pk for key in keys], [key.id for key in keys]
         )
         if not records:
@@ -201,43 +260,35 @@ class OpenContainer:
                 )
             case "exists":
                 return ItemExists(
-                    f"{self._named(row.key)} exists; replace or upsert it, or choose another id"
+                    f"{self.named(row.key)} exists; replace or upsert it, or choose another id"
                 )
             case "missing":
                 return self.missing(row.key)
             case "mismatch":
                 return self.mismatch(row.key, row.condition)
             case other:
-                return InternalError(f"{self._named(row.key)}: unexpected outcome {other!r}")
+                return InternalError(f"{self.named(row.key)}: unexpected outcome {other!r}")
 
     def missing(self, key: Key) -> NotFound:
         """Return the error that says that there is no such item."""
-        return NotFound(f"{self._named(key)} does not exist")
+        return NotFound(f"{self.named(key)} does not exist")
 
     def mismatch(self, key: Key, condition: str | None) -> ConditionNotMet:
         """Return the error that says that a condition does not hold."""
         return ConditionNotMet(
-            f"{self._named(key)} does not have the etag {condition}; read it again and decide anew",
+            f"{self.named(key)} does not have the etag {condition}; read it again and decide anew",
             pointer="if_match",
         )
 
-    def _named(self, key: Key) -> str:
+    def named(self, key: Key) -> str:
+        """Return how errors name an item."""
         return f"item {key.id!r} with partition key {key.pk} in container {self.info.name!r}"
 
 
-def stored(key: Key, record: asyncpg.Record) -> Stored:
-    """Return the version of an item that a row shows."""
-    return Stored(
-        key=key,
-        text=record["body"],
-        lsn=record["lsn"],
-        ordinal=record["ordinal"],
-        ts=record["ts"],
-    )
-
-
 def _by_bytes(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Cut rows so that the bodies of each part stay within bounds."""
+    """Cut rows so that the bodies of each part stay within bounds; none, if there are no rows."""
+    if not rows:
+        return
     start, size = 0, 0
     for index, row in enumerate(rows):
         length = len(row.text or "")

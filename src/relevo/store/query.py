@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from relevo import limits
+from relevo import cpu, limits
+from relevo.core.pages import Fetched
 from relevo.errors import BadContinuation, ContainerRecreated, InvalidValue
 from relevo.store.items import Key, Stored, encoded
 from relevo.store.lifecycle import SQL
 from relevo.store.model import Item
-from relevo.store.opened import stored
 from relevo.store.patch import parse_pointer
+from relevo.store.writes import stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -57,16 +58,16 @@ class Position(Struct, frozen=True, array_like=True):
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """A query that was checked: SQL over bound parameters, whose numbers start at 4."""
+    """A query that was checked: SQL over bound parameters, whose numbers start at 3."""
 
     sql: str
     arguments: tuple[Any, ...]
     order: Order
 
     def page(self, container_id: int, rows: int, after: Position | None) -> tuple[Any, ...]:
-        """Return the statement of a page and its arguments."""
+        """Return the statement of a page, with one item more, and its arguments."""
         conditions = [self.sql]
-        arguments = [container_id, rows, limits.PAGE_BYTES_MAX, *self.arguments]
+        arguments = [container_id, rows + 1, *self.arguments]
         if after is not None:
             columns: dict[str, Any] = {"i.pk": after.pk, "i.id": after.id}
             if self.order == "ts":
@@ -86,7 +87,7 @@ def compile_filter(where: Sequence[Any], order_by: Order, pk: str | None) -> Fil
 
     def bound(value: Any, kind: str) -> str:
         arguments.append(value)
-        return f"${len(arguments) + 3}::{kind}"
+        return f"${len(arguments) + 2}::{kind}"
 
     sql = "true" if pk is None else f"i.pk = {bound(pk, 'text')}"
     if where:
@@ -204,20 +205,25 @@ class Query(Generic[T]):
         """Behind the last item that was given; a query with `after=token` goes on there."""
         return self._after if self._position is None else encode_token(self._position)
 
-    async def page(self, rows: int = limits.PAGE_ROWS_DEFAULT) -> Page[T]:
-        """Return the next items, at most `rows`; a page without a token is the last."""
+    async def page(self, rows: int = limits.PAGE_ROWS_DEFAULT, *, limited: bool = False) -> Page[T]:
+        """Return the next items, at most `rows` and not many bytes; the last page has no token.
+
+        With `limited` it is the query of a user, which has little time and few connections.
+        """
         if not 1 <= rows <= limits.PAGE_ROWS_MAX:
             raise InvalidValue(f"a page has 1 to {limits.PAGE_ROWS_MAX} rows, not {rows}")
-        found, more = await self._next(rows)
-        given = tuple(self._give(one) for one in found)
-        more = more and self._left != 0
+        found = await self._next(rows, limited=limited)
+        size = sum(len(one.text or "") for one in found.items)
+        given = await cpu.decoded(size, lambda: tuple([self._give(one) for one in found.items]))
+        more = found.more and self._left != 0
         return Page(given, self.token if more else None)
 
     async def __aiter__(self) -> AsyncIterator[Item[T]]:
         more = True
         while more and self._left != 0:
-            found, more = await self._next(limits.PAGE_ROWS_DEFAULT)
-            for one in found:
+            found = await self._next(limits.PAGE_ROWS_DEFAULT)
+            more = found.more
+            for one in found.items:
                 yield self._give(one)
 
     def _give(self, one: Stored) -> Item[T]:
@@ -229,8 +235,8 @@ class Query(Generic[T]):
         )
         return self._as_item(one)
 
-    async def _next(self, rows: int) -> tuple[list[Stored], bool]:
-        """Return the next items, and whether there are probably more."""
+    async def _next(self, rows: int, *, limited: bool = False) -> Fetched[Stored]:
+        """Return the next items."""
         if self._begun is None:
             opened = await self._open()
             self._begun = opened, self._compiled(opened.info)
@@ -239,13 +245,13 @@ class Query(Generic[T]):
         opened, wanted = self._started()
         rows = rows if self._left is None else min(rows, self._left)
         if rows == 0:
-            return [], False
-        records = await opened.database.fetch(*wanted.page(opened.info.id, rows, self._position))
-        if not records:
+            return Fetched([], more=False)
+        reads = opened.database.user_queries if limited else opened.database
+        statement = wanted.page(opened.info.id, rows, self._position)
+        found = await reads.fetch_page(*statement, rows=rows)
+        if not found.items:
             await opened.check()
-        found = [stored(Key(one["id"], one["pk"], one["epk"]), one) for one in records]
-        large = sum(len(one["body"].encode()) for one in records) >= limits.PAGE_BYTES_MAX
-        return found, large or len(found) == rows
+        return found.each(lambda one: stored(Key(one["id"], one["pk"], one["epk"]), one))
 
     def _started(self) -> tuple[OpenContainer, Filter]:
         assert self._begun is not None, "a page comes before its items"

@@ -59,6 +59,14 @@ class Interval(Struct, frozen=True, order=True):
         return f"{self.low}-{self.high}"
 
 
+def under(prefix: str) -> Interval:
+    """Return where the hashes of all keys lie that begin with the hash of these parts.
+
+    All keys of a container have hashes of one length, so that of a whole key is alone in it.
+    """
+    return Interval(prefix, prefix + SPACE_MAX)
+
+
 WHOLE = Interval()
 _DIGITS = 16
 """Hex digits that count when an interval is cut; more would not make the parts more equal."""

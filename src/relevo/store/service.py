@@ -13,6 +13,7 @@ from relevo.store import lifecycle
 from relevo.store.container import Container
 from relevo.store.model import ContainerInfo, ContainerOptions, options
 from relevo.store.opened import OpenContainer
+from relevo.store.waiting import WaitingRoom
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -38,12 +39,14 @@ class Store(Attachable):
         super().__init__("containers", database, wakeups)
         self._opened: dict[str, OpenContainer] = {}
         self._opening = asyncio.Lock()
+        self._room = WaitingRoom()
         self._closed = False
 
     def attach(self, database: Database, wakeups: Wakeups) -> None:
         """Connect; handles may be made before, so that modules can define what they use."""
         super().attach(database, wakeups)
         self._opened, self._opening, self._closed = {}, asyncio.Lock(), False
+        self._room = WaitingRoom()
 
     @overload
     def container(
@@ -120,7 +123,7 @@ class Store(Attachable):
                 if self._closed:
                     raise Closed("the store is closed and takes no further calls")
                 found = await lifecycle.find_or_create(self.database, name, wanted)
-                opened = OpenContainer(self.database, self.wakeups, found)
+                opened = OpenContainer(self.database, self.wakeups, found, self._room)
                 self._opened[name] = opened
         return opened
 
@@ -153,8 +156,9 @@ class Store(Attachable):
         ]
 
     async def close(self) -> None:
-        """Finish the writes that were accepted; refuse new ones."""
+        """Finish the writes that were accepted; refuse new ones, and those that wait for others."""
         self._closed = True
+        self._room.close()
         for opened in self._opened.values():
             await opened.close()
 

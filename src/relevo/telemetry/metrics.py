@@ -110,6 +110,11 @@ class Metrics:
             "store_commit_seconds", "Time of a transaction, its retries included.", "engine"
         )
         self.store_retries = self._counter("store_retries", "Attempts that had to be repeated.")
+        self.pool_wait_seconds = self._histogram(
+            "pool_wait_seconds",
+            "Time that calls waited for a connection of the pool, of those that had to.",
+            "use",
+        )
         self.clock_skew_seconds = self._gauge(
             "clock_skew_seconds", "This host's clock minus the database's."
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from relevo.core.zones import zone_of
+from relevo.core.zones import code_of, zone_of
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
 from relevo.postgres import catalog
 from relevo.postgres.attaching import Attachable
@@ -127,7 +127,7 @@ class Users(Attachable):
     ) -> UUID:
         """Make a user; keys are given to it with `keys.create`."""
         zone_of(zone, "/zone")
-        return await self._add(SQL.add_user, name, unit, language, zone)
+        return await self._add(SQL.add_user, name, unit, language, zone, code_of(zone))
 
     async def create_team(
         self, name: str, *, unit: UUID | None = None, members: Iterable[UUID] = ()

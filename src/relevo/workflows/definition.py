@@ -43,7 +43,7 @@ class WorkflowDefinition(Generic[P]):
         self.name = name if version == 1 else f"{name}@{version}"
         """What instances of this version are submitted as."""
         self.function = function
-        self._taken = described(self.name, function)
+        self._taken = described(self.name, function, generator=True)
 
     def handler(self) -> Handler:
         """How instances run."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 from uuid import uuid5
@@ -11,6 +9,7 @@ from uuid import uuid5
 import msgspec
 from msgspec import Struct
 
+from relevo import callables
 from relevo.errors import InvalidValue
 from relevo.jobs import states, submission, waits
 from relevo.jobs.errors import JobFailed, Suspend
@@ -117,7 +116,7 @@ class Instance:
     async def _stage(self, stage: Stage) -> Entry:
         value: Any = None
         if stage.function is not None:
-            value = await _called(stage.function, stage.args, stage.kwargs)
+            value = await callables.run(stage.function, *stage.args, **stage.kwargs)
         # As it will be read: the same on the first way through and on all others.
         entry = Entry(stage.signature, "value", msgspec.json.decode(msgspec.json.encode(value)))
         self._journal = self._journal.plus(entry, stage.name)
@@ -126,7 +125,7 @@ class Instance:
 
     async def _decide(self, number: int, look: Callable[[Transaction], Any]) -> Entry:
         """Go on if what the step waits for is there, and write it down; else wait."""
-        async with self._database.transaction() as tx:
+        async with self._database.transaction(own=True) as tx:
             entry: Entry | None = await look(tx)
             if entry is not None:
                 journal = self._journal.plus(entry)
@@ -177,16 +176,6 @@ class Instance:
             return Entry(step.signature, "value", value)
         text = f"{states.LABELS[row['status']]}: {row['text'] or ''}"[-500:]
         return Entry(step.signature, "failed", text, row["error_code"])
-
-
-async def _called(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Call the function of a stage; a plain one in a thread, since it may block."""
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    value = await asyncio.to_thread(function, *args, **kwargs)
-    return await value if inspect.isawaitable(value) else value
 
 
 async def _advance(generator: Workflow, done: Entry | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from relevo import callables
 from relevo.errors import InvalidValue
 from relevo.jobs.model import aware, seconds
 
@@ -22,6 +23,8 @@ class Stage:
     def __init__(
         self, name: str, function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any
     ) -> None:
+        if function is not None:
+            callables.check(function, f"the function of stage {name!r}")
         self.name = name
         self.function = function
         self.args = args

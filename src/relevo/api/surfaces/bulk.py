@@ -32,6 +32,7 @@ from relevo.errors import (
     Forbidden,
     ItemExists,
     NotFound,
+    QueryTooCostly,
     RelevoError,
 )
 from relevo.store import Create, Delete, Patch, Read, Replace, Upsert
@@ -89,7 +90,7 @@ async def query_items(services: Services, _: Principal, command: QueryItems) -> 
         order_by=command.order_by,
         after=command.cursor,
     )
-    found = await query.page(command.limit)
+    found = await query.page(command.limit, limited=True)
     return Page([view(item) for item in found.items], found.token)
 
 
@@ -261,7 +262,7 @@ OPERATIONS: Final = (
         response=Page[ItemView],
         permission="items:read",
         handler=query_items,
-        errors=(NotFound, BadContinuation, ContainerRecreated),
+        errors=(NotFound, BadContinuation, ContainerRecreated, QueryTooCostly),
         scope=SCOPE,
     ),
     Operation(

@@ -21,10 +21,11 @@ from relevo.api.surfaces.dataverse_asking import READ, asker, need
 from relevo.api.surfaces.dataverse_bulk import RUN, bounds_of, value_of
 from relevo.api.surfaces.dataverse_changes import DELETE
 from relevo.api.surfaces.job_models import ByJob, JobSubmitted, RecurrenceBody, Status
-from relevo.api.surfaces.jobs import page_of, seen, views_of
+from relevo.api.surfaces.jobs import jobs_found, page_of, seen, views_of
 from relevo.bulk import RowQuery
 from relevo.bulk.handlers import DELETE as HANDLER
 from relevo.bulk.sources import JOB_COLUMNS
+from relevo.core.pages import first
 from relevo.errors import InvalidRecurrence, InvalidValue, NotFound
 from relevo.jobs.catalogue import JOBS
 from relevo.jobs.errors import JobMissing
@@ -249,8 +250,8 @@ async def list_deletes(
     who = await asker(services, principal)
     query = services.app.jobs.query(who.caller).where(handler=HANDLER)
     query = query.where(status=command.status) if command.status else query
-    found = await page_of(query.order_by("-createdon", "-sequence"), command.cursor, command.limit)
-    return Page(await _views(services, found.items), found.next)
+    found = await jobs_found(query.order_by("-createdon", "-sequence"), command, payload=True)
+    return page_of(services, found, await _views(services, found.jobs))
 
 
 async def get(services: Services, principal: Principal, command: ByJob) -> BulkDeleteView:
@@ -268,8 +269,12 @@ async def failures(
     found = await services.app.bulk.recorded_failures(
         command.id, command.limit + 1, None if place is None else (place.at, place.id)
     )
-    page = paging.page(found, command.limit, lambda one: _Place(one.at, one.id))
-    return Page([_failure(one) for one in page.items], page.next)
+    return paging.page(
+        services.page_bytes,
+        first(found, command.limit),
+        lambda one: _Place(one.at, one.id),
+        show=_failure,
+    )
 
 
 async def _delete(services: Services, principal: Principal, key: UUID) -> Job:

@@ -119,11 +119,13 @@ def render(error: errors.RelevoError, _: str) -> Answer:
     return Answer(status, ((b"content-type", JSON), *wait), msgspec.json.encode(content))
 
 
-def check_bearer(head: Head) -> None:
-    """Refuse signatures: only keys and tokens are taken here."""
+def check(head: Head) -> None:
+    """Refuse signatures, and batches in whatever form they come."""
     scheme = (head.value(b"authorization") or b"").partition(b" ")[0]
     if scheme.lower() != b"bearer":
         raise errors.Unauthenticated("only `Authorization: Bearer <key>` is taken here; send a key")
+    if head.method == "POST" and head.segments[-1] == "$batch":
+        raise NotServed("$batch is not served; send the requests one by one")
 
 
 def _headers(_: Head, request_id: str) -> Headers:
@@ -141,7 +143,7 @@ SURFACE: Final = Surface(
     challenge=b"Bearer",
     strict=False,
     headers=_headers,
-    check=check_bearer,
+    check=check,
     url_bytes=limits.QUERY_URL_BYTES_MAX,
     body_bytes=limits.QUERY_BODY_BYTES_MAX,
     problem=ErrorEnvelope,

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from relevo.api.contract import Operation, Outcome, Reply
 from relevo.api.problem import sentence
-from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, NotServed, Refused
+from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, Refused
 from relevo.api.surfaces.dataverse_asking import READ, SQL, asker, scope_of
 from relevo.api.surfaces.dataverse_changes import WRITE
 from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
@@ -56,8 +56,6 @@ class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omi
 
 async def execute(services: Services, principal: Principal, command: Execute) -> Reply:
     """Carry out a custom message, or submit a job that does."""
-    if command.name == "$batch":
-        raise NotServed("$batch is not served; send the requests one by one")
     who = await asker(services, principal)
     if command.name in who.catalogue.by_set:
         raise MethodNotAllowed(
@@ -194,7 +192,7 @@ OPERATIONS: Final = (
         response=dict[str, Any],
         permission=SUBMIT,
         handler=execute,
-        errors=(NotFound, MethodNotAllowed, Forbidden, NotServed, Refused, AskedToWait),
+        errors=(NotFound, MethodNotAllowed, Forbidden, Refused, AskedToWait),
         outcomes=(Outcome(202, lambda reply: reply.status == 202, "It is done later."),),
         body="input",
         **_COMMON,

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.api.contract import Operation
 from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, Refused
 from relevo.api.surfaces.dataverse_asking import READ, RECORDS, SQL, asker, need
@@ -187,7 +187,7 @@ async def bulk_detect_duplicates(
             "no mail is sent when a detection ends; say false, and look at the job",
             pointer="/SendEmailNotification",
         )
-    criteria = _criteria(table, command.query)
+    criteria = await cpu.off_loop(_criteria, table, command.query)
     asked = RowQuery(table=table.name, criteria=criteria, scope=who.caller.scope)
     await services.app.bulk.checked(asked, Now(who.caller, who.user.now))
     options = _when(command, command.recurrence_start_time, who)
@@ -224,7 +224,7 @@ async def _rows(
     services: Services, principal: Principal, who: Asker, asked: QueryExpression
 ) -> RowQuery:
     table = _table(principal, who, asked)
-    criteria = _criteria(table, asked)
+    criteria = await cpu.off_loop(_criteria, table, asked)
     if table.name == JOBS.name:
         need(principal, DELETE, "job.delete")
     elif table.name in {one.name for one in SURROUNDINGS}:
@@ -289,6 +289,10 @@ def _test(table: Table, asked: Condition) -> bulk.Criterion:
     if operator is None:
         known = ", ".join(sorted(_OPERATORS))
         raise _unserved(f"the operator {asked.operator[:64]!r} is not served; there are {known}")
+    if len(asked.values or ()) > limits.QUERY_LIST_MAX:
+        raise InvalidValue(
+            f"a condition has at most {limits.QUERY_LIST_MAX:,} values; split the query"
+        )
     return bulk.Criterion(
         column=asked.attribute_name,
         operator=operator,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
@@ -14,11 +15,12 @@ from relevo.api.contract import Operation, Reply, Text
 from relevo.api.surfaces.dataverse import BASE, HEADERS, NEWEST, Asked, AskedMany, AskedOne, key_in
 from relevo.api.surfaces.dataverse_asking import READ, Asker, asker, page_key
 from relevo.core.expressions.tree import Compare, Constant
-from relevo.errors import Forbidden, InvalidQuery, NotFound
+from relevo.errors import Forbidden, InvalidQuery, NotFound, QueryTooCostly
 from relevo.querying import answers, fetch_paging, fetchxml, odata_options, planning
 from relevo.querying.errors import OptionNotServed, QueryTooLong
 from relevo.querying.model import RULES, Link, column
 from relevo.querying.odata_options import Request
+from relevo.querying.reading import reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +34,14 @@ if TYPE_CHECKING:
 
 MORE: Final = "Microsoft.Dynamics.CRM.morerecords"
 COOKIE: Final = "Microsoft.Dynamics.CRM.fetchxmlpagingcookie"
-ERRORS: Final = (InvalidQuery, NotFound, Forbidden, QueryTooLong, OptionNotServed)
+ERRORS: Final = (
+    InvalidQuery,
+    NotFound,
+    Forbidden,
+    QueryTooLong,
+    OptionNotServed,
+    QueryTooCostly,
+)
 
 SetName = Annotated[str, Meta(description="The entity set, such as `asyncoperations`.")]
 RowKey = Annotated[str, Meta(description="The row's key.")]
@@ -85,7 +94,7 @@ async def count_rows(services: Services, principal: Principal, command: CountRow
     who = await asker(services, principal)
     table = who.table(command.name)
     query = await _query(services, who, command, table, command.options)
-    return _as_text(await _count(services, who, query))
+    return _as_text(await _count(services, who, command, query))
 
 
 async def get_row(services: Services, principal: Principal, command: GetRow) -> Reply:
@@ -102,8 +111,8 @@ async def list_related(services: Services, principal: Principal, command: ListRe
     if way.collection:
         return await _page(services, who, command, there, (link,))
     request = await _request(services, who, command)
-    query = odata_options.row_query(command.options, there, request, "")
-    look = _planned(services, who, command, replace(query, filter=None, links=(link,)))
+    query = await _row_query(command.options, there, request, "")
+    look = await _planned(services, who, command, replace(query, filter=None, links=(link,)))
     return await look() or Reply(status=204)
 
 
@@ -113,7 +122,7 @@ async def count_related(services: Services, principal: Principal, command: ListR
     way, link = await _start(services, who, command)
     there = who.catalogue.by_name[way.table]
     query = await _query(services, who, command, there, command.options)
-    return _as_text(await _count(services, who, _linked(query, (link,))))
+    return _as_text(await _count(services, who, command, _linked(query, (link,))))
 
 
 async def one_row(services: Services, who: Asker, asked: AskedOne, table: Table, key: str) -> Reply:
@@ -129,13 +138,16 @@ async def planned_row(
 ) -> Look:
     """Return what reads a row; all that can be wrong with the request is found out before."""
     request = await _request(services, who, asked)
-    query = odata_options.row_query(asked.options, table, request, typed_key(table, key))
-    return _planned(services, who, asked, query)
+    query = await _row_query(asked.options, table, request, typed_key(table, key))
+    return await _planned(services, who, asked, query)
 
 
-def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> Look:
-    names = asked.preferences.wants(answers.FORMATTED)
-    statement = planning.plan(query, who.catalogue, who.caller, names=names)
+async def _row_query(options: Options, table: Table, request: Request, key: UUID | str) -> Query:
+    return await reading(options.size, odata_options.row_query, options, table, request, key)
+
+
+async def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> Look:
+    statement = await _statement(services, who, asked, query)
 
     async def look() -> Reply | None:
         rows = await _fetch(services, statement)
@@ -151,7 +163,8 @@ def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> L
 
 
 async def _fetch(services: Services, statement: Statement) -> Sequence[Mapping[str, Any]]:
-    rows: Any = await services.app.database.fetch(statement.sql, *statement.parameters)
+    queries = services.app.database.user_queries
+    rows: Any = await queries.fetch(statement.sql, *statement.parameters)
     found: Sequence[Mapping[str, Any]] = rows
     return found
 
@@ -202,16 +215,25 @@ async def _query(
     request = await _request(services, who, asked)
     document = _document(options)
     if document is None:
-        return odata_options.query_of(options, table, request)
-    return fetchxml.parse(
-        document,
-        who.catalogue,
+        return await reading(options.size, odata_options.query_of, options, table, request)
+    parse = partial(
+        fetchxml.parse,
         table=table.name,
         caller=who.caller,
         now=request.now,
         key=request.key,
         page_size=request.page_size,
     )
+    return await reading(options.size, parse, document, who.catalogue)
+
+
+async def _statement(services: Services, who: Asker, asked: AskedOne, query: Query) -> Statement:
+    plan = partial(
+        planning.plan,
+        names=asked.preferences.wants(answers.FORMATTED),
+        bytes_max=services.app.database.page_bytes,
+    )
+    return await reading(asked.options.size, plan, query, who.catalogue, who.caller)
 
 
 async def _page(
@@ -223,11 +245,10 @@ async def _page(
 ) -> Reply:
     options, preferences = asked.options, asked.preferences
     query = _linked(await _query(services, who, asked, table, options), links)
-    names = preferences.wants(answers.FORMATTED)
-    statement = planning.plan(query, who.catalogue, who.caller, names=names)
+    statement = await _statement(services, who, asked, query)
     rows = await _fetch(services, statement)
     page = answers.read(rows, statement.shape, preferences, who.caller)
-    count = await _count(services, who, query) if query.count else None
+    count = await _count(services, who, asked, query) if query.count else None
     document = _document(options)
     url, key = asked.url.partition("?")[0], await page_key(services)
     link = None
@@ -248,8 +269,9 @@ async def _page(
     return Reply(body=body, headers=_applied(asked))
 
 
-async def _count(services: Services, who: Asker, query: Query) -> int:
-    statement = planning.plan_count(query, who.catalogue, who.caller)
+async def _count(services: Services, who: Asker, asked: AskedMany, query: Query) -> int:
+    size = asked.options.size
+    statement = await reading(size, planning.plan_count, query, who.catalogue, who.caller)
     (row,) = await _fetch(services, statement)
     return answers.counted(row, statement.shape)
 

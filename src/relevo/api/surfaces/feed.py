@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.api.contract import Operation
 from relevo.api.surfaces.bulk import Condition
-from relevo.api.surfaces.items import KeyValue, container_of, key_of, key_shown
+from relevo.api.surfaces.items import container_of, key_of, key_shown
 from relevo.api.surfaces.store import SCOPE, ByContainer
 from relevo.errors import (
     BadContinuation,
@@ -85,7 +85,16 @@ class ReadChanges(ByContainer, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    partition_key: KeyValue | UnsetType = UNSET
+    partition_key: (
+        Annotated[
+            Any,
+            Meta(
+                description="Only items with this partition key; of a hierarchical one the first"
+                ' parts are enough, such as `["tenant-1"]`. `{}` stands for no value.'
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     where: Conditions = ()
     operations: Annotated[
         tuple[Happened, ...],
@@ -161,6 +170,7 @@ async def read_changes(services: Services, _: Principal, command: ReadChanges) -
         partition_key=key if key is UNSET else key_of(key),
         continuation=command.continuation,
         max_items=command.limit,
+        max_bytes=services.page_bytes,
         wait=min(POLL_SECONDS, command.wait_seconds),
         filter=Filter(
             where=tuple((one.path, one.op, one.value) for one in command.where),
@@ -171,7 +181,9 @@ async def read_changes(services: Services, _: Principal, command: ReadChanges) -
         async for page in pages:
             if page.changes or clock() >= until:
                 break
-    return ChangePage([_change(one) for one in page.changes], page.continuation, page.caught_up)
+    size = sum(len(one.raw or "") + len(one.raw_previous or "") for one in page.changes)
+    shown = await cpu.decoded(size, lambda: [_change(one) for one in page.changes])
+    return ChangePage(shown, page.continuation, page.caught_up)
 
 
 def _start(text: str) -> Start:
@@ -260,6 +272,7 @@ OPERATIONS: Final = (
         response=ChangePage,
         permission="items:read",
         handler=read_changes,
+        wait="wait_seconds",
         errors=(
             NotFound,
             Conflict,

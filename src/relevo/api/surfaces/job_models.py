@@ -7,7 +7,7 @@ their own, `jobs:payload`; everything else of a job is seen with `jobs:read`.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from uuid import UUID
 
 from msgspec import Meta, Struct
@@ -25,6 +25,9 @@ from relevo.jobs.model import (
 )
 from relevo.jobs.operation_types import label_of
 from relevo.jobs.views import shown_code, state_word, status_word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 WAIT_SECONDS_MAX: Final = 30.0
 State = Literal["ready", "suspended", "locked", "completed"]
@@ -191,8 +194,10 @@ class JobView(Struct, frozen=True, kw_only=True):
     type_label: str
     priority: int
     token: str | None
+    blocked: bool
+    """Whether it waits for another job of its token."""
     blocked_by: UUID | None
-    """The job of its token that it waits for."""
+    """That job; null also if it is one that the caller may not see."""
     owner: UUID | None
     created_at: datetime
     modified_at: datetime
@@ -212,6 +217,13 @@ class JobView(Struct, frozen=True, kw_only=True):
     pattern: str | None
     sequence: int
     version: int
+
+
+class JobUnblocked(Struct, frozen=True):
+    """What a job no longer waits for."""
+
+    taken_out: UUID
+    """The job that left the chain. It keeps its state and its time, and runs apart from it."""
 
 
 class JobPayload(Struct, frozen=True, kw_only=True):
@@ -236,18 +248,19 @@ class JobWaited(Struct, frozen=True, kw_only=True):
     """Whether somebody deleted it before it had ended."""
 
 
-def view_of(job: Job, blocked_by: UUID | None = None) -> JobView:
-    """Return what is shown of a job."""
+def view_of(job: Job, heads: Mapping[UUID, UUID | None]) -> JobView:
+    """Return what is shown of a job; `heads` are what jobs wait for, None for what is not shown."""
     return JobView(
         id=job.id, name=job.name, handler=job.handler, lane=job.lane, state=state_word(job.status),
         status=status_word(job.status), status_code=job.status, operation_type=job.operation_type,
         type_label=label_of(job.operation_type), priority=job.priority, token=job.token,
-        blocked_by=blocked_by, owner=job.owner, created_at=job.created_at,
-        modified_at=job.modified_at, started_at=job.started_at, completed_at=job.completed_at,
-        postpone_until=job.postpone_until, attempt=job.attempt, retries=job.retries,
-        crashes=job.crashes, run_seconds=job.run_seconds, progress=job.progress,
-        error_code=shown_code(job.error_code), friendly_message=job.friendly, host=job.host_name,
-        series=job.series, pattern=job.pattern, sequence=job.sequence, version=job.version,
+        blocked=job.id in heads, blocked_by=heads.get(job.id), owner=job.owner,
+        created_at=job.created_at, modified_at=job.modified_at, started_at=job.started_at,
+        completed_at=job.completed_at, postpone_until=job.postpone_until, attempt=job.attempt,
+        retries=job.retries, crashes=job.crashes, run_seconds=job.run_seconds,
+        progress=job.progress, error_code=shown_code(job.error_code), friendly_message=job.friendly,
+        host=job.host_name, series=job.series, pattern=job.pattern, sequence=job.sequence,
+        version=job.version,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,6 +19,7 @@ from relevo.api.surfaces.job_models import (
     CommandJob,
     JobPayload,
     JobSubmitted,
+    JobUnblocked,
     JobView,
     JobWaited,
     ListJobs,
@@ -28,7 +29,8 @@ from relevo.api.surfaces.job_models import (
     version_of,
     view_of,
 )
-from relevo.errors import InvalidQuery, InvalidValue
+from relevo.core.pages import Fetched
+from relevo.errors import InvalidQuery, InvalidValue, QueryTooCostly
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.model import Recurrence
 from relevo.jobs.registry import check_open
@@ -38,9 +40,11 @@ from relevo.users.model import SYSTEM
 if TYPE_CHECKING:
     from relevo.api.auth import Principal
     from relevo.api.services import Services
+    from relevo.api.surfaces.bulk_deletes import ListBulkDeletes
     from relevo.jobs.model import Job
-    from relevo.jobs.querying import JobQuery
+    from relevo.jobs.querying import Found, JobQuery
 
+V = TypeVar("V")
 _EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
 
 
@@ -63,19 +67,31 @@ async def list_jobs(services: Services, principal: Principal, command: ListJobs)
     """Return jobs by the time of their submit."""
     who = await asker(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
-    found = await page_of(query, command.cursor, command.limit)
-    return Page(await views_of(services, principal, found.items), found.next)
+    found = await jobs_found(query, command, payload=False)
+    views = await views_of(services, principal, found.jobs)
+    return page_of(services, found, views)
 
 
-async def page_of(query: JobQuery, cursor: str | None, limit: int) -> Page[Job]:
+async def jobs_found(
+    query: JobQuery, command: ListJobs | ListBulkDeletes, *, payload: bool
+) -> Found:
     """Return a page of jobs that are ordered by the time of their submit."""
-    after = paging.decode(cursor, _Place)
+    after = paging.decode(command.cursor, _Place)
     position = None if after is None else Position((after.created_at, after.sequence, after.id))
-    found = await query.page(limit, position)
-    if found.position is None:
-        return Page(found.jobs)
-    created_at, sequence, key = found.position.values
-    return Page(found.jobs, paging.encode(_Place(created_at, sequence, key)))
+    return await query.page(command.limit, position, payload=payload)
+
+
+def page_of(services: Services, found: Found, views: list[V]) -> Page[V]:
+    """Return what is shown of a page of jobs."""
+    end = None if found.position is None else _Place(*found.position.values)
+    pairs = Fetched(list(zip(found.jobs, views, strict=True)), found.position is not None)
+    return paging.page(
+        services.page_bytes,
+        pairs,
+        lambda pair: _Place(pair[0].created_at, pair[0].sequence, pair[0].id),
+        show=lambda pair: pair[1],
+        end=end,
+    )
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
@@ -97,11 +113,11 @@ def _narrowed(query: JobQuery, command: ListJobs) -> JobQuery:
 
 async def views_of(services: Services, principal: Principal, jobs: list[Job]) -> list[JobView]:
     """Return what is shown of jobs, with those they wait for."""
-    blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID]()
+    blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID | None]()
     if blocked:
         who = await asker(services, principal)
-        heads = await services.app.jobs.blocked_by(blocked, who.caller)
-    return [view_of(job, heads.get(job.id)) for job in jobs]
+        heads = await services.app.jobs.chains.blocked_by(blocked, who.caller)
+    return [view_of(job, heads) for job in jobs]
 
 
 async def seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
@@ -166,6 +182,12 @@ async def resume_job(services: Services, principal: Principal, command: CommandJ
 async def postpone_job(services: Services, principal: Principal, command: PostponeJob) -> None:
     """Let a job wait until an instant."""
     await _give(services, principal, command, "postpone", until=command.until)
+
+
+async def unblock_job(services: Services, principal: Principal, command: ByJob) -> JobUnblocked:
+    """Let a job no longer wait for the one before it in its chain."""
+    who = await asker(services, principal)
+    return JobUnblocked(await services.app.jobs.unblock(command.id, user=who.user.id))
 
 
 async def delete_job(services: Services, principal: Principal, command: CommandJob) -> None:
@@ -233,7 +255,7 @@ OPERATIONS: Final = (
         response=Page[JobView],
         permission="jobs:read",
         handler=list_jobs,
-        errors=(InvalidQuery,),
+        errors=(InvalidQuery, QueryTooCostly),
         minds_reach=True,
     ),
     Operation(
@@ -269,6 +291,7 @@ OPERATIONS: Final = (
         response=JobWaited,
         permission="jobs:read",
         handler=wait_for_job,
+        wait="wait_seconds",
         errors=(JobMissing,),
         minds_reach=True,
     ),
@@ -276,6 +299,17 @@ OPERATIONS: Final = (
     _action("pause", "Ask a running job to yield at its next checkpoint.", CommandJob, pause_job),
     _action("resume", "Let a suspended job go on.", CommandJob, resume_job),
     _action("postpone", "Let a job wait until an instant.", PostponeJob, postpone_job),
+    Operation(
+        name="jobs.unblock",
+        method="POST",
+        path="/v1/jobs/{id}:unblock",
+        summary="Let a job no longer wait for the one before it in the chain of its token.",
+        request=ByJob,
+        response=JobUnblocked,
+        permission="jobs:write",
+        handler=unblock_job,
+        errors=(JobMissing, JobRefused),
+    ),
     Operation(
         name="jobs.delete",
         method="DELETE",

@@ -86,8 +86,8 @@ class ListLetters(ByFeed, frozen=True, kw_only=True):
 async def list_letters(services: Services, _: Principal, command: ListLetters) -> Page[LetterInfo]:
     """Return dead letters, oldest first."""
     after = min(paging.decode(command.cursor, int) or 0, LETTER_ID_MAX)
-    found = await _letters(services, command).list(max(after, 0), command.limit + 1)
-    return paging.page([_info(one) for one in found], command.limit, lambda one: one.id)
+    found = await _letters(services, command).page(max(after, 0), command.limit)
+    return paging.page(services.page_bytes, found.each(_info), lambda one: one.id)
 
 
 class ByLetter(ByFeed, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args
 
 from msgspec import Meta, Struct
 
@@ -11,7 +11,6 @@ from relevo import limits
 from relevo.api import paging
 from relevo.api.auth import reaches
 from relevo.api.contract import Handler, Operation, Versioned
-from relevo.api.paging import Page
 from relevo.api.surfaces.routing import Listing, one_of
 from relevo.api.surfaces.routing_policies import (
     CONDITIONS,
@@ -21,6 +20,7 @@ from relevo.api.surfaces.routing_policies import (
     ListResources,
     PatchResource,
 )
+from relevo.core.pages import Fetched
 from relevo.errors import (
     ConditionNotMet,
     InvalidState,
@@ -47,10 +47,15 @@ from relevo.router.views import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relevo.api.auth import Principal
+    from relevo.api.paging import Page
     from relevo.api.services import Services
+    from relevo.router.listing import Listing as Found
     from relevo.router.work import May
 
+T = TypeVar("T")
 STATUSES: Final = ("all", "active", *get_args(JobStatus))
 QUERY: Final = frozenset({"api-version"})
 _SCOPE: Final = "job:{id}"
@@ -126,9 +131,14 @@ class UnassignJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
     ) = None
 
 
-def page_of(items: list[Any], after: int | None) -> Page[Any]:
+def page_of(
+    services: Services, found: Found[T], show: Callable[[T], Any] = lambda item: item
+) -> Page[Any]:
     """Return what a list of the router found as a page."""
-    return Page(items, None if after is None else paging.encode(Place(after)))
+    numbered = Fetched(list(zip(found.numbers, found.items, strict=True)), found.after is not None)
+    return paging.page(
+        services.page_bytes, numbered, lambda one: Place(one[0]), show=lambda one: show(one[1])
+    )
 
 
 def after(command: ListResources) -> int:
@@ -149,7 +159,7 @@ async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page
     )
     limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
     found = await services.app.router.work.list_jobs(wanted, after(command), limit)
-    return page_of(found.items, found.after)
+    return page_of(services, found)
 
 
 async def get_job(services: Services, _: Principal, command: ById) -> Versioned:

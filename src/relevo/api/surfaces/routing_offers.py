@@ -164,7 +164,11 @@ async def _page(
     services: Services, command: ReadEvents, continuation: str | None, wait: float
 ) -> Page:
     return await services.app.events.read(
-        continuation, start=_start(command.start), max_items=command.limit, wait=wait
+        continuation,
+        start=_start(command.start),
+        max_items=command.limit,
+        max_bytes=services.page_bytes,
+        wait=wait,
     )
 
 
@@ -197,6 +201,7 @@ OPERATIONS: Final = (
         response=OfferPage,
         permission="workers:read",
         handler=read_offers,
+        wait="wait_seconds",
         stream=stream_offers,
         errors=(NotFound, BadContinuation),
         scope="worker:{worker}",
@@ -211,6 +216,7 @@ OPERATIONS: Final = (
         response=EventsRead,
         permission="router:read",
         handler=read_events,
+        wait="wait_seconds",
         stream=stream_events,
         errors=(BadContinuation, FeedExpired, FeedRegressed),
         headers=LAST_EVENT_ID,

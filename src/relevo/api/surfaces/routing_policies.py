@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct, field
 
-from relevo import limits
+from relevo import cpu, limits
 from relevo.api import paging
 from relevo.api.contract import Handler, Operation, Outcome, Versioned
 from relevo.api.paging import Cursor, Page
@@ -120,42 +121,53 @@ class RouterQueueView(model.RouterQueue, frozen=True, kw_only=True):
     etag: str
 
 
-def _versioned(stored: Stored) -> Versioned:
+async def _versioned(stored: Stored, principal: Principal) -> Versioned:
     return Versioned(
-        body=representations.resource(stored),
+        body=await _shown(stored, principal),
         etag=stored.etag,
         modified_at=stored.modified_at,
         created=stored.created,
     )
 
 
+async def _shown(stored: Stored, principal: Principal) -> dict[str, Any]:
+    to_writer = "router:manage" in principal.permissions
+    show = partial(representations.resource, to_writer=to_writer)
+    return await cpu.decoded(stored.size, show, stored)
+
+
 def _lists(kind: Administered) -> Handler:
-    async def handler(services: Services, _: Principal, command: ListResources) -> Page[Any]:
+    async def handler(services: Services, who: Principal, command: ListResources) -> Page[Any]:
         """Return those of a kind in the order of their creation."""
         limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
         after = paging.decode(command.cursor, _Place) or _Place(0)
-        found = await services.app.router.policies.list(kind, after.number, limit + 1)
-        page = paging.page(found, limit, lambda stored: _Place(stored.number))
-        return Page([representations.resource(each) for each in page.items], page.next)
+        found = await services.app.router.policies.page(kind, after.number, limit)
+        shown = {stored.number: await _shown(stored, who) for stored in found.items}
+        return paging.page(
+            services.page_bytes,
+            found,
+            lambda stored: _Place(stored.number),
+            show=lambda stored: shown[stored.number],
+        )
 
     return handler
 
 
 def _gets(kind: Administered) -> Handler:
-    async def handler(services: Services, _: Principal, command: ById) -> Versioned:
+    async def handler(services: Services, who: Principal, command: ById) -> Versioned:
         """Return one."""
-        return _versioned(await services.app.router.policies.get(kind, command.id))
+        return await _versioned(await services.app.router.policies.get(kind, command.id), who)
 
     return handler
 
 
 def _patches(kind: Administered) -> Handler:
-    async def handler(services: Services, _: Principal, command: PatchResource) -> Versioned:
+    async def handler(services: Services, who: Principal, command: PatchResource) -> Versioned:
         """Create one, or merge a change into it."""
         stored = await services.app.router.policies.patch(
             kind, command.id, command.patch, command.conditions
         )
-        return _versioned(stored)
+        return await _versioned(stored, who)
 
     return handler
 

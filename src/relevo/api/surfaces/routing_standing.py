@@ -11,6 +11,7 @@ from relevo.api import paging
 from relevo.api.contract import Operation
 from relevo.api.paging import Cursor, Limit, Page
 from relevo.api.surfaces.routing_insight import ByRouterId
+from relevo.core.pages import first
 from relevo.router import overview
 from relevo.router.overview import QueueStanding
 from relevo.router.resources import MANAGED_CHANNELS
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class ListChannels(Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """Which page of channels."""
+
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
 class ChannelInfo(Struct, frozen=True, kw_only=True):
@@ -31,12 +35,6 @@ class ChannelInfo(Struct, frozen=True, kw_only=True):
     name: str
     managed: bool
     """Whether it is one of those that come with the router."""
-
-
-class Channels(Struct, frozen=True):
-    """The channels that are known."""
-
-    items: list[ChannelInfo]
 
 
 class DefineChannel(ByRouterId, frozen=True, kw_only=True):
@@ -52,15 +50,18 @@ class DefineChannel(ByRouterId, frozen=True, kw_only=True):
     ]
 
 
-async def list_channels(services: Services, _: Principal, __: ListChannels) -> Channels:
-    """Return the channels that come with the router, and those that were defined."""
+async def list_channels(
+    services: Services, _: Principal, command: ListChannels
+) -> Page[ChannelInfo]:
+    """Return the channels that come with the router, and those that were defined, by id."""
     known = await services.app.router.channels()
-    return Channels(
-        [
-            ChannelInfo(id=one, name=name, managed=one in MANAGED_CHANNELS)
-            for one, name in known.items()
-        ]
-    )
+    after = paging.decode(command.cursor, str) or ""
+    shown = [
+        ChannelInfo(id=one, name=name, managed=one in MANAGED_CHANNELS)
+        for one, name in sorted(known.items())
+        if one > after
+    ]
+    return paging.page(services.page_bytes, first(shown, command.limit), lambda one: one.id)
 
 
 async def define_channel(services: Services, _: Principal, command: DefineChannel) -> ChannelInfo:
@@ -86,7 +87,7 @@ async def queue_overview(
     found = await overview.queues(
         services.app.database, queue_id=command.queue, after=after, limit=command.limit + 1
     )
-    return paging.page(found, command.limit, lambda one: one.queue_id)
+    return paging.page(services.page_bytes, first(found, command.limit), lambda one: one.queue_id)
 
 
 OPERATIONS: Final = (
@@ -96,7 +97,7 @@ OPERATIONS: Final = (
         path="/v1/router/channels",
         summary="List the channels that are known.",
         request=ListChannels,
-        response=Channels,
+        response=Page[ChannelInfo],
         permission="router:read",
         handler=list_channels,
     ),

@@ -74,7 +74,7 @@ async def list_workers(
     )
     limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
     found = await services.app.router.work.list_workers(wanted, after(command), limit)
-    return page_of([_seen(one, command.api_version) for one in found.items], found.after)
+    return page_of(services, found, lambda one: _seen(one, command.api_version))
 
 
 async def get_worker(services: Services, _: Principal, command: ById) -> Versioned:

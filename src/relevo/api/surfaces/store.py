@@ -11,6 +11,7 @@ from relevo import limits
 from relevo.api import paging
 from relevo.api.contract import Operation
 from relevo.api.paging import Cursor, Limit, Page
+from relevo.core.pages import Fetched, first
 from relevo.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -72,9 +73,8 @@ async def list_containers(
     after = paging.decode(command.cursor, str) or ""
     # One more than the page tells whether there is another; the store's own bound is the page's.
     found = await services.app.store.containers(after, min(command.limit, limits.PAGE_ROWS_MAX))
-    more = found and await services.app.store.containers(found[-1].name, 1)
-    shown = [view(one) for one in found]
-    return Page(shown, paging.encode(found[-1].name) if more else None)
+    more = bool(found) and bool(await services.app.store.containers(found[-1].name, 1))
+    return paging.page(services.page_bytes, Fetched(found, more), lambda one: one.name, show=view)
 
 
 class CreateContainer(Struct, frozen=True, kw_only=True):
@@ -196,8 +196,8 @@ async def list_ranges(services: Services, _: Principal, command: ListRanges) -> 
     ranges = await services.app.store.container(command.container).ranges()
     after = paging.decode(command.cursor, int) or 0
     found = [one for number, one in sorted(ranges.by_id.items()) if number > after]
-    shown = [view_range(one) for one in found[: command.limit + 1]]
-    return paging.page(shown, command.limit, lambda one: one.id)
+    shown = first(found, command.limit).each(view_range)
+    return paging.page(services.page_bytes, shown, lambda one: one.id)
 
 
 class SplitRange(ByContainer, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from relevo.api.contract import Text
@@ -30,6 +31,8 @@ class Readiness(Struct, frozen=True, kw_only=True):
     ready: bool
     reasons: list[str]
     """What stands in the way; empty when ready."""
+    write_probe_age_seconds: float | None = None
+    """How long ago a write of this host was last tried; at most every 5 s, and only if asked."""
 
 
 async def livez(_: Services, __: Principal, ___: Nothing) -> Liveness:
@@ -40,7 +43,11 @@ async def livez(_: Services, __: Principal, ___: Nothing) -> Liveness:
 async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
     """Say what stands in the way, in full."""
     found = await services.app.health()
-    return Readiness(ready=found.ok, reasons=list(found.reasons))
+    return Readiness(
+        ready=found.ok,
+        reasons=list(found.reasons),
+        write_probe_age_seconds=found.write_probe_age,
+    )
 
 
 async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
@@ -48,7 +55,7 @@ async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
     found = await health(services, _, __)
     # Anybody may ask this one, so what follows a colon (an address, an error's text) is left out.
     reasons = [reason.partition(":")[0] for reason in found.reasons]
-    return Readiness(ready=found.ready, reasons=reasons)
+    return msgspec.structs.replace(found, reasons=reasons)
 
 
 async def metrics(services: Services, _: Principal, __: Nothing) -> Text:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta, Struct, field
 
 from relevo import limits
+from relevo.api import paging
 from relevo.api.contract import Operation
+from relevo.api.paging import Cursor, Limit, Page
 from relevo.api.surfaces.items import container_of
 from relevo.api.surfaces.store import SCOPE
 from relevo.api.surfaces.units import ByFeed
+from relevo.core.pages import first
 from relevo.errors import Conflict, ContainerRecreated, FeedExpired, FeedRegressed, NotFound
 from relevo.feed.model import Mode
 from relevo.feed.operations import Snapshot
@@ -36,6 +39,9 @@ Tokens = Annotated[
 ]
 
 
+Force = Annotated[bool, Meta(description="Take leases that are not paused from their owners.")]
+
+
 class ByLeases(ByFeed, frozen=True, kw_only=True):
     """Which leases of which unit."""
 
@@ -54,11 +60,13 @@ class UnitView(Struct, frozen=True, kw_only=True):
     """Grows with every rewind."""
 
 
-def _unit(services: Services, command: ByFeed) -> UnitHandle:
+def handle_of(services: Services, command: ByFeed) -> UnitHandle:
+    """Return the unit that a command names."""
     return container_of(services, command).unit(command.name, command.leases_in)
 
 
-async def _shown(unit: UnitHandle, command: ByFeed) -> UnitView:
+async def shown(unit: UnitHandle, command: ByFeed) -> UnitView:
+    """Return a unit as it is."""
     found = await unit.state()
     return UnitView(
         container=command.container,
@@ -71,18 +79,18 @@ async def _shown(unit: UnitHandle, command: ByFeed) -> UnitView:
 
 async def pause_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
     """Have owners finish, checkpoint and let go; nobody takes over until it is resumed."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     with suppress(TimeoutError):  # the pause stands, and the answer says that handlers still run
         async with asyncio.timeout(PAUSE_SECONDS_MAX):
             await unit.pause(command.lease_tokens or None)
-    return await _shown(unit, command)
+    return await shown(unit, command)
 
 
 async def resume_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
     """Let the work go on; a blocked lease goes on only if it is named."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     await unit.resume(command.lease_tokens or None)
-    return await _shown(unit, command)
+    return await shown(unit, command)
 
 
 class RewindFeed(ByLeases, frozen=True, kw_only=True):
@@ -96,20 +104,19 @@ class RewindFeed(ByLeases, frozen=True, kw_only=True):
             " snapshot, or a continuation.",
         ),
     ]
-    force: Annotated[
-        bool, Meta(description="Take leases that are not paused from their owners.")
-    ] = False
+    force: Force = False
 
 
 async def rewind_feed(services: Services, _: Principal, command: RewindFeed) -> UnitView:
     """Set the positions of a unit, backwards or forwards."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     tokens = command.lease_tokens or None
-    await unit.rewind(_target(command.to), tokens, force=command.force)
-    return await _shown(unit, command)
+    await unit.rewind(start_of(command.to), tokens, force=command.force)
+    return await shown(unit, command)
 
 
-def _target(text: str) -> datetime | str:
+def start_of(text: str) -> datetime | str:
+    """Return the position that a text means: an instant, or what the feed knows by a name."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -130,9 +137,9 @@ class SetProperties(ByFeed, frozen=True, kw_only=True):
 
 async def set_properties(services: Services, _: Principal, command: SetProperties) -> UnitView:
     """Keep texts with a lease, and with the leases that take its place."""
-    unit = _unit(services, command)
+    unit = handle_of(services, command)
     await unit.set_properties(command.lease_token, command.properties)
-    return await _shown(unit, command)
+    return await shown(unit, command)
 
 
 class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
@@ -150,18 +157,26 @@ class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
 
 async def take_snapshot(services: Services, _: Principal, command: TakeSnapshot) -> Snapshot:
     """Keep where a unit stands, so that it can be rewound to it."""
-    return await _unit(services, command).snapshot(command.snapshot)
+    return await handle_of(services, command).snapshot(command.snapshot)
 
 
-class Snapshots(Struct, frozen=True):
-    """All snapshots of a unit, oldest first."""
+class ListSnapshots(ByFeed, frozen=True, kw_only=True):
+    """Which page of a unit's snapshots."""
 
-    items: list[Snapshot]
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
-async def list_snapshots(services: Services, _: Principal, command: ByFeed) -> Snapshots:
-    """Return the snapshots of a unit."""
-    return Snapshots(await _unit(services, command).snapshots())
+async def list_snapshots(
+    services: Services, _: Principal, command: ListSnapshots
+) -> Page[Snapshot]:
+    """Return the snapshots of a unit, oldest first."""
+    after = paging.decode(command.cursor, tuple[datetime, str])
+    known = await handle_of(services, command).snapshots()
+    found = [one for one in known if after is None or (one.taken_at, one.name) > after]
+    return paging.page(
+        services.page_bytes, first(found, command.limit), lambda one: (one.taken_at, one.name)
+    )
 
 
 OPERATIONS: Final = (
@@ -218,8 +233,8 @@ OPERATIONS: Final = (
         method="GET",
         path="/v1/feeds/{container}/{name}/snapshots",
         summary="List the snapshots of a processor's position.",
-        request=ByFeed,
-        response=Snapshots,
+        request=ListSnapshots,
+        response=Page[Snapshot],
         permission="feeds:read",
         handler=list_snapshots,
         errors=(NotFound,),

@@ -10,9 +10,10 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.api import paging
 from relevo.api.contract import Operation
-from relevo.api.paging import Cursor, Page
+from relevo.api.paging import Cursor, Limit, Page
 from relevo.api.surfaces.items import container_of
 from relevo.api.surfaces.store import SCOPE, ByContainer
+from relevo.core.pages import Fetched, first
 from relevo.errors import NotFound
 from relevo.feed.model import Mode
 from relevo.postgres import catalog
@@ -56,7 +57,7 @@ async def list_feeds(services: Services, _: Principal, command: ListFeeds) -> Pa
     """Return the units of all containers, with what they have before them."""
     after = paging.decode(command.cursor, str) or ""
     rows = await services.app.database.fetch(SQL.feed_units, after, command.limit + 1)
-    shown = []
+    shown: list[tuple[str, FeedView]] = []
     for row in rows[: command.limit]:
         leases_in, _, name = row["unit"].partition(f"/{row['container']}/")
         container = services.app.container(row["container"])
@@ -64,20 +65,22 @@ async def list_feeds(services: Services, _: Principal, command: ListFeeds) -> Pa
             total = await container.change_feed_estimator(name, leases_in).total()
         except NotFound:  # gone since
             continue
-        shown.append(
-            FeedView(
-                container=row["container"],
-                name=name,
-                mode=row["mode"],
-                leases=total.leases,
-                estimated_lag=total.estimated_lag,
-                exact=total.exact,
-                lag_seconds=total.lag_seconds,
-                leases_in=leases_in,
-            )
+        view = FeedView(
+            container=row["container"],
+            name=name,
+            mode=row["mode"],
+            leases=total.leases,
+            estimated_lag=total.estimated_lag,
+            exact=total.exact,
+            lag_seconds=total.lag_seconds,
+            leases_in=leases_in,
         )
-    more = len(rows) > command.limit
-    return Page(shown, paging.encode(rows[command.limit - 1]["unit"]) if more else None)
+        shown.append((row["unit"], view))
+    found = Fetched(shown, len(rows) > command.limit)
+    end = rows[command.limit - 1]["unit"] if found.more else None
+    return paging.page(
+        services.page_bytes, found, lambda one: one[0], show=lambda one: one[1], end=end
+    )
 
 
 class ByFeed(ByContainer, frozen=True, kw_only=True):
@@ -116,17 +119,23 @@ class LeaseView(Struct, frozen=True, kw_only=True):
     """What users keep with it."""
 
 
-class FeedLag(Struct, frozen=True):
-    """A unit lease by lease."""
+class ListFeedLeases(ByFeed, frozen=True, kw_only=True):
+    """Which page of a unit's leases."""
 
-    items: list[LeaseView]
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_MAX
 
 
-async def get_feed(services: Services, _: Principal, command: ByFeed) -> FeedLag:
+async def get_feed(services: Services, _: Principal, command: ListFeedLeases) -> Page[LeaseView]:
     """Return the leases of a unit with their owners and their lag; takes no lease."""
     container = container_of(services, command)
     estimator = container.change_feed_estimator(command.name, command.leases_in)
-    return FeedLag([_lease(one) for one in await estimator.current_state()])
+    after = paging.decode(command.cursor, str) or ""
+    state = sorted(await estimator.current_state(), key=lambda one: one.lease_token)
+    found = [_lease(one) for one in state if one.lease_token > after]
+    return paging.page(
+        services.page_bytes, first(found, command.limit), lambda one: one.lease_token
+    )
 
 
 def _lease(one: LeaseLag) -> LeaseView:
@@ -160,8 +169,8 @@ OPERATIONS: Final = (
         method="GET",
         path="/v1/feeds/{container}/{name}",
         summary="Show the leases of a processor, their owners and their lag.",
-        request=ByFeed,
-        response=FeedLag,
+        request=ListFeedLeases,
+        response=Page[LeaseView],
         permission="feeds:read",
         handler=get_feed,
         errors=(NotFound,),

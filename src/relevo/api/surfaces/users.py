@@ -15,6 +15,7 @@ from relevo.api import paging
 from relevo.api.contract import Operation
 from relevo.api.paging import Cursor, Limit, Page
 from relevo.api.surfaces.dataverse_asking import asker
+from relevo.core.pages import first
 from relevo.errors import Conflict, NotFound
 from relevo.users.model import TeamInfo, UnitInfo, UserInfo, UserView
 from relevo.users.service import NAME_LENGTH_MAX
@@ -66,7 +67,7 @@ async def list_users(
         paging.decode(command.cursor, UUID), command.limit + 1,
         unit=command.unit, team=command.team, name=command.name,
     )  # fmt: skip
-    return paging.page(found, command.limit, lambda user: user.id)
+    return paging.page(services.page_bytes, first(found, command.limit), lambda user: user.id)
 
 
 class ByUserId(Struct, frozen=True, kw_only=True):
@@ -148,7 +149,7 @@ async def list_teams(services: Services, principal: Principal, command: ListPage
     """Return teams in the order they were made."""
     users = await _users(services, principal)
     found = await users.teams(paging.decode(command.cursor, UUID), command.limit + 1)
-    return paging.page(found, command.limit, lambda team: team.id)
+    return paging.page(services.page_bytes, first(found, command.limit), lambda team: team.id)
 
 
 class ByTeamId(Struct, frozen=True, kw_only=True):
@@ -199,7 +200,7 @@ async def list_units(services: Services, principal: Principal, command: ListPage
     """Return business units in the order they were made; the organization is the first."""
     users = await _users(services, principal)
     found = await users.units(paging.decode(command.cursor, UUID), command.limit + 1)
-    return paging.page(found, command.limit, lambda unit: unit.id)
+    return paging.page(services.page_bytes, first(found, command.limit), lambda unit: unit.id)
 
 
 class ByUnitId(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from relevo.api.keys import KeyKind, NewKey
 from relevo.api.paging import Cursor, Limit
 from relevo.api.roles import ROLES, is_role, permissions_of
 from relevo.api.surface import SECURITY, Surface
+from relevo.core.pages import first
 from relevo.errors import Forbidden, InvalidValue
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class ListHosts(Struct, frozen=True, kw_only=True):
 async def list_hosts(services: Services, _: Principal, command: ListHosts) -> Page[HostInfo]:
     """Return hosts by name."""
     after = paging.decode(command.cursor, tuple[str, UUID])
-    found = await services.app.directory.hosts(after=after, limit=command.limit + 1)
-    return paging.page(found, command.limit, lambda host: (host.name, host.incarnation))
+    found = await services.app.directory.host_page(after, command.limit)
+    return paging.page(services.page_bytes, found, lambda host: (host.name, host.incarnation))
 
 
 class ByHostName(Struct, frozen=True, kw_only=True):
@@ -82,13 +83,12 @@ class ListLeases(Struct, frozen=True, kw_only=True):
 
 async def list_leases(services: Services, _: Principal, command: ListLeases) -> Page[LeaseInfo]:
     """Return leases by kind, unit and name."""
-    found = await services.app.directory.leases(
-        kind=command.kind,
-        unit=command.unit,
-        after=paging.decode(command.cursor, tuple[str, str, str]),
-        limit=command.limit + 1,
+    after = paging.decode(command.cursor, tuple[str, str, str])
+    directory = services.app.directory
+    found = await directory.lease_page(command.kind, command.unit, after, command.limit)
+    return paging.page(
+        services.page_bytes, found, lambda lease: (lease.kind, lease.unit, lease.name)
     )
-    return paging.page(found, command.limit, lambda lease: (lease.kind, lease.unit, lease.name))
 
 
 class ByLease(Struct, frozen=True, kw_only=True):
@@ -193,8 +193,8 @@ class ListKeys(Struct, frozen=True, kw_only=True):
 async def list_keys(services: Services, _: Principal, command: ListKeys) -> Page[KeyInfo]:
     """Return keys in the order they were made, also revoked ones."""
     after = paging.decode(command.cursor, tuple[datetime, str])
-    found = await services.keys.list(after, command.limit + 1)
-    return paging.page(found, command.limit, lambda key: (key.created_at, key.id))
+    found = first(await services.keys.list(after, command.limit + 1), command.limit)
+    return paging.page(services.page_bytes, found, lambda key: (key.created_at, key.id))
 
 
 class ByKeyId(Struct, frozen=True, kw_only=True):

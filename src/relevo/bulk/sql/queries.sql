@@ -20,20 +20,20 @@ order by i.pk, i.id limit $6;
 -- The last job that meets conditions, but for one, the next run of a series and children that are waited for; they take the place of (true).
 select j.id from relevo.jobs j
 where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
-  and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
+  and not (j.operation_type in (17, 23) and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
 order by j.id desc limit 1;
 
 -- name: jobs_count
 -- How many jobs meet conditions, but for one, the next run of a series and children that are waited for; they take the place of (true).
 select count(*) from relevo.jobs j
 where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
-  and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid));
+  and not (j.operation_type in (17, 23) and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid));
 
 -- name: jobs_after
 -- Jobs behind a key, up to another, but for one, the next run of a series and children that are waited for; conditions take the place of (true).
 select j.id, j.status, j.system, j.operation_type from relevo.jobs j
 where j.id <> $1 and (j.status >= 30 or $2::uuid is null or j.series is distinct from $2) and (true)
-  and not (j.operation_type = 23 and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
+  and not (j.operation_type in (17, 23) and exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid))
   and j.id > $3 and j.id <= $4 order by j.id limit $5;
 
 -- name: import_rows_bounds
@@ -96,7 +96,7 @@ select relevo.wake_jobs(array[$1::uuid]);
 -- name: orphans
 -- Children that are not completed and whose parent is.
 select j.id from relevo.job j
-where j.operation_type = 23 and not j.deleted and j.status <> 22 and j.details ? 'parent'
+where j.operation_type in (17, 23) and not j.deleted and j.status <> 22 and j.details ? 'parent'
   and not exists (select from relevo.job p where p.id = (j.details ->> 'parent')::uuid and not p.deleted)
 limit $1;
 
@@ -238,7 +238,7 @@ delete from relevo.match_code m using unnest($2::text[], $3::text[]) as g (pk, i
 where m.rule = $1 and m.pk = g.pk and m.id = g.id;
 
 -- name: record_duplicates
--- Writes down other items that are there and have the code of an item.
+-- Writes down other items that are there and have the code of an item, each pair once.
 insert into relevo.duplicate (job, rule, base_pk, base_id, duplicate_pk, duplicate_id)
 select $1, $2, b.pk, b.id, m.pk, m.id
 from unnest($3::text[], $4::text[], $5::text[]) as b (pk, id, code)
@@ -247,7 +247,10 @@ join relevo.duplicate_rule r on r.name = m.rule
 join relevo.container c on c.name = r.container
 join relevo.item i on i.container_id = c.id and i.pk = m.pk and i.id = m.id
   and (i.expires_at is null or i.expires_at > relevo.now())
-on conflict do nothing;
+where not exists (
+  select from relevo.duplicate d
+  where d.job = $1 and d.rule = $2 and d.base_id = b.id and d.duplicate_id = m.id
+    and d.base_pk = b.pk and d.duplicate_pk = m.pk);
 
 -- name: duplicates
 -- What a detection found.

@@ -72,17 +72,18 @@ create table relevo.match_code (
   code text collate "C" not null,
   primary key (rule, pk, id)
 );
-create index match_codes on relevo.match_code (rule, code, pk, id);
+create index match_codes on relevo.match_code (rule, code);
 
+-- Two long partition keys are too much for one entry of an index, so the pairs have no key.
 create table relevo.duplicate (
   job            uuid not null,
   rule           text collate "C" not null,
   base_pk        text collate "C" not null,
   base_id        text collate "C" not null,
   duplicate_pk   text collate "C" not null,
-  duplicate_id   text collate "C" not null,
-  primary key (job, rule, base_pk, base_id, duplicate_pk, duplicate_id)
+  duplicate_id   text collate "C" not null
 );
+create index duplicate_job on relevo.duplicate (job, rule, base_id, duplicate_id);
 
 -- Bulk deletes under the names that clients of Dataverse know. One whose child waits shows what that waits for.
 create view relevo.bulk_delete as

@@ -33,6 +33,17 @@ select count(*) as leases,
        count(*) filter (where state = 'blocked') as blocked
 from relevo.lease;
 
+-- name: count_work
+-- How many hosts live, and the most feed leases that one of them holds.
+select (select count(*) from relevo.host where ended_at is null and lease_until > relevo.now()) as hosts,
+       coalesce((select max(held.leases) from (
+         select count(*) as leases from relevo.lease l join relevo.unit u on u.id = l.unit_id
+         where u.kind = 'feed' and l.owner is not null group by l.owner) held), 0) as leases;
+
 -- name: delete_unit
 -- Takes a unit away with its leases; only the demo does that, with its own.
 delete from relevo.unit where kind = $1 and name = $2;
+
+-- name: ping
+-- One round trip.
+select 1;

@@ -44,7 +44,10 @@ from relevo.errors import InvalidExpression
 NAMES: Final = frozenset({"job", "worker", "selectors", "workers"})
 """What an expression can speak of; a place that has fewer says so."""
 COMPILED_MAX: Final = 4_096
-"""How many functions are remembered, the least used forgotten first."""
+COMPILED_LONG_MAX: Final = 256
+LONG: Final = 512
+"""How many functions are remembered, the least used forgotten first. One is about a hundred times
+as large as its text, so there are fewer of those whose texts are longer than `LONG`."""
 
 
 def parse(
@@ -70,10 +73,20 @@ def parse(
     return _Builder(names, depth_max).build(found)
 
 
-@functools.lru_cache(maxsize=COMPILED_MAX)
 def compiled(text: str, names: frozenset[str] = NAMES) -> to_python.Evaluate:
-    """Return the function that an expression stands for, within the default limits."""
+    """Return the function that an expression stands for, within the default limits.
+
+    To read a long one takes a tenth of a second, so that is no work for the event loop.
+    """
+    return (_compiled if len(text) <= LONG else _compiled_long)(text, names)
+
+
+@functools.lru_cache(maxsize=COMPILED_MAX)
+def _compiled(text: str, names: frozenset[str]) -> to_python.Evaluate:
     return to_python.function(parse(text, names=names))
+
+
+_compiled_long: Final = functools.lru_cache(maxsize=COMPILED_LONG_MAX)(_compiled.__wrapped__)
 
 
 @functools.cache

@@ -1,18 +1,29 @@
 """The Python back end: a tree becomes one function, made of closures.
 
-A step is one node, one item of a list that is walked, or 64 characters of a text that is made or
-searched. The nodes are counted when the function is made, since none runs twice; what depends on
-values is counted while it runs. So an evaluation is bounded, and most count nothing.
+Every evaluation is bounded in steps (`costs`). The nodes are counted when the function is made,
+since none runs twice; what depends on values is charged while it runs: by `_charged`, and by
+`_switch`, which compares one case after the other. So most evaluations count nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from relevo import limits
 from relevo.core.expressions import values
+from relevo.core.expressions.costs import (
+    CHARACTERS_PER_STEP,
+    Meter,
+    charge,
+    comparing,
+    searching,
+    walking,
+    weight,
+)
 from relevo.core.expressions.functions import FUNCTIONS
 from relevo.core.expressions.tree import (
     Affix,
@@ -38,7 +49,7 @@ from relevo.core.expressions.tree import (
     Switch,
     measure,
 )
-from relevo.core.expressions.values import Comparison, Meter, charge, number, text, truth, weight
+from relevo.core.expressions.values import Comparison, number, text, truth
 from relevo.errors import ExpressionFailed, InvalidExpression
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
@@ -110,8 +121,54 @@ def _run(node: Expression) -> Run:
             return lambda scope, meter: [run(scope, meter) for run in runs]
 
 
+def _charged(
+    operands: Sequence[Expression], cost: Callable[..., int], apply: Callable[..., Any]
+) -> Run:
+    """Return what evaluates operands, is charged what work on them costs, and does that work.
+
+    The text that comes out is charged too. Nodes that look into values are made here and nowhere
+    else, so that none works for nothing.
+    """
+    runs = [_run(operand) for operand in operands]
+
+    def run(scope: Mapping[str, Any], meter: Meter) -> Any:
+        found = [run(scope, meter) for run in runs]
+        steps = cost(*found)
+        if steps:
+            charge(meter, steps)
+        result = apply(*found)
+        if type(result) is str and len(result) >= CHARACTERS_PER_STEP:
+            charge(meter, weight(result))
+        return result
+
+    return run
+
+
+def _compared(left: Expression, right: Expression, apply: Callable[[Any, Any], bool | None]) -> Run:
+    """The same for two values that are compared, which is what most rules are made of."""
+    first, second = _run(left), _run(right)
+    if _is_short(left) or _is_short(right):
+        return lambda scope, meter: apply(first(scope, meter), second(scope, meter))
+
+    def run(scope: Mapping[str, Any], meter: Meter) -> bool | None:
+        a, b = first(scope, meter), second(scope, meter)
+        if type(a) is str and len(a) >= CHARACTERS_PER_STEP:
+            charge(meter, comparing(a, b))
+        return apply(a, b)
+
+    return run
+
+
+def _is_short(node: Expression) -> bool:
+    """Whether comparing with it costs nothing beyond its node: a comparison ends with the shorter
+    text, and this one is short whatever the values are."""
+    return isinstance(node, Constant) and not weight(node.value)
+
+
 def _member(node: Member) -> Run:
     of, (first, *deeper) = _run(node.of), node.path
+    if isinstance(node.of, Name) and not deeper:
+        return _label(node.of.name, first)
 
     def run(scope: Mapping[str, Any], meter: Meter) -> Any:
         record = of(scope, meter)
@@ -119,6 +176,16 @@ def _member(node: Member) -> Run:
         for name in deeper:
             value = _inside(value, name)
         return value
+
+    return run
+
+
+def _label(name: str, first: str) -> Run:
+    """The member of a name, such as `job.Total`: nearly all that rules look at."""
+
+    def run(scope: Mapping[str, Any], meter: Meter) -> Any:
+        record = scope.get(name)
+        return record.get(first) if type(record) is dict else _inside(record, first)
 
     return run
 
@@ -168,26 +235,44 @@ def _logic(
 
 
 def _compare(node: Compare) -> Run:
-    left, right = _run(node.left), _run(node.right)
     compare = values.comparison(node.operator, node.rules)
-    return lambda scope, meter: compare(left(scope, meter), right(scope, meter))
+    if node.rules.case == "folded":
+        return _charged((node.left, node.right), walking, compare)
+    return _compared(node.left, node.right, compare)
 
 
 def _in(node: In) -> Run:
-    item, container, rules = _run(node.item), _run(node.container), node.rules
-    equal = values.comparison("=", rules)
+    rules, folded = node.rules, node.rules.case == "folded"
+    equal = values.comparison("=", replace(rules, case="exact"))
+    known = _written(node.container)
+    if known is not None:
+        items = [_folded(one, folded) for one in known]
+        return _charged(
+            (node.item,), walking, lambda item: _among(_folded(item, folded), items, equal)
+        )
 
-    def run(scope: Mapping[str, Any], meter: Meter) -> bool | None:
-        wanted, found = item(scope, meter), container(scope, meter)
-        charge(meter, weight(found))
+    def apply(wanted: Any, found: Any) -> bool | None:
         if isinstance(found, list):
-            return _among(wanted, found, equal)
+            items = (_folded(one, folded) for one in found)
+            return _among(_folded(wanted, folded), items, equal)
         return _texts(rules, "in", found, wanted, str.__contains__)
 
-    return run
+    return _charged((node.item, node.container), searching, apply)
 
 
-def _among(wanted: Any, items: list[Any], equal: Comparison) -> bool | None:
+def _written(node: Expression) -> list[Any] | None:
+    """The values of a list in which all are written out: as nodes they have been counted."""
+    if not isinstance(node, List):
+        return None
+    items = [one.value for one in node.items if isinstance(one, Constant)]
+    return items if len(items) == len(node.items) else None
+
+
+def _folded(value: Any, folded: bool) -> Any:
+    return values.fold(value) if folded and type(value) is str else value
+
+
+def _among(wanted: Any, items: Iterable[Any], equal: Comparison) -> bool | None:
     """Whether one item is equal; if none is, null if that of one is unknown."""
     result: bool | None = False
     for one in items:
@@ -200,15 +285,23 @@ def _among(wanted: Any, items: list[Any], equal: Comparison) -> bool | None:
 
 
 def _affix(node: Affix) -> Run:
-    whole, part, rules = _run(node.text), _run(node.part), node.rules
-    who, test = {"start": ("StartsWith", str.startswith), "end": ("EndsWith", str.endswith)}[
-        node.side
-    ]
+    rules, at_start, folded = node.rules, node.side == "start", node.rules.case == "folded"
+    who = "StartsWith" if at_start else "EndsWith"
 
-    def run(scope: Mapping[str, Any], meter: Meter) -> bool | None:
-        return _texts(rules, who, whole(scope, meter), part(scope, meter), test)
+    def test(whole: str, part: str) -> bool:
+        # Letter case is folded character by character, so the rest of the text need not be.
+        spare = len(whole) - len(part)
+        if spare < 0:
+            return False
+        end = whole[: len(part)] if at_start else whole[spare:]
+        return end == part or (folded and values.fold(end) == values.fold(part))
 
-    return run
+    def apply(whole: Any, part: Any) -> bool | None:
+        if type(whole) is str and type(part) is str:
+            return test(whole, part)
+        return _texts(replace(rules, case="exact"), who, whole, part, test)
+
+    return _compared(node.text, node.part, apply)
 
 
 def _texts(
@@ -243,29 +336,21 @@ def _calculation(node: Negate | Arithmetic) -> Run:
 
 
 def _join(node: Join) -> Run:
-    runs, unknown = [_run(operand) for operand in node.operands], node.rules.nulls == "unknown"
+    unknown = node.rules.nulls == "unknown"
 
-    def run(scope: Mapping[str, Any], meter: Meter) -> str | None:
-        found = [run(scope, meter) for run in runs]
+    def apply(*found: Any) -> str | None:
         if unknown and None in found:
             return None
-        charge(meter, sum(map(weight, found)))
         return "".join([text(value, "`&`") for value in found])
 
-    return run
+    return _charged(node.operands, walking, apply)
 
 
 def _call(node: Call) -> Run:
     if node.function not in FUNCTIONS:
         raise InvalidExpression(f"There is no function {node.function}; check the front end.")
-    apply, runs = FUNCTIONS[node.function].apply, [_run(one) for one in node.arguments]
-
-    def run(scope: Mapping[str, Any], meter: Meter) -> Any:
-        arguments = [run(scope, meter) for run in runs]
-        charge(meter, sum(map(weight, arguments)))
-        return apply(arguments, meter)
-
-    return run
+    function = FUNCTIONS[node.function]
+    return _charged(node.arguments, function.cost, function.apply)
 
 
 def _if(node: If) -> Run:
@@ -283,13 +368,16 @@ def _if(node: If) -> Run:
 
 def _switch(node: Switch) -> Run:
     subject, otherwise = _run(node.subject), _run(node.otherwise)
-    cases = [(_run(case), _run(value)) for case, value in node.cases]
+    cases = [(_run(case), _run(value), _is_short(case)) for case, value in node.cases]
     equal = values.comparison("=", node.rules)
 
     def run(scope: Mapping[str, Any], meter: Meter) -> Any:
         wanted = subject(scope, meter)
-        for case, value in cases:
-            if equal(wanted, case(scope, meter)):
+        for case, value, is_short in cases:
+            other = case(scope, meter)
+            if not is_short:
+                charge(meter, comparing(wanted, other))
+            if equal(wanted, other):
                 return value(scope, meter)
         return otherwise(scope, meter)
 

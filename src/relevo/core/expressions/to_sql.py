@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from relevo import limits
+from relevo.core.decoding import is_unicode
 from relevo.core.expressions.tree import (
     Affix,
     Arithmetic,
@@ -331,4 +332,4 @@ def _type(value: Any) -> SqlType:
 
 def storable(value: str) -> bool:
     """Whether a text is proper Unicode without the null character."""
-    return "\0" not in value and not any("\ud800" <= one <= "\udfff" for one in value)
+    return "\0" not in value and is_unicode(value)

@@ -1,4 +1,8 @@
-"""The instants of a pattern, from any point on, without stepping through the past. Pure."""
+"""The instants of a pattern, from any point on, without stepping through the past. Pure.
+
+The search is bounded in steps: a pattern that never fits, or hardly ever, is refused before it has
+taken long. What is found may take some tens of milliseconds, so that is no work for an event loop.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import math
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Final
 
+from relevo import limits
 from relevo.core.recurrence.reading import Pattern
 from relevo.errors import InvalidRecurrence
 
@@ -16,11 +21,41 @@ if TYPE_CHECKING:
 
 DAYS_TRIED_MAX: Final = 1_500
 """Days on which an elapsed-time pattern may have no instant in a row before it is given up."""
-YEAR_MAX: Final = 9_998
-"""The last year but one of the calendar: every day has one after it, in every zone."""
 _CYCLE: Final = {"DAILY": 146_097, "WEEKLY": 20_871, "MONTHLY": 4_800, "YEARLY": 400}
 """Periods in 400 years, after which the calendar is the same again."""
+_DAYS_OF_MONTH: Final = 31
+_MOMENT: Final = 3
+"""Steps that it takes to look at a time in its zone."""
 _SPAN: Final = {"MINUTELY": timedelta(minutes=1), "HOURLY": timedelta(hours=1)}
+
+
+class Steps:
+    """What a search may still cost."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._pattern = pattern
+        self._search = limits.RECURRENCE_STEPS_MAX
+        self._walk = limits.RECURRENCE_WALK_STEPS_MAX
+
+    def take(self, steps: int) -> None:
+        """Take steps; raises `InvalidRecurrence` if there are too many."""
+        self._search -= steps
+        if self._search < 0:
+            raise InvalidRecurrence(
+                f"{self._pattern.text!r} has no instant that is found within"
+                f" {limits.RECURRENCE_STEPS_MAX:,} steps; it never fits, or hardly ever. Change"
+                " INTERVAL or the BY parts"
+            )
+
+    def found(self) -> None:
+        """An instant was found: the search for the next one begins."""
+        self._walk -= limits.RECURRENCE_STEPS_MAX - self._search + 1
+        self._search = limits.RECURRENCE_STEPS_MAX
+        if self._walk < 0:
+            raise InvalidRecurrence(
+                f"{self._pattern.text!r} has too many instants to be counted from its start to"
+                " now; start it later, or use UNTIL instead of COUNT"
+            )
 
 
 def after(
@@ -52,7 +87,8 @@ def instants(
         raise InvalidRecurrence(f"the start of a series needs a time zone, not {anchor}")
     start = anchor.astimezone(UTC)
     floor = start - timedelta(microseconds=1) if after is None else after.astimezone(UTC)
-    found = (_elapsed if pattern.elapsed else _days)(pattern, start, floor, zone or UTC)
+    steps = Steps(pattern)
+    found = (_elapsed if pattern.elapsed else _days)(pattern, start, floor, zone or UTC, steps)
     given, last = 0, None
     for one in found:
         if one < start or one <= floor or one == last:
@@ -63,9 +99,12 @@ def instants(
             return
         given, last = given + 1, one
         yield one
+        steps.found()
 
 
-def _days(pattern: Pattern, start: datetime, floor: datetime, where: tzinfo) -> Iterator[datetime]:
+def _days(
+    pattern: Pattern, start: datetime, floor: datetime, where: tzinfo, steps: Steps
+) -> Iterator[datetime]:
     """Instants by the calendar: the days of a month that fit, each at the times of day."""
     local = start.astimezone(where)
     times = [
@@ -76,7 +115,8 @@ def _days(pattern: Pattern, start: datetime, floor: datetime, where: tzinfo) -> 
     rest = {"second": local.second, "microsecond": local.microsecond}
     # A day early: a gap may have moved an instant of the day before beyond midnight.
     begin = max(local.date(), floor.astimezone(where).date() - timedelta(days=1))
-    for day in _fitting_days(pattern, local.date(), begin):
+    for day in _fitting_days(pattern, local.date(), begin, steps):
+        steps.take(_MOMENT * len(times))
         moments = [
             datetime(day.year, day.month, day.day, hour, minute, tzinfo=where, **rest)
             for hour, minute in times
@@ -85,7 +125,7 @@ def _days(pattern: Pattern, start: datetime, floor: datetime, where: tzinfo) -> 
         yield from sorted(start if one == local else one.astimezone(UTC) for one in moments)
 
 
-def _fitting_days(pattern: Pattern, anchor: date, begin: date) -> Iterator[date]:
+def _fitting_days(pattern: Pattern, anchor: date, begin: date, steps: Steps) -> Iterator[date]:
     """Days from `begin` on that a pattern has, month by month to the end of the calendar.
 
     If there is none until calendar and interval meet as they do at `begin`, there is none at all.
@@ -93,12 +133,15 @@ def _fitting_days(pattern: Pattern, anchor: date, begin: date) -> Iterator[date]
     year, month = begin.year, begin.month
     meet = pattern.interval // math.gcd(pattern.interval, _CYCLE[pattern.frequency])
     last = begin.year + 400 * meet
-    while year <= min(last, YEAR_MAX):
+    looks = _DAYS_OF_MONTH + _MOMENT * len(pattern.week_days) + len(pattern.month_days)
+    while year <= min(last, limits.YEAR_MAX):
+        steps.take(1)
         if _month_fits(pattern, anchor, year, month):
+            steps.take(looks)
             for number in _days_of_month(pattern, anchor, year, month):
                 day = date(year, month, number)
                 if day >= begin:
-                    last = YEAR_MAX
+                    last = limits.YEAR_MAX
                     yield day
         year, month = _next_month(pattern, anchor, year, month)
 
@@ -190,17 +233,11 @@ def _nth_of_year(year: int, week_day: int, nth: int) -> date | None:
 
 
 def _elapsed(
-    pattern: Pattern, start: datetime, floor: datetime, where: tzinfo
+    pattern: Pattern, start: datetime, floor: datetime, where: tzinfo, steps: Steps
 ) -> Iterator[datetime]:
     """Instants a fixed time apart, of which the BY parts take those that fit the local clock."""
     step = _SPAN[pattern.frequency] * pattern.interval
-    if not (
-        pattern.months
-        or pattern.month_days
-        or pattern.week_days
-        or pattern.hours
-        or pattern.minutes
-    ):
+    if pattern.step is not None:
         one = start + max(0, (floor - start) // step) * step
         while True:
             yield one
@@ -216,7 +253,8 @@ def _elapsed(
     )  # fmt: skip
     empty = 0
     barren: set[timedelta] = set()
-    for day in _fitting_days(daily, begin, begin):
+    for day in _fitting_days(daily, begin, begin, steps):
+        steps.take(_MOMENT)
         midnight = datetime(day.year, day.month, day.day, tzinfo=where)
         low = midnight.astimezone(UTC)
         high = low + timedelta(hours=30)  # no local day is longer, and what is beyond is not of it
@@ -228,7 +266,9 @@ def _elapsed(
         if not (alike and phase in barren):
             one = base + max(0, (max(low, floor) - base) // step) * step
             while one < high:
-                for moment in _minutes(pattern, one, where) if expands else (one,):
+                moments = _minutes(pattern, one, where) if expands else (one,)
+                steps.take(_MOMENT * len(moments))
+                for moment in moments:
                     shown = moment.astimezone(where)
                     if shown.date() == day and _time_fits(pattern, shown):
                         found = True
@@ -241,7 +281,7 @@ def _elapsed(
             return
 
 
-def _minutes(pattern: Pattern, hour: datetime, where: tzinfo) -> Iterable[datetime]:
+def _minutes(pattern: Pattern, hour: datetime, where: tzinfo) -> list[datetime]:
     """Minutes of an hour in which the local clock may show those of a pattern, in order.
 
     The clock may differ from that of the start by half an hour, or be changed within this one.

@@ -52,6 +52,14 @@ class Pattern(Struct, frozen=True, kw_only=True):
         """Whether it counts elapsed time and not days of the calendar."""
         return self.frequency in ("MINUTELY", "HOURLY")
 
+    @property
+    def step(self) -> timedelta | None:
+        """How far apart all its instants are; None if that depends on the calendar or the clock."""
+        parts = (self.months, self.month_days, self.week_days, self.hours, self.minutes)
+        if not self.elapsed or any(parts):
+            return None
+        return self.interval * timedelta(minutes=1 if self.frequency == "MINUTELY" else 60)
+
 
 def parse(text: str) -> Pattern:
     """Read a pattern; raises `InvalidRecurrence` that says which part is wrong and why."""

@@ -101,6 +101,10 @@ select c.id, c.incarnation, c.retention is not null as versions, c.versions_sinc
        (select last_value from relevo.lsn) as last_lsn
 from relevo.container c where c.name = $1;
 
+-- name: last_lsn
+-- The LSN that was given out last; no position can be ahead of it.
+select last_value from relevo.lsn;
+
 -- name: list_ranges
 -- Every range of a container, sealed ones too.
 select id, epk_min, epk_max, parents, sealed_lsn, trimmed_lsn
@@ -346,20 +350,21 @@ cross join lateral (
 where c.looked_at > 0;
 
 -- name: poll_latest
--- Which waiting leases have something to read: one statement for all of a host.
-select p.n, p.range_id, head.lsn, f.sealed_lsn is not null as sealed
+-- Which waiting leases have something to read: one statement for all of a host. Where a range is gone,
+-- since its container was dropped, the lease has to look, too.
+select p.n, p.range_id, head.lsn, f.id is null or f.sealed_lsn is not null as sealed
 from unnest($1::integer[], $2::integer[], $3::bigint[]) as p (n, range_id, lsn)
-join relevo.feed_range f on f.id = p.range_id
+left join relevo.feed_range f on f.id = p.range_id
 cross join lateral (select max(i.lsn) as lsn from relevo.item i where i.range_id = p.range_id) head
-where head.lsn > p.lsn or f.sealed_lsn is not null;
+where head.lsn > p.lsn or f.id is null or f.sealed_lsn is not null;
 
 -- name: poll_versions
 -- The same for all versions and deletes.
-select p.n, p.range_id, head.lsn, f.sealed_lsn is not null as sealed
+select p.n, p.range_id, head.lsn, f.id is null or f.sealed_lsn is not null as sealed
 from unnest($1::integer[], $2::integer[], $3::bigint[]) as p (n, range_id, lsn)
-join relevo.feed_range f on f.id = p.range_id
+left join relevo.feed_range f on f.id = p.range_id
 cross join lateral (select max(i.lsn) as lsn from relevo.item_version i where i.range_id = p.range_id) head
-where head.lsn > p.lsn or f.sealed_lsn is not null;
+where head.lsn > p.lsn or f.id is null or f.sealed_lsn is not null;
 
 -- name: find_unit_id
 -- The unit of a processor, if it was ever started.
@@ -802,4 +807,5 @@ select coalesce(max(trimmed_lsn), 0) from relevo.feed_range where id = any ($1::
 
 -- name: stay_awake
 -- Before a checkpoint in the user's transaction: a client that sleeps on the lease's row is ended.
+-- path: any
 select relevo.stay_awake();

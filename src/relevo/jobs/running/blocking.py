@@ -8,6 +8,7 @@ import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from relevo.core import uses
 from relevo.errors import Closed, Conflict
 
 if TYPE_CHECKING:
@@ -24,12 +25,28 @@ TURN_SECONDS: Final = 1.0
 _ENDED: Final = "the host that ran this handler has ended; nothing more is done"
 
 
+def is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the caller runs in the loop: then nothing may wait for the loop, it must await.
+
+    A plain function may return a coroutine, which gets the same context and runs in the loop.
+    """
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
 def waited(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     """Return what a coroutine comes to that runs in a loop; for threads other than the loop's.
 
     Raises `Closed` if the loop is no more, or ends before the work: a thread outlives a host that
     could not wait for it.
     """
+    if is_here(loop):  # which would wait for itself, for ever
+        work.close()
+        raise Conflict(
+            "a transaction of a plain function is used in its thread, not in a coroutine"
+        )
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError as error:
@@ -89,9 +106,14 @@ def entered(
     manager: AbstractAsyncContextManager[Transaction], loop: asyncio.AbstractEventLoop
 ) -> Iterator[BlockingTransaction]:
     """Enter a transaction from a thread, and leave it as the block was left."""
-    tx = BlockingTransaction(waited(_enter(manager), loop), loop)
+    given, hold = waited(_enter(manager), loop)
+    tx = BlockingTransaction(given, loop)
     try:
-        yield tx
+        with uses.held_as(hold):
+            yield tx
+    except GeneratorExit:  # left open and forgotten; the host rolls back when the call ends
+        tx.end()
+        raise
     except BaseException as error:
         tx.end()
         if not waited(_leave(manager, error), loop):
@@ -101,8 +123,10 @@ def entered(
         waited(_leave(manager, None), loop)
 
 
-async def _enter(manager: AbstractAsyncContextManager[Transaction]) -> Transaction:
-    return await manager.__aenter__()
+async def _enter(
+    manager: AbstractAsyncContextManager[Transaction],
+) -> tuple[Transaction, uses.Hold | None]:
+    return await manager.__aenter__(), uses.holding()
 
 
 async def _leave(

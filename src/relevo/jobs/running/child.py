@@ -24,6 +24,7 @@ from uuid import UUID
 
 import msgspec
 
+from relevo import callables
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.registry import Handler, JobDefinition, described
 from relevo.jobs.running import wire
@@ -215,6 +216,42 @@ class AsyncChildContext(ChildContext):
         await self.checkpoint(progress=done)
 
 
+class EitherContext(ChildContext):
+    """The same for a plain function, which may return a coroutine: that one awaits."""
+
+    def __init__(self, run: Run, job: dict[str, Any]) -> None:
+        super().__init__(run, job)
+        self._awaited = AsyncChildContext(run, job)
+
+    @property
+    def service(self) -> ChildService:
+        """As `ChildContext.service`."""
+        return self._awaited.service if _loop_runs() else super().service
+
+    def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> Any:
+        """As `ChildContext.checkpoint`."""
+        if not _loop_runs():
+            return super().checkpoint(progress=progress, state=state)
+        if state is not _UNSAID:
+            self.state = state
+        return self._awaited.checkpoint(progress=progress, state=state)
+
+    def save(self, state: Any) -> Any:
+        """As `ChildContext.save`."""
+        return self.checkpoint(state=state)
+
+    def progress(self, done: float) -> Any:
+        """As `ChildContext.progress`."""
+        return self.checkpoint(progress=done)
+
+
+def _loop_runs() -> bool:
+    try:
+        return asyncio.get_running_loop() is not None
+    except RuntimeError:
+        return False
+
+
 def _checkpoint(progress: float | None, state: Any) -> dict[str, Any]:
     told: dict[str, Any] = {"progress": progress}
     return told if state is _UNSAID else {**told, "state": state}
@@ -255,9 +292,11 @@ def _resolved(path: str, main: str | None) -> Handler:
 def _called(run: Run, job: dict[str, Any]) -> Any:
     handler = _resolved(job["handler"], job["main"])
     arguments = handler.arguments(job["data"])
-    if inspect.iscoroutinefunction(handler.function):
-        return asyncio.run(handler.function(AsyncChildContext(run, job), **arguments))
-    return handler.function(ChildContext(run, job), **arguments)
+    if callables.is_async(handler.function):
+        context: ChildContext = AsyncChildContext(run, job)
+        return asyncio.run(callables.call(handler.function, context, **arguments))
+    value = handler.function(EitherContext(run, job), **arguments)
+    return asyncio.run(callables.settled(value)) if inspect.isawaitable(value) else value
 
 
 def _end_with(parent: int) -> None:

@@ -26,12 +26,16 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
     token: str | None = None
     retries: int = 0
     crashes: int = 0
+    deferred: float = 0.0
+    """For how many seconds hosts have not known its arguments."""
     depth: int = 1
     root: UUID | None = None
     root_at: datetime | None = None
     regarding_type: str | None = None
     regarding_id: str | None = None
     details: str | None = None
+    alone: bool = False
+    """Whether the host has nothing else in hand: if it ends, this job was the reason."""
 
 
 class Claim(Particulars, frozen=True, gc=False):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -14,13 +14,15 @@ from relevo.errors import Conflict
 from relevo.jobs import states
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused
 from relevo.jobs.model import RESULT_BYTES_MAX
-from relevo.jobs.running.blocking import BlockingTransaction, entered, waited
+from relevo.jobs.running.blocking import entered, is_here, waited
 from relevo.postgres import catalog
+from relevo.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from concurrent.futures import Executor
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from uuid import UUID
 
@@ -72,6 +74,9 @@ class JobContext:
     state: Any = None
     """What the last `checkpoint(state=…)` or `save` stored; None at first."""
     _service: Any = None
+    _transactions: HandlerTransactions | None = None
+    _fenced: tuple[Any, ...] = ()
+    """Transactions that end with a fenced write."""
 
     def __init__(self, claim: Claim, workplace: Workplace, now: float) -> None:
         self._claim = claim
@@ -107,6 +112,11 @@ class JobContext:
     def threads(self) -> Executor:
         """Where plain functions run."""
         return self._at.threads
+
+    @property
+    def host(self) -> UUID:
+        """The life of the host that runs it: with the claim's number, the fence of its writes."""
+        return self._at.host
 
     @property
     def id(self) -> UUID:
@@ -193,6 +203,48 @@ class JobContext:
         if state is not _UNSAID:
             self.state = state
 
+    @contextmanager
+    def fenced_at_end(self, tx: Transaction | HandlerTransaction) -> Iterator[None]:
+        """Say that a transaction ends with a fenced write of this run.
+
+        What is done in it meanwhile needs no fence of its own.
+        """
+        self._fenced = (*self._fenced, tx)
+        try:
+            yield
+        finally:
+            self._fenced = tuple(one for one in self._fenced if one is not tx)
+
+    def is_fenced(self, tx: Any) -> bool:
+        """Whether a transaction ends with a fenced write of this run anyway."""
+        return any(one is tx for one in self._fenced)
+
+    async def hold(self, tx: Transaction) -> None:
+        """Keep the job this host's until the transaction ends; the last thing done in it.
+
+        Raises `JobCanceled` if the job was canceled or is another's by now; let it roll the
+        transaction back. Else the row is locked, so that nobody takes the job from this host and
+        runs it again before what the transaction wrote is committed, or is not. The lock lasts
+        while the process is awake: the server ends a transaction that is idle for 5 s.
+        """
+        self._writes()
+        fence = (self.id, self._at.host, self._claim.number)
+        row = await tx.fetchrow(SQL.hold_job, *fence)
+        if row is None and await tx.fetchval(SQL.unpack, [self.id]):
+            row = await tx.fetchrow(SQL.hold_job, *fence)
+        if row is None:
+            self.gone = True
+        elif row["status"] == states.CANCELING:
+            self.asked = states.CANCELING
+        if self.gone or self.asked == states.CANCELING:
+            raise JobCanceled(f"job {self.id} was canceled; nothing of this was committed")
+
+    async def write(self, sql: str, *args: Any) -> None:
+        """Run a statement in a transaction of its own, if the job is still this host's."""
+        async with self._at.database.transaction() as tx:
+            await tx.execute(sql, *args)
+            await self.hold(tx)
+
     async def suspend_in(
         self, tx: Transaction, *, until: datetime | None = None, event: bool = True
     ) -> None:
@@ -221,26 +273,50 @@ class JobContext:
         last = self.state if isinstance(self.state, int) else None
         return ((n, part) for n, part in parts if last is None or n > last)
 
-    @asynccontextmanager
-    async def transaction(self, *, result: Any = None) -> AsyncIterator[Transaction]:
+    def transaction(self, *, result: Any = None) -> AbstractAsyncContextManager[Transaction]:
         """Give a transaction whose commit completes the job: effects and completion, or neither.
 
-        Operations of `ctx.service` inside of it belong to it. It is the last thing a handler does.
-        If the job was canceled meanwhile, `JobCanceled` is raised and nothing is committed.
+        Operations of `ctx.service` inside of it belong to it. It is the last thing a handler does,
+        and its block alone begins and ends it: one that is left open is rolled back, and the job
+        has failed. If the job was canceled meanwhile, `JobCanceled` is raised and nothing is
+        committed.
         """
+        if self._transactions is None:
+            self._transactions = HandlerTransactions()
+        return cast(
+            "AbstractAsyncContextManager[Transaction]",
+            self._transactions.block(self._begin(result)),
+        )
+
+    async def end_call(self) -> None:
+        """Roll back what the handler left open; raises `HandlerError` then."""
+        if self._transactions is not None:
+            await self._transactions.end()
+
+    @asynccontextmanager
+    async def _begin(self, result: Any) -> AsyncIterator[HandlerTransaction]:
         if self.settled:
             raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
         self.check()
         self._writes()
-        async with self._at.database.transaction() as tx:
-            with nullcontext() if self.service is None else self.service.joined(tx):
-                yield tx
+        async with self._at.database.transaction() as connection:
+            tx = HandlerTransaction(connection)
+            try:
+                with (
+                    self.fenced_at_end(tx),
+                    nullcontext() if self.service is None else self.service.joined(tx),
+                ):
+                    yield tx
+            finally:
+                tx.end_block()
+            tx.check_unbroken()
             if self.refusal is not None:
                 raise self.refusal
-            await self._complete(tx, encoded_result(result))
+            await self._complete(connection, encoded_result(result))
         self.settled = True
 
     def _writes(self) -> None:
+        """Note that the handler writes while it runs: jobs of its lane are claimed as rows then."""
         self._at.writing.add(self._claim.lane)
 
     async def _complete(self, tx: Transaction, result: str | None) -> None:
@@ -259,7 +335,10 @@ class JobContext:
 
 
 class BlockingContext:
-    """The context of a plain function, which runs in a thread: the same names, without `await`."""
+    """The context of a plain function, which runs in a thread: the same names, without `await`.
+
+    A coroutine that such a function returns runs in the event loop; there it is the context itself.
+    """
 
     def __init__(self, ctx: JobContext) -> None:
         self._ctx = ctx
@@ -271,23 +350,28 @@ class BlockingContext:
     @property
     def service(self) -> Any:
         """As `JobContext.service`; every call waits until it is done."""
-        return self._ctx.service.blocking(self._ctx.loop)
+        service = self._ctx.service
+        return service if is_here(self._ctx.loop) else service.blocking(self._ctx.loop)
 
-    def transaction(self, *, result: Any = None) -> AbstractContextManager[BlockingTransaction]:
+    def transaction(self, *, result: Any = None) -> Any:
         """As `JobContext.transaction`, entered by a plain `with`."""
-        return entered(self._ctx.transaction(result=result), self._ctx.loop)
+        manager = self._ctx.transaction(result=result)
+        return manager if is_here(self._ctx.loop) else entered(manager, self._ctx.loop)
 
-    def checkpoint(self, **told: Any) -> None:
+    def checkpoint(self, **told: Any) -> Any:
         """As `JobContext.checkpoint`."""
-        waited(self._ctx.checkpoint(**told), self._ctx.loop)
+        return self._done(self._ctx.checkpoint(**told))
 
-    def save(self, state: Any) -> None:
+    def save(self, state: Any) -> Any:
         """As `JobContext.save`."""
-        waited(self._ctx.save(state), self._ctx.loop)
+        return self._done(self._ctx.save(state))
 
-    def progress(self, done: float) -> None:
+    def progress(self, done: float) -> Any:
         """As `JobContext.progress`."""
-        waited(self._ctx.progress(done), self._ctx.loop)
+        return self._done(self._ctx.progress(done))
+
+    def _done(self, work: Coroutine[Any, Any, None]) -> Any:
+        return work if is_here(self._ctx.loop) else waited(work, self._ctx.loop)
 
 
 def encoded_result(value: Any) -> str | None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
-from relevo.errors import HandlerTimeout
+from relevo import callables
+from relevo.core import error_text
+from relevo.errors import HandlerError, HandlerTimeout
 from relevo.jobs import outcomes, states
 from relevo.jobs.errors import JobCanceled, JobPaused
 from relevo.jobs.running.claims import Settlement
@@ -42,6 +46,8 @@ class Run:
     _cut: BaseException | None = None
     """Why the handler was cancelled, if it was."""
     _cancels = False
+    _awaits = False
+    """Whether what the handler has returned is being awaited on the loop."""
     _ending: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -64,7 +70,7 @@ class Run:
         if self._task is None or self._cut is not None:
             return
         self._cut = self.ctx.cut_for = reason
-        if self.handler.kind != "thread":
+        if self.handler.kind != "thread" or self._awaits:
             self._cancels = self._task.cancel()
 
     def end_within(self, seconds: float, reason: BaseException) -> None:
@@ -81,7 +87,7 @@ class Run:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
         ctx = self.ctx
         try:
-            value = await self._call(self.handler, ctx)
+            value = await self._called()
             # What takes the context alone decides by itself: a bulk job notes the row and goes on.
             if ctx.refusal is not None and not self.handler.raw:
                 raise ctx.refusal
@@ -108,6 +114,29 @@ class Run:
             seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
+    async def _called(self) -> Any:
+        """Call the handler, and roll back what it leaves open of its transactions."""
+        try:
+            value = await self._call(self.handler, self.ctx)
+            if value is not None:
+                value = await self._settled(value)
+        except BaseException as error:
+            cancelled = isinstance(error, asyncio.CancelledError)
+            if self._awaits or not (cancelled and self.handler.kind == "thread"):
+                with suppress(HandlerError):  # what the handler raised counts
+                    await self.ctx.end_call()
+            raise  # else its thread is still at work, and finds out at its next call
+        await self.ctx.end_call()
+        return value
+
+    async def _settled(self, value: Any) -> Any:
+        """Return what the handler's result comes to; a thread's may be one to be awaited here."""
+        if self._cut is not None and inspect.isawaitable(value):
+            callables.discard(value)  # it was to end while it was in its thread
+            raise self._cut
+        self._awaits = True
+        return await callables.settled(value)
+
     def _cancelled(self, error: BaseException) -> Settlement | None:
         """Tell apart who cancelled: the host that ends, this class, or the handler itself."""
         if self._over.is_set():
@@ -130,7 +159,9 @@ class Run:
     def _failed(self, error: BaseException) -> Settlement | None:
         ctx, claim = self.ctx, self.ctx.claim
         if ctx.settled:
-            log.warning("jobs.failed_after_completion", job=str(claim.id), error=_shown(error))
+            log.warning(
+                "jobs.failed_after_completion", job=str(claim.id), error=error_text.shown(error)
+            )
             return None
         if self.dropped:
             return None
@@ -141,12 +172,12 @@ class Run:
         found = outcomes.classify(
             error, workflow=self.lane.name == "workflow", retries=claim.retries,
             random=_RANDOM, limits=self.handler.attempts,
-            canceling=ctx.asked == states.CANCELING,
+            canceling=ctx.asked == states.CANCELING, deferred=claim.deferred,
         )  # fmt: skip
         if not isinstance(error, (JobCanceled, JobPaused)):
             log.warning(
                 "jobs.handler_failed", job=str(claim.id), handler=claim.handler,
-                attempt=claim.attempt, outcome=found.event, error=_shown(error),
+                attempt=claim.attempt, outcome=found.event, error=error_text.shown(error),
             )  # fmt: skip
         return Settlement(
             claim=claim, event=found.event, delay=found.delay, error=found.error_code,
@@ -160,14 +191,6 @@ def _called(function: Callable[..., Any], ctx: BlockingContext, arguments: dict[
         return function(ctx, **arguments)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error
-
-
-def _shown(error: BaseException) -> str:
-    """An error in a line of the log, also one that cannot be shown."""
-    try:
-        return repr(error)[:1000]
-    except Exception:
-        return f"{type(error).__name__} (its text cannot be shown)"
 
 
 def call(handler: Handler, ctx: JobContext) -> Awaitable[Any]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from relevo.core import uses
 from relevo.core.backoff import Backoff
 from relevo.errors import RelevoError
 from relevo.jobs import codes
@@ -32,9 +33,10 @@ from relevo.jobs.running.rounds import Rounds
 from relevo.jobs.submission import TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
+    from relevo.jobs.brakes import Brakes
     from relevo.jobs.registry import Registry
     from relevo.jobs.running.claims import Claim
     from relevo.jobs.running.execution import Caller
@@ -67,8 +69,7 @@ class JobHost:
     def __init__(
         self, database: Database, wakeups: Wakeups, leases: Leases, registry: Registry,
         in_process: Caller, service_for: Callable[[JobContext], Any] | None = None,
-        numbers: Iterator[int] | None = None,
-        note: Callable[[Sequence[Settlement]], None] | None = None,
+        numbers: Iterator[int] | None = None, brakes: Brakes | None = None,
     ) -> None:  # fmt: skip
         self._wakeups = wakeups
         self._leases = leases
@@ -91,13 +92,14 @@ class JobHost:
         )  # fmt: skip
         self._rounds = Rounds(
             database, wakeups, self._host, leases.name, self._lanes, self._runs,
-            self._workplace.writing, numbers or itertools.count(1), note,
+            self._workplace.writing, numbers or itertools.count(1), brakes,
         )  # fmt: skip
         self._told = asyncio.Event()
         self._slots: set[asyncio.Task[None]] = set()
         self._looks_at = 0.0
         self._surroundings = contextvars.copy_context()
         """Context variables as every run finds them."""
+        self._surroundings.run(uses.begin, "handlers")
 
     @property
     def stopping(self) -> bool:
@@ -231,6 +233,8 @@ class JobHost:
                 lane.running -= 1
             if settlement is not None:
                 self._rounds.finished.append(settlement)
+                if settlement.event != "done":
+                    self._rounds.heed(settlement)
             finished = len(self._rounds.finished)
             turn = settlement is None or settlement.seconds > TURN_SECONDS
             if not lane.waiting:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from relevo.jobs.running.slots import WAIT_SECONDS, Appetite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from relevo.jobs.model import Lane
@@ -50,6 +50,15 @@ class HostLane:
         found = []
         while self.waiting and (stopping or self.waiting[-1].taken_at < now - KEEP_SECONDS):
             found.append(self.waiting.pop())
+        return found
+
+    def take_all(self, wanted: Callable[[Claim], bool]) -> list[Claim]:
+        """Take out the claims that wait and are wanted."""
+        found = [one for one in self.waiting if wanted(one)]
+        if found:
+            left = [one for one in self.waiting if not wanted(one)]
+            self.waiting.clear()
+            self.waiting.extend(left)
         return found
 
     def take(self, id_: UUID) -> Claim | None:

@@ -11,14 +11,16 @@ import structlog
 from relevo.jobs import codes, outcomes, states
 from relevo.jobs.errors import JobCanceled
 from relevo.jobs.running.claims import Claim, Settlement, arguments, is_plain, returned
+from relevo.jobs.running.lone import LoneJobs
 from relevo.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
     from uuid import UUID
 
     import asyncpg
 
+    from relevo.jobs.brakes import Brakes
     from relevo.jobs.running.execution import Run
     from relevo.jobs.running.lanes import HostLane
     from relevo.postgres import Database, Wakeups
@@ -42,7 +44,7 @@ class Rounds:
     def __init__(
         self, database: Database, wakeups: Wakeups, host: UUID, name: str,
         lanes: Mapping[str, HostLane], runs: Mapping[UUID, Run], writing: Set[str],
-        numbers: Iterator[int], note: Callable[[Sequence[Settlement]], None] | None,
+        numbers: Iterator[int], brakes: Brakes | None,
     ) -> None:  # fmt: skip
         self._database = database
         self._wakeups = wakeups
@@ -54,7 +56,8 @@ class Rounds:
         """Lanes of which nothing is to come in parcels."""
         self._numbers = numbers
         """Of claims; a life uses none twice, whoever works in it."""
-        self._note = note
+        self._brakes = brakes
+        self._lone = LoneJobs(database, host, name)
         self._capped = frozenset(
             name for name, one in lanes.items() if one.lane.max_running_per_owner
         )
@@ -69,6 +72,11 @@ class Rounds:
         self.finished: list[Settlement] = []
         """What is to be settled."""
 
+    def heed(self, settlement: Settlement) -> None:
+        """Give back the jobs of a handler if a run that ended just now is one failure too many."""
+        if self._brakes is not None and self._brakes.stops(settlement):
+            self._give_back(lambda one: one.handler == settlement.claim.handler)
+
     async def next(self) -> bool:
         """Settle and claim; whether there is reason to do so again at once."""
         if not self._begun:
@@ -77,18 +85,22 @@ class Rounds:
             await self._adopt()
         if time.monotonic() - self._swept_at > SWEEP_SECONDS:
             await self._sweep()
+        await self._see_to_lone_jobs()
         now = time.monotonic()
         for lane in self._lanes.values():
             self.finished += map(returned, lane.late(now, stopping=self.stopping))
         size = self._rows_to_settle()
         batch, self.finished = self.finished[:size], self.finished[size:]
-        rooms = {} if self.stopping else self._rooms()
+        rooms = {} if self.stopping or self._lone.busy else self._rooms()
         try:
             await self._settle_and_claim(batch, rooms)
         finally:
             for lane in self._lanes.values():
                 if lane.waiting:  # they begin while the next statements are on their way
                     lane.came.set()
+        if self._lone.busy:  # it can begin, or it is over
+            claim = self._lone.claim
+            return self._vacant if claim is None else claim.id not in self._known()
         return any(self._lanes[name].more for name in self._rooms())
 
     def _rows_to_settle(self) -> int:
@@ -119,12 +131,14 @@ class Rounds:
             raise error
 
     async def _work(self, batch: Sequence[Settlement], rooms: dict[str, int]) -> None:
-        number = next(self._numbers)
+        number, listens = next(self._numbers), bool(rooms) or self._lone.wanted
+        vacant = not batch and self._lone.hears(time.monotonic()) and self._vacant
         try:
             rows = await self._database.write(
                 SQL.work if batch else SQL.claim, self._host, self._name, number,
-                *self._wanted(rooms), *(arguments(batch, self._capped) if batch else ()),
+                *self._wanted(rooms, listens), *(arguments(batch, self._capped) if batch else ()),
                 [self._lanes[name].free for name in rooms], not self._writing.isdisjoint(rooms),
+                vacant,
             )  # fmt: skip
         except BaseException:
             self.finished[:0] = batch  # written again, or found stale
@@ -133,13 +147,15 @@ class Rounds:
         if batch:
             self._rows_max = min(SETTLE_ROWS_MAX, self._rows_max * 2)
             self._wakeups.send(ENDED)
-            if self._note is not None:
-                self._note(batch)
+            if self._brakes is not None:
+                self._brakes.note(batch)
         try:
             got = self._receive(rows)
         except BaseException:
             self._unheard.append(number)
             raise
+        if listens:
+            self._lone.hear(time.monotonic(), waits=bool(rows) and rows[-1][0] == "lone")
         self._forget_pauses(rows)
         for name, room in rooms.items():
             self._lanes[name].more = 2 * got.get(name, 0) >= room  # a parcel more may not have fit
@@ -170,15 +186,53 @@ class Rounds:
                 found[name] = room
         return found
 
-    def _wanted(self, rooms: dict[str, int]) -> tuple[list[str], list[int], list[str], list[str]]:
-        pairs = [(name, one) for name in rooms for one in self._lanes[name].handlers]
+    def _wanted(
+        self, rooms: dict[str, int], listens: bool
+    ) -> tuple[list[str], list[int], list[str], list[str]]:
+        pairs = self._served(self._lanes) if listens else []
         return (
             list(rooms), list(rooms.values()), [lane for lane, _ in pairs],
             [handler for _, handler in pairs],
         )  # fmt: skip
 
+    def _served(self, lanes: Iterable[str]) -> list[tuple[str, str]]:
+        """Handlers by lane, without those that fail too often here."""
+        stopped = self._stopped
+        return [
+            (name, one) for name in lanes for one in self._lanes[name].handlers
+            if one not in stopped
+        ]  # fmt: skip
+
+    @property
+    def _stopped(self) -> Set[str]:
+        """Handlers that fail too often here."""
+        return frozenset() if self._brakes is None else self._brakes.stopped
+
+    async def _see_to_lone_jobs(self) -> None:
+        """Make room for a job that is to run alone, claim it, and let others in after it."""
+        lone, now = self._lone, time.monotonic()
+        if lone.claim is not None:
+            await lone.watch(now, over=lone.claim.id not in self._known())
+        elif lone.wanted and not self.stopping:
+            self._give_back(lambda _: True)
+            vacant = self._vacant
+            if vacant or lone.is_late(now):
+                await self._claim_lone(vacant=vacant)
+
+    async def _claim_lone(self, *, vacant: bool) -> None:
+        number, free = next(self._numbers), (one for one, lane in self._lanes.items() if lane.free)
+        try:
+            claim = await self._lone.take(number, self._served(free), vacant=vacant)
+        except BaseException:
+            self._unheard.append(number)
+            raise
+        if claim is not None:
+            self._lanes[claim.lane].waiting.append(claim)
+
     def _receive(self, rows: Sequence[Any]) -> dict[str, int]:
         now, came = time.monotonic(), dict[str, list[Claim]]()
+        # Of these nothing is to begin; a statement that was on its way may have claimed some.
+        braked: dict[str, UUID | None] = dict.fromkeys(self._stopped)
         for row in rows:
             match row[0]:
                 case "claimed":
@@ -188,13 +242,22 @@ class Rounds:
                     came.setdefault(row["lane"], []).extend(Claim.of_parcel(row, now))
                 case "asked":
                     self._ask(row["id"], row["status"])
+                case "braked":
+                    braked[row["handler"]] = row["id"]
                 case "stale":
                     log.warning("jobs.stale_settlement", job=str(row["id"]))
         for name, claims in came.items():
             lane = self._lanes[name]
             lane.appetite.weigh(len(claims), sum([len(one.data or "") for one in claims]))
             lane.waiting += claims
+        if braked:
+            self._give_back(lambda one: one.handler in braked and one.id != braked[one.handler])
         return {name: len(claims) for name, claims in came.items()}
+
+    def _give_back(self, wanted: Callable[[Claim], bool]) -> None:
+        """Give back what was claimed and has not begun."""
+        for lane in self._lanes.values():
+            self.finished += map(returned, lane.take_all(wanted))
 
     def _ask(self, id_: UUID, status: int) -> None:
         """Pass on to a running handler what is asked of its job."""
@@ -242,12 +305,23 @@ class Rounds:
         rows = await self._held(self._unheard)
         self._unheard.clear()
         known = self._known()
-        self._receive([row for row in rows if row["id"] not in known])
+        found = [row for row in rows if row["id"] not in known]
+        self._receive(found)
+        for one in (Claim.of(row, time.monotonic()) for row in found):
+            if one.alone:
+                self._lone.begin(one, one.taken_at)
 
     async def _held(self, claims: Sequence[int] | None) -> list[asyncpg.Record]:
         """What this host holds of some claims, or all; none of it is in a parcel then."""
         await self._database.write(SQL.unpack_held, self._host, claims, idempotent=True)
         return await self._database.fetch(SQL.held, self._host, claims)
+
+    @property
+    def _vacant(self) -> bool:
+        """Whether nothing is in hand."""
+        return not (
+            self._runs or self.finished or any(lane.waiting for lane in self._lanes.values())
+        )
 
     def _known(self) -> set[UUID]:
         """What is in hand: claims that wait, run, or are to be settled."""

@@ -9,12 +9,12 @@ An order carries the number of its run, and so does all that is said for it in e
 from __future__ import annotations
 
 import importlib
-import traceback
 from typing import Any, Final
 
 import msgspec
 
-from relevo.jobs.outcomes import shortened
+from relevo.core import error_text
+from relevo.jobs.outcomes import TEXT_MAX, shortened, trace_of
 
 HEADER_BYTES: Final = 4
 OPERATIONS: Final = (
@@ -48,22 +48,15 @@ def told(error: BaseException) -> dict[str, Any]:
         return {"text": shortened(error.message), "group": [told(one) for one in error.exceptions]}
     kind = type(error)
     message: dict[str, Any] = {
-        "text": _text(error),
+        "text": error_text.message(error, TEXT_MAX),
         "names": [one.__name__ for one in kind.__mro__ if one.__name__ not in _COMMON],
         "spoken": _spoken(error),
-        "trace": shortened("".join(traceback.format_exception(error))),
+        "trace": trace_of(error),
     }
     if kind.__module__.startswith("relevo.") and "<" not in kind.__qualname__:
         message["own"] = [kind.__module__, kind.__qualname__]
         message["fields"] = _plain(vars(error))
     return message
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return shortened(str(error))
-    except Exception:
-        return f"{type(error).__name__} (its text cannot be shown)"
 
 
 def _spoken(error: BaseException) -> dict[str, Any]:

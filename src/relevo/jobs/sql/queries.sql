@@ -8,20 +8,28 @@ select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::te
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[]);
 
 -- name: submit_in
--- The same in a transaction of somebody else; answers its number, by which others see whether it has committed.
-select pg_current_xact_id()::text, relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[],
-  $6::timestamptz[], $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
+-- The same in a transaction of somebody else; answers its numbers, by which others see whether it has committed.
+select relevo.submit_jobs_in($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
+  $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
 
 -- name: work
 -- Settles what a host has finished and claims what is next: one round trip, one commit.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
   $10::bigint[], $11::timestamptz[], $12::float8[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[],
-  $18::float8[], $19::text[], $20::integer[], $21);
+  $18::float8[], $19::text[], $20::integer[], $21, $22);
 
 -- name: claim
 -- The same where there is nothing to settle.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[],
-  slots => $8::integer[], singly => $9);
+  slots => $8::integer[], singly => $9, vacant => $10);
+
+-- name: claim_lone
+-- Claims a job that is to run alone.
+select * from relevo.claim_lone_job($1, $2, $3, $4::text[], $5::text[], $6);
+
+-- name: end_alone
+-- Notes that a job does not run alone any more.
+update relevo.job set alone = false where id = $1 and host = $2 and claim = $3 returning id;
 
 -- name: held
 -- What a host holds, all or by numbers of claims; columns as of relevo.job_notice.
@@ -55,14 +63,21 @@ update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendl
 -- Stores how far handlers are, and answers what is asked of their jobs.
 select * from relevo.checkpoint_jobs($1, $2::uuid[], $3::bigint[], $4::real[], $5::text[]);
 
+-- name: hold_job
+-- Locks the row of a job that a host still holds under a claim: it cannot be taken from the host until the transaction
+-- ends. Checkpoints go on meanwhile, and a process that falls asleep loses the lock.
+select j.status, relevo.stay_awake() from relevo.job j
+where j.id = $1 and j.host = $2 and j.claim = $3 and not j.deleted for key share;
+
 -- name: lock_gates
 -- First in a transaction that ends jobs: waits for their gates, in one order.
 select relevo.lock_job_gates($1::text[]);
 
 -- name: settle
 -- Moves jobs in the name of their host, inside a transaction of the handler.
-select * from relevo.move_jobs($1::uuid[], $2::text[], $3, $4::bigint[], results => $5::text[], seconds => $6::float8[],
-  keys => $7::text[]);
+-- path: any
+select * from relevo.move_jobs($1::pg_catalog.uuid[], $2::pg_catalog.text[], $3::pg_catalog.uuid, $4::pg_catalog.int8[],
+  results => $5::pg_catalog.text[], seconds => $6::pg_catalog.float8[], keys => $7::pg_catalog.text[]);
 
 -- name: gates_of
 -- Which gates jobs stand at; read before any row is locked.
@@ -129,7 +144,7 @@ select
 
 -- name: recover
 -- Takes jobs from hosts that have ended (S14 to S16), so many at a time.
-select relevo.recover_jobs($1, $2);
+select relevo.recover_jobs($1, $2, $3);
 
 -- name: due_series
 -- Rows of series whose time has come, to be told their next instant first.
@@ -141,18 +156,22 @@ where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event
 order by j.postpone_until limit $1 for update skip locked;
 
 -- name: start_series_rows
--- Makes rows of series ready, or what they need for that: they enter their chain behind those already there.
+-- Makes rows of series ready, or what they need for that: they enter their chain behind those already there, that of
+-- their token or, where runs are to follow each other, that of the series.
 with turned as (
   update relevo.job j set status = $8, sequence = nextval('relevo.job_sequence'), rank = (extract(epoch from relevo.now()) * 1000000)::bigint
       - case when l.priority then j.priority * 60000000::bigint else 0 end,
-    next_at = s.next_at, nominal = s.nominal, chain = s.chain, chained = s.chain is not null, friendly = coalesce(s.late, j.friendly),
+    next_at = s.next_at, nominal = s.nominal, chain = c.chain, chained = c.chain is not null, friendly = coalesce(s.late, j.friendly),
     capped = l.owner_cap is not null and j.owner is not null,
     details = j.details || jsonb_build_object('ordinal', s.ordinal, 'next_ordinal', s.next_ordinal),
     version = j.version + 1, modified_at = relevo.now()
-  from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[], $6::integer[], $7::integer[])
-      as s (id, nominal, next_at, chain, late, ordinal, next_ordinal),
-    relevo.job_lane l
-  where j.id = s.id and j.status = 10 and l.name = j.lane
+  from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::boolean[], $5::text[], $6::integer[], $7::integer[])
+      as s (id, nominal, next_at, queued, late, ordinal, next_ordinal)
+    join relevo.job w on w.id = s.id
+    join relevo.job_lane l on l.name = w.lane
+    cross join lateral (select coalesce(
+      relevo.job_chain(w.token, w.owner, l.shared_tokens), case when s.queued then 's' || w.series end) as chain) c
+  where j.id = s.id and j.status = 10
   returning j.chain, j.capped, j.lane, j.owner
 )
 insert into relevo.job_gate (key)
@@ -198,6 +217,24 @@ select relevo.announce_series_ends($1::uuid[]);
 -- Jobs by id, whatever their state.
 select * from relevo.jobs_by_id($1::uuid[]);
 
+-- name: read_job_page
+-- Jobs by id in a given order, with or without what users put into them, as long as those before have fewer than so many
+-- bytes: the server knows the length of a text without reading it. `followed` says whether there is one behind.
+select j.* from (
+  select j.*, coalesce(sum(coalesce(octet_length(j.data), 0) + coalesce(octet_length(j.saved), 0)
+    + coalesce(octet_length(j.result), 0) + coalesce(octet_length(j.message), 0) + coalesce(octet_length(j.friendly), 0)) over before, 0)
+    as bytes_before, lead(true) over before as followed
+  from (
+    select w.place, j.id, j.name, j.handler, j.lane, j.status, j.sequence, j.version, j.operation_type, j.priority, j.token, j.owner,
+      j.created_at, j.modified_at, j.started_at, j.completed_at, j.postpone_until, j.attempt, j.retries, j.crashes, j.run_seconds,
+      j.progress, j.error_code, j.friendly, j.host_name, j.series, j.pattern, j.chained, case when $2 then j.message end as message,
+      case when $2 then j.data end as data, case when $2 then j.saved end as saved, case when $2 then j.result end as result
+    from unnest($1::uuid[]) with ordinality as w (id, place) join relevo.jobs_by_id($1::uuid[]) j on j.id = w.id
+  ) j
+  window before as (order by j.place rows between unbounded preceding and 1 preceding)
+) j
+where j.bytes_before < $3::bigint order by j.place;
+
 -- name: awaited
 -- Of jobs that are looked at for the first time, those that are not over: whether success leaves no record of them.
 select id, auto_delete and not retain as brief from relevo.jobs_by_id($1::uuid[]) where status < 30;
@@ -209,7 +246,7 @@ select w.id, h.status, h.result, h.error_code, h.friendly, h.message,
   case
     when h.id is not null then null
     when exists (select from relevo.job j where j.id = w.id) then 'deleted'  -- its handler is still to stop
-    when pg_xact_status(w.tx::xid8) = 'aborted' then 'undone'
+    when pg_xact_status(split_part(w.tx, ' ', 2)::xid8) = 'aborted' then 'undone'
     when coalesce(w.brief, d.auto_delete) then null
     when coalesce(w.brief::text, w.handler) is not null then 'deleted'
     else 'missing'
@@ -217,18 +254,19 @@ select w.id, h.status, h.result, h.error_code, h.friendly, h.message,
 from unnest($1::uuid[], $2::boolean[], $3::text[], $4::text[]) as w (id, brief, handler, tx)
 left join relevo.job_history h on h.id = w.id
 left join relevo.job_handler d on d.name = w.handler
-where not relevo.is_live(w.id) and (w.tx is null or pg_visible_in_snapshot(w.tx::xid8, pg_current_snapshot()));
+where not relevo.is_live(w.id) and (w.tx is null
+  or pg_visible_in_snapshot(split_part(w.tx, ' ', 1)::xid8, pg_current_snapshot()));
 
 -- name: declare_lanes
 -- Writes what lanes were configured with; a changed cap is applied by whoever claims.
-select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integer[]);
+select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::boolean[]);
 
 -- name: declare_handlers
 -- Writes which handlers there are; repeated while they are served.
-insert into relevo.job_handler (name, lane, operation_type, auto_delete)
-select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[])
+insert into relevo.job_handler (name, lane, operation_type, auto_delete, crashes_max)
+select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[], $5::integer[])
 on conflict (name) do update set lane = excluded.lane, operation_type = excluded.operation_type,
-  auto_delete = excluded.auto_delete, served_at = relevo.now();
+  auto_delete = excluded.auto_delete, crashes_max = excluded.crashes_max, served_at = relevo.now();
 
 -- name: open_gates
 -- Works off noted gates, where there may be no host that claims.
@@ -271,9 +309,11 @@ select id, series, pattern, anchor, zone, nominal, details, token from relevo.jo
 with changed as (
   update relevo.job set series = null, pattern = null, next_at = null, version = version + 1, modified_at = relevo.now(),
     modified_by = coalesce($2, modified_by),
-    chain = coalesce('t' || token, chain), chained = chained or (chain is null and token is not null)
-  where id = $1
-  returning chain
+    chain = coalesce(s.chain, job.chain), chained = chained or (job.chain is null and s.chain is not null)
+  from (select w.id, relevo.job_chain(w.token, w.owner, l.shared_tokens) as chain
+        from relevo.job w join relevo.job_lane l on l.name = w.lane where w.id = $1) s
+  where job.id = s.id
+  returning job.chain
 )
 insert into relevo.job_gate (key) select 'c' || chain from changed where chain is not null;
 
@@ -290,6 +330,36 @@ select * from (
     (select h.id from relevo.job h where h.chain = j.chain order by h.sequence limit 1)) as head
   from relevo.job j where j.id = any ($1::uuid[]) and j.chained
 ) b where b.head <> b.id;
+
+-- name: chain_of
+-- The chain that a live job waits in, null if it is in none; no row if there is no such job.
+select chain from relevo.jobs_by_id(array[$1::uuid]) where status < 30;
+
+-- name: lock_head
+-- The job that another of a chain waits for, to be taken out of it; the chain is locked.
+select h.id, h.status, h.host_name from relevo.job h
+where h.id = (
+  select coalesce(
+    (select o.id from relevo.job o where o.chain = $2 and not o.chained),
+    (select o.id from relevo.job o where o.chain = $2 order by o.sequence limit 1))
+  from relevo.job j where j.id = $1 and j.chain = $2 and j.chained
+) and h.id <> $1
+for update;
+
+-- name: leave_chain
+-- Takes a job out of its chain: from now on it runs apart from the others of its token.
+update relevo.job set chain = null, chained = false, friendly = concat_ws('; ', friendly, $2::text), version = version + 1,
+  modified_at = relevo.now(), modified_by = coalesce($3, modified_by) where id = $1;
+
+-- name: open_locked_gates
+-- Lets the next through gates that this transaction has locked; after the statement that freed them.
+select relevo.open_job_gates($1::text[]);
+
+-- name: announce_unblocked
+-- Says in the log that others no longer wait for a job.
+select relevo.announce_jobs(array[id], array[version], array['unblocked'], array[status], array[status], array[name], array[lane],
+  array[operation_type], array[attempt], array[host_name], array[error_code], array[created_at], array[started_at])
+from relevo.job where id = $1;
 
 -- name: count_jobs
 -- How many jobs there are by status and type: all live ones, and those completed since an instant.
@@ -335,7 +405,7 @@ from (
 
 -- name: blocked_chains
 -- Chains in which jobs wait, the longest first, and the job that each waits for.
-select h.chain, h.token, w.jobs - h.chained::integer as jobs, w.oldest, h.id as head_id, h.name as head_name,
+select h.chain, h.token, case when h.chain like 'u%' then h.owner end as owner, w.jobs - h.chained::integer as jobs, w.oldest, h.id as head_id, h.name as head_name,
   h.status as head_status, h.postpone_until as head_postponed_until, h.started_at as head_started_at, h.host_name as head_host
 from (
   select chain, count(*) as jobs, min(created_at) as oldest from relevo.job where chained and chain is not null and not deleted
@@ -350,7 +420,7 @@ order by w.jobs desc, h.chain;
 
 -- name: lane_standings
 -- Lanes as they are configured and what is in them.
-select l.name, l.events, l.priority, l.owner_cap, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
+select l.name, l.events, l.priority, l.owner_cap, l.shared_tokens, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
   coalesce(j.running, 0) as running, j.oldest,
   array(select h.name from relevo.job_handler h where h.lane = l.name order by h.name) as handlers
 from relevo.job_lane l left join (
@@ -368,11 +438,11 @@ where host is not null and ($1::uuid is null or host = $1) order by started_at, 
 
 -- name: count_failures
 -- Counts failed runs to their extensions, by the minute.
-insert into relevo.job_failure (extension, minute, lane, handler, failures)
-select extension, date_trunc('minute', relevo.now()), lane, handler, count(*) from relevo.jobs_by_id($1::uuid[])
+insert into relevo.job_failure (extension, minute, handler, failures)
+select extension, date_trunc('minute', relevo.now()), handler, count(*) from relevo.jobs_by_id($1::uuid[])
 where extension is not null
-group by 1, 2, 3, 4 order by 1, 3, 4
-on conflict (extension, minute, lane, handler) do update set failures = relevo.job_failure.failures + excluded.failures;
+group by 1, 2, 3 order by 1, 3
+on conflict (extension, minute, handler) do update set failures = relevo.job_failure.failures + excluded.failures;
 
 -- name: watch_brakes
 -- Puts brakes on extensions, probes, renews and lifts them; see the function.
@@ -451,6 +521,12 @@ select relevo.signal_jobs($1, $2, $3);
 -- name: wake
 -- Wakes jobs whose wait was too long, or whose children are over.
 select relevo.wake_waiting_jobs($1);
+
+-- name: orphans
+-- Unfinished jobs whose caller waited for them and was canceled or deleted, and the user who did so.
+select w.child as id, h.modified_by as by from relevo.job_wait w left join relevo.job_history h on h.id = w.job
+where w.child is not null and not w.woken and (h.status = 32 or h.id is null)
+  and not exists (select from relevo.job j where j.id = w.job and not j.deleted) and relevo.is_live(w.child) limit $1;
 
 -- name: forget_waits
 -- Forgets waits of jobs that are no more, and events that nobody wanted for long.

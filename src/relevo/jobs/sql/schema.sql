@@ -3,11 +3,12 @@
 
 -- How jobs of a lane are ordered, capped and announced. Hosts write what they were configured with.
 create table relevo.job_lane (
-  name      text collate "C" primary key,
-  events    text not null default 'ends' check (events in ('none', 'ends', 'all')),
-  priority  boolean not null default false,
-  owner_cap integer check (owner_cap > 0),
-  told      smallint not null generated always as (  -- of which moves something follows: 0 none, 1 ends, 2 all
+  name          text collate "C" primary key,
+  events        text not null default 'ends' check (events in ('none', 'ends', 'all')),
+  priority      boolean not null default false,
+  owner_cap     integer check (owner_cap > 0),
+  shared_tokens boolean not null default false,  -- whether jobs of a token are one chain, whoever owns them
+  told          smallint not null generated always as (  -- of which moves something follows: 0 none, 1 ends, 2 all
     case when owner_cap is not null or events = 'all' then 2 when events = 'ends' then 1 else 0 end) stored
 );
 insert into relevo.job_lane (name) values ('plugin'), ('workflow'), ('bulk'), ('maintenance');
@@ -19,7 +20,8 @@ create table relevo.job_handler (
   operation_type integer not null default 54,
   auto_delete    boolean not null default false,
   served_at      timestamptz not null default relevo.now(),
-  enabled        boolean not null default true
+  enabled        boolean not null default true,
+  crashes_max    integer check (crashes_max > 0)  -- null: as the settings of hosts say
 );
 
 -- The table of `relevo.jobs.states`, so that statements decide what code and documentation say.
@@ -33,11 +35,11 @@ insert into relevo.job_transition (from_status, event, to_status) values
   (0, 'unserved', 31),
   (0, 'brake', 10), (0, 'cancel', 32), (0, 'claim', 20), (0, 'deactivate', 32), (0, 'delete', -1), (0, 'hold', 10),
   (0, 'postpone', 10), (10, 'cancel', 32), (10, 'deactivate', 32), (10, 'delete', -1), (10, 'due', 0), (10, 'postpone', 10),
-  (10, 'resume', 0), (10, 'signal', 0), (20, 'await', 10), (20, 'cancel', 22), (20, 'crash_out', 31), (20, 'delete', 20),
+  (10, 'resume', 0), (10, 'signal', 0), (20, 'await', 10), (20, 'cancel', 22), (20, 'crash_out', 31), (20, 'defer', 10), (20, 'delete', 20),
   (20, 'done', 30), (20, 'fail', 31), (20, 'lost', 0), (20, 'pause', 21), (20, 'postpone', 21), (20, 'retry', 10),
-  (20, 'return', 0), (20, 'suspend', 10), (20, 'yield', 0), (21, 'await', 10), (21, 'cancel', 22), (21, 'delete', 21),
+  (20, 'return', 0), (20, 'suspend', 10), (20, 'yield', 0), (21, 'await', 10), (21, 'cancel', 22), (21, 'defer', 10), (21, 'delete', 21),
   (21, 'done', 30), (21, 'fail', 31), (21, 'lost', 10), (21, 'pause', 21), (21, 'postpone', 21), (21, 'resume', 20),
-  (21, 'retry', 10), (21, 'return', 10), (21, 'suspend', 10), (21, 'yield', 10), (22, 'await', 32), (22, 'cancel', 22),
+  (21, 'retry', 10), (21, 'return', 10), (21, 'suspend', 10), (21, 'yield', 10), (22, 'await', 32), (22, 'cancel', 22), (22, 'defer', 32),
   (22, 'delete', 22), (22, 'done', 32), (22, 'fail', 31), (22, 'lost', 32), (22, 'retry', 31), (22, 'return', 32),
   (22, 'stop', 32), (22, 'suspend', 31), (22, 'yield', 32), (30, 'delete', -1), (31, 'delete', -1), (32, 'delete', -1);
 
@@ -103,11 +105,13 @@ create table relevo.job (
   nominal        timestamptz,
   next_at        timestamptz,
   details        jsonb,
+  alone          boolean not null default false,  -- ready: nothing is to run beside it on its host; in progress: nothing does
   constraint job_status check (status in (0, 10, 20, 21, 22)),
   constraint job_held check ((host is not null) = (status between 20 and 22) and (host is null) = (claim is null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
-create index job_claims on relevo.job (lane, handler, rank, sequence) where status = 0 and not chained and not capped;
+create index job_claims on relevo.job (handler, rank, sequence) where status = 0 and not chained and not capped;
+create index job_alone on relevo.job (rank, sequence) where alone and status = 0 and not chained and not capped;
 create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
 create index job_hosts on relevo.job (host) where host is not null;
 create index job_chains on relevo.job (chain, sequence) where chain is not null;
@@ -125,8 +129,8 @@ create index job_asked on relevo.job (host) where host is not null and (status <
 -- Jobs that a brake holds wait for an event, its end; -2147088105 is 0x80060917.
 create index job_braked on relevo.job (extension, rank, sequence)
   where status = 10 and waiting_event and error_code = -2147088105;
--- Children of bulk deletes that are not completed.
-create index job_bulk_parts on relevo.job (id) where operation_type = 23;
+-- Children of imports and bulk deletes that are not completed.
+create index job_bulk_parts on relevo.job (id) where operation_type in (17, 23);
 
 -- Completed jobs: rows are added and removed, never changed.
 create table relevo.job_history (like relevo.job including defaults,
@@ -152,20 +156,18 @@ create type relevo.job_move as (
   chained boolean, capped boolean, name text, operation_type integer, attempt integer, host_name text, error_code integer,
   created_at timestamptz, started_at timestamptz, series uuid, hold boolean, system boolean, details jsonb);
 
--- How often extensions failed, by minute, over all hosts. Lane and handler say where their jobs are found.
+-- How often extensions failed, by minute, over all hosts. The handler says where their jobs are found.
 create table relevo.job_failure (
   extension text collate "C" not null,
   minute    timestamptz not null,
-  lane      text collate "C" not null,
   handler   text collate "C" not null,
   failures  integer not null,
-  primary key (extension, minute, lane, handler)
+  primary key (extension, minute, handler)
 );
 
 -- Extensions that fail too often. After `until` one job, the probe, shows whether it still does.
 create table relevo.job_brake (
   extension     text collate "C" primary key,
-  lanes         text[] not null,
   handlers      text[] not null,
   since         timestamptz not null,
   until         timestamptz not null,
@@ -174,8 +176,9 @@ create table relevo.job_brake (
 );
 
 -- What a host is told of jobs: `stale` (a settlement was refused), `claimed`, `parcel` (jobs that have all but key and
--- data in common, which are arrays), or `asked` (something is asked of a job it runs: pause, cancel, or with status -1
--- that it is deleted). `particulars` is null for most jobs: a client spends more time on columns than on jobs.
+-- data in common, which are arrays), `asked` (something is asked of a job it runs: pause, cancel, or with status -1
+-- that it is deleted), `braked` (nothing is to begin of a handler but the job with the id), or `lone` (a job waits for a
+-- host with nothing else to do). `particulars` is null for most jobs: a client spends more time on columns than on jobs.
 create type relevo.job_notice as (
   kind text, id uuid, status smallint, claim bigint, lane text, handler text, name text, data text, attempt integer,
   operation_type integer, created float8, particulars text, ids uuid[], datas text[]);
@@ -219,7 +222,7 @@ create table relevo.job_parcel (
 alter table relevo.job_parcel alter done set storage external, alter ids set storage external,
   alter jobs set storage external, alter datas set storage external, alter sequences set storage external;
 create index job_parcel_hosts on relevo.job_parcel (host, claim) where host is not null;
-create index job_parcel_claims on relevo.job_parcel (lane, handler, rank, sequence) where host is null;
+create index job_parcel_claims on relevo.job_parcel (handler, rank, sequence) where host is null;
 create index job_parcel_spans on relevo.job_parcel using gist (span);
 
 \ir functions/parcels/jobs_in_parcels.sql

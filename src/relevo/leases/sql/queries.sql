@@ -340,3 +340,16 @@ order by u.kind, u.name, l.name limit $6;
 select case when l.state <> 'active' then l.state when l.owner is null then 'free'
             when l.handoff_to is not null then 'moving' else 'owned' end as state, count(*) as leases
 from relevo.lease l group by 1;
+
+-- name: little_memory
+-- So little that the next statement writes to a temporary file; for this transaction alone.
+set local work_mem = '64kB';
+
+-- name: take_disk_space
+-- About a megabyte on the disk, which is free again at once; it fails where there is no room.
+select count(*) from generate_series(1, 50000);
+
+-- name: note_write
+-- A row that is committed, and so flushed; a server that is read-only refuses it.
+insert into relevo.write_probe (host, at) values ($1, relevo.now())
+on conflict (host) do update set at = excluded.at;

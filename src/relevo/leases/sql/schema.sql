@@ -16,6 +16,12 @@ create table relevo.host (
 ) with (fillfactor = 50);
 create unique index host_name on relevo.host (name) where ended_at is null;
 
+-- When each host last saw a write reach the disk.
+create table relevo.write_probe (
+  host uuid primary key references relevo.host on delete cascade,
+  at   timestamptz not null
+) with (fillfactor = 50);
+
 create table relevo.unit (
   id              integer generated always as identity primary key,
   kind            text not null,

@@ -3,9 +3,10 @@
 -- it may still act, and whether its user is kept out.
 select relevo.now() as now,
   array(select s.id from relevo.pipeline_step s where s.id = any ($1::uuid[]) and not s.enabled) as disabled,
-  coalesce((select j.status from relevo.job j where j.id = $2 and j.attempt = $3 and not j.deleted),
-    case when relevo.is_parcelled($2) then 20 end) as status,
-  exists (select from relevo.system_user u where u.id = $4 and u.disabled) as kept_out;
+  coalesce((select j.status from relevo.job j where j.id = $2 and j.host = $3 and j.claim = $4 and not j.deleted),
+    (select 20 from relevo.job_parcel p
+     where p.host = $3 and p.claim = $4 and $2 = any (p.ids) and not ($2 = any (p.done)) limit 1)) as status,
+  exists (select from relevo.system_user u where u.id = $5 and u.disabled) as kept_out;
 
 -- name: read_record
 -- A record as it is.

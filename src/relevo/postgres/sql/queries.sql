@@ -75,3 +75,16 @@ where s.datname = current_database() and s.state = 'active' and s.wait_event = '
 -- name: now
 -- The time by which Relevo decides.
 select relevo.now();
+
+-- name: backend_pid
+-- Which server process answers: through a pooler it is another than was announced.
+select pg_backend_pid();
+
+-- name: ping
+-- Whether the server answers.
+select 1;
+
+-- name: limit_query
+-- Bounds what is left of the transaction: milliseconds for each statement and, where the role may say so, kilobytes of temporary files.
+select set_config('statement_timeout', $1, true),
+       case when has_parameter_privilege('temp_file_limit', 'set') then set_config('temp_file_limit', $2, true) end;

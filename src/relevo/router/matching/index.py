@@ -27,7 +27,7 @@ from relevo.router.matching.situation import Decision, NeedsScores
 from relevo.router.matching.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from relevo.router.matching.backlog import Job, Walk
     from relevo.router.matching.ordering import Key
@@ -108,11 +108,21 @@ class Index:
                 self._backlog.rest(job)
                 self._look_at(self._ratings.forget(job.id))
 
-    def decide(self, limit: int) -> Answers:
+    @property
+    def rates_by_rule(self) -> bool:
+        """Whether deciding may evaluate expressions, which takes time."""
+        return any(one.scoring.rule == "local" for one in self._queues.values())
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is left to decide before the next put, rejection or score."""
+        return not self._agenda and not self._free
+
+    def decide(self, limit: int, enough: Callable[[], bool] | None = None) -> Answers:
         """Return at most so many offers to issue, and scores to ask for, the most urgent job first.
 
-        Decisions count as made from then on. Fewer than `limit` answers mean that nothing is left
-        to decide before the next put, rejection or score.
+        Decisions count as made from then on. It also ends when there has been `enough`, and goes on
+        from there the next time; see `is_at_rest`.
         """
         made: Answers = []
         if len(self._free) == 1 and not self._agenda:
@@ -121,6 +131,8 @@ class Index:
             self._welcome()
         agenda = self._agenda
         while agenda and len(made) < limit:
+            if enough is not None and enough():
+                break
             key, _, walk = heappop(agenda)
             job: Job = key[-1]
             if walk is None:

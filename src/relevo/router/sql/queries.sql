@@ -358,6 +358,10 @@ select relevo.lock_router_resources();
 -- A policy or queue.
 select kind, id, number, version, modified_at, body from relevo.router_resource where kind = $1 and id = $2;
 
+-- name: version_of_resource
+-- Which version of a policy or queue there is.
+select number, version from relevo.router_resource where kind = $1 and id = $2;
+
 -- name: list_resources
 -- A page of policies or queues, in the order of their creation.
 select kind, id, number, version, modified_at, body
@@ -431,13 +435,14 @@ left join lateral (
 order by e.lsn;
 
 -- name: open_offers
--- The offers that a worker can answer, all of them or of those named, with what they are about.
+-- The offers that a worker can answer, behind one of them or of those named in their order, with what they are about.
 select o.id, o.worker_id, o.job_id, o.queue_id, o.channel_id, j.channel_reference, o.cost, o.offered_at, o.expires_at,
        j.priority, j.labels, j.tags
 from relevo.router_offer o join relevo.router_job j on j.id = o.job_id
 where o.worker_id = $1 and o.ended_at is null and o.state = 'open' and ($2::uuid[] is null or o.id = any ($2))
   and (o.expires_at is null or o.expires_at > relevo.now())
-order by o.offered_at, o.id;
+  and ($3::timestamptz is null or (o.offered_at, o.id) > ($3, $4::uuid))
+order by array_position($2::uuid[], o.id), o.offered_at, o.id limit $5;
 
 -- name: workers_of_queue
 -- Workers that list a queue, available or not.

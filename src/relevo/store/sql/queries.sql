@@ -85,47 +85,50 @@ left join relevo.item i on i.container_id = c.id and i.pk = k.pk and i.id = k.id
 where c.id = $1
 order by k.n;
 
--- name: lock_keys
--- Keeps others from writing these keys, there or not, before any stamp lock is asked for; the client
--- must not fall asleep on it.
-select relevo.stay_awake(), relevo.lock_keys($1::text[], $2::text[], $3::integer[]);
+-- name: put_rows
+-- Writes items in the caller's transaction, which stamps them when it commits; see the function.
+select outcome, 0::bigint as lsn, written_ordinal as ordinal, written_ts as ts
+from relevo.put_rows($1, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[]);
+
+-- name: stamp_writes
+-- Stamps what the transaction has put, a row per range; the commit follows.
+select stamped_range as range_id, stamped_lsn as lsn, stamped_ts as ts from relevo.stamp_writes();
+
+-- name: wait_for_locks
+-- For the rest of a transaction that waits for items: how long, in milliseconds, and that the client
+-- must not fall asleep in it.
+select relevo.stay_awake(), set_config('lock_timeout', $1, true);
+
+-- name: try_lock_items
+-- The items of a batch as they are, expired ones too; locked, unless another transaction holds them.
+select k.id, i.body, i.lsn, i.ordinal, i.ts, relevo.stay_awake(),
+       i.id is not null and (i.expires_at is null or i.expires_at > relevo.now()) as live,
+       i.id is null and exists (select from relevo.item x
+                                where x.container_id = $1 and x.pk = $2 and x.id = k.id) as busy
+from unnest($3::text[]) as k (id)
+left join lateral (
+  select * from relevo.item i where i.container_id = $1 and i.pk = $2 and i.id = k.id
+  for update skip locked) i on true;
 
 -- name: lock_items
--- The items of a batch as they are, locked in order, expired ones too.
+-- The items of a batch as they are, expired ones too, locked; waits for other transactions.
 select i.id, i.body, i.lsn, i.ordinal, i.ts,
        i.expires_at is null or i.expires_at > relevo.now() as live
-from relevo.item i
-where i.container_id = $1 and i.pk = $2 and i.id = any ($3::text[])
-order by i.id
-for update of i;
+from relevo.lock_items($1, $2, $3::text[]) i;
 
 -- name: query_by_key
--- A page of items by partition key and id, of so many bytes and one item more; query.py puts
--- conditions in the place of (true).
+-- Items by partition key and id; query.py puts conditions in the place of (true).
 select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
-from (
-  select i.*, sum(octet_length(i.body::text)) over (
-    order by i.pk, i.id rows between unbounded preceding and 1 preceding) as bytes_before
-  from relevo.container c join relevo.item i on i.container_id = c.id
-  where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
-  order by i.pk, i.id limit $2
-) i
-where coalesce(i.bytes_before, 0) < $3
-order by i.pk, i.id;
+from relevo.container c join relevo.item i on i.container_id = c.id
+where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+order by i.pk, i.id limit $2;
 
 -- name: query_by_time
--- A page of items by the time of their last write, of so many bytes and one item more; query.py puts
--- conditions in the place of (true).
+-- Items by the time of their last write; query.py puts conditions in the place of (true).
 select i.pk, i.id, i.epk, i.body, i.lsn, i.ordinal, i.ts
-from (
-  select i.*, sum(octet_length(i.body::text)) over (
-    order by i.ts, i.pk, i.id rows between unbounded preceding and 1 preceding) as bytes_before
-  from relevo.container c join relevo.item i on i.container_id = c.id
-  where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
-  order by i.ts, i.pk, i.id limit $2
-) i
-where coalesce(i.bytes_before, 0) < $3
-order by i.ts, i.pk, i.id;
+from relevo.container c join relevo.item i on i.container_id = c.id
+where c.id = $1 and (i.expires_at is null or i.expires_at > (select relevo.now())) and (true)
+order by i.ts, i.pk, i.id limit $2;
 
 -- name: container_exists
 -- Whether a container is still there.

@@ -56,7 +56,8 @@ insert into relevo.system_user (identity, name) values ($1, $2) on conflict (ide
 
 -- name: add_user
 -- A new user.
-insert into relevo.system_user (id, name, unit, language, zone) values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001'), $4, $5)
+insert into relevo.system_user (id, name, unit, language, zone, zone_code)
+values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001'), $4, $5, $6)
 on conflict (id) do nothing;
 
 -- name: add_team

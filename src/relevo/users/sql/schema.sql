@@ -18,6 +18,7 @@ create table relevo.system_user (
   unit       uuid not null default '00000000-0000-7000-8000-000000000001' references relevo.business_unit,
   language   text not null default 'en',
   zone       text not null default 'UTC',
+  zone_code  integer default 92,         -- the number that Dataverse has for the zone
   disabled   boolean not null default false,
   created_at timestamptz not null default relevo.now()
 );

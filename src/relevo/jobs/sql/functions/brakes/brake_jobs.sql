@@ -12,8 +12,8 @@ begin
   select array_agg(x.id), array_agg(x.until) into ids, untils from (
     select j.id, b.until
     from relevo.job_brake b
-    cross join lateral unnest(b.lanes, b.handlers) as s (lane, handler)
-    join relevo.job j on j.lane = s.lane and j.handler = s.handler
+    cross join lateral unnest(b.handlers) as s (handler)
+    join relevo.job j on j.handler = s.handler
     where j.status = 0 and not j.chained and not j.capped and j.extension = b.extension and j.id is distinct from b.probe
     limit amount
     for update of j skip locked

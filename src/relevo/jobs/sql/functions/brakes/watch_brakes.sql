@@ -37,11 +37,11 @@ begin
     end if;
   end loop;
   with put as (
-    insert into relevo.job_brake (extension, lanes, handlers, since, until)
-    select s.extension, array_agg(s.lane), array_agg(s.handler), at, at + pause
+    insert into relevo.job_brake (extension, handlers, since, until)
+    select s.extension, array_agg(s.handler), at, at + pause
     from (
-      select f.extension, f.lane, f.handler, sum(f.failures) as failures from relevo.job_failure f
-      where f.minute > at - span group by 1, 2, 3
+      select f.extension, f.handler, sum(f.failures) as failures from relevo.job_failure f
+      where f.minute > at - span group by 1, 2
     ) s
     group by s.extension having sum(s.failures) > most
     on conflict do nothing

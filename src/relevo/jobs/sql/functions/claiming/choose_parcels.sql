@@ -1,5 +1,6 @@
--- Chooses parcels that wait in a lane, as long as no row comes before them and they fit. If one does not fit, or lacks
--- jobs that may come back between the others, or jobs are wanted singly, it becomes rows, unless half of the room is used already.
+-- Chooses parcels of handlers that a host serves in a lane, as long as no row comes before them and they fit. If one does not fit,
+-- waits in another lane, or lacks jobs that may come back between the others, or jobs are wanted singly, it becomes rows, unless
+-- half of the room is used already.
 -- `rows_first` is false if the rows before them are locked. Answers also the room that is left, and the parcel before which rows may take it.
 create or replace function relevo.choose_parcels(
   p_lane text, inout room integer, wanted integer, p_handlers text[], singly boolean, rows_first boolean,
@@ -9,7 +10,7 @@ set search_path = pg_catalog, pg_temp as $$
 declare
   free text[] := array(  -- of the others each is a row
     select h from unnest(p_handlers) as h
-    where not exists (select from relevo.job_brake b where h = any (b.handlers) and p_lane = any (b.lanes)));
+    where not exists (select from relevo.job_brake b where h = any (b.handlers)));
   first record;  -- of the rows
   last_rank bigint := -9223372036854775808;
   last_sequence bigint := 0;
@@ -21,21 +22,21 @@ begin
   singly := singly or exists (select from relevo.job_lane l where l.name = p_lane and (l.told > 1 or l.owner_cap is not null));
   select j.rank, j.sequence into first from (
     select r.rank, r.sequence from unnest(free) as h cross join lateral (
-      select * from relevo.job r where r.lane = p_lane and r.handler = h and r.status = 0 and not r.chained and not r.capped
+      select * from relevo.job r where r.handler = h and r.status = 0 and not r.chained and not r.capped and not r.alone
       order by r.rank, r.sequence limit 1) r
     union all
     select r.rank, r.sequence from relevo.job_brake b join relevo.job r on r.id = b.probe
-    where r.lane = p_lane and r.handler = any (p_handlers) and r.status = 0 and not r.chained and not r.capped
+    where r.handler = any (p_handlers) and r.status = 0 and not r.chained and not r.capped and not r.alone
   ) j order by j.rank, j.sequence limit 1;
   loop
     select w.* into p from unnest(free) as h cross join lateral (
-      select x.number, x.rank, x.sequence, x.size, x.done = '{}' as intact from relevo.job_parcel x
-      where x.host is null and x.lane = p_lane and x.handler = h and (x.rank, x.sequence) > (last_rank, last_sequence)
+      select x.number, x.rank, x.sequence, x.size, x.lane, x.done = '{}' as intact from relevo.job_parcel x
+      where x.host is null and x.handler = h and (x.rank, x.sequence) > (last_rank, last_sequence)
       order by x.rank, x.sequence limit 1
     ) w order by w.rank, w.sequence limit 1;
     exit when p.number is null;
     if rows_first and (first.rank, first.sequence) < (p.rank, p.sequence) then exit; end if;
-    fits := not singly and p.intact and p.size between relevo.parcel_min() and room;
+    fits := not singly and p.lane = p_lane and p.intact and p.size between relevo.parcel_min() and room;
     if not fits and 2 * room <= wanted then exit; end if;
     last_rank := p.rank;
     last_sequence := p.sequence;

@@ -1,4 +1,5 @@
--- Claims jobs lane by lane: of every handler that the host has, the first; the claim takes what it reads.
+-- Claims jobs lane by lane: of every handler that the host has, the first, whatever lane they are stored in; the claim takes
+-- what it reads. Those of other lanes are moved first, and then only what is in the host's own is claimed (`moved`).
 -- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
 -- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
 -- them brings hosts down, few others are with it, and it is soon known. Many plain ones leave as a parcel,
@@ -6,7 +7,8 @@
 -- With a `turn` it is one of several statements of a claim: what follows from them all is left to the caller.
 create or replace function relevo.claim_job_rows(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
-  singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}', turn integer default 0)
+  singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}', turn integer default 0,
+  moved boolean default false)
 returns setof relevo.job_notice language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
@@ -18,6 +20,7 @@ declare
   suspected boolean;
   plain boolean;  -- all of them: nothing follows from their success but a record and an event
   own boolean;  -- any of them is the platform's
+  strange boolean;  -- any of them is stored in another lane
   keeps boolean;
   taken relevo.job[];
 begin
@@ -26,7 +29,7 @@ begin
       b.extension is not null as braked, b.probe
     from unnest(lanes, rooms, next_ranks, next_sequences) as l (lane, room, next_rank, next_sequence)
     join unnest(handler_lanes, handlers) as h (lane, handler) on h.lane = l.lane
-    left join relevo.job_brake b on h.handler = any (b.handlers) and h.lane = any (b.lanes)
+    left join relevo.job_brake b on h.handler = any (b.handlers)
     where l.room > 0
   ), wanted as materialized (
     select lane, handler, room as amount, braked, probe, next_rank, next_sequence from served where siblings = 1
@@ -35,24 +38,32 @@ begin
       select s.lane, s.handler, s.room, s.braked, s.probe, s.next_rank, s.next_sequence, row_number() over (partition by s.lane order by c.rank, c.sequence) as nth
       from served s cross join lateral (
         select j.rank, j.sequence from relevo.job j
-        where j.lane = s.lane and j.handler = s.handler and j.status = 0 and not j.chained and not j.capped
+        where j.handler = s.handler and (not moved or j.lane = s.lane) and j.status = 0 and not j.chained and not j.capped and not j.alone
           and (not s.braked or j.id = s.probe) and (s.next_rank is null or (j.rank, j.sequence) < (s.next_rank, s.next_sequence))
         order by j.rank, j.sequence limit s.room
       ) c where s.siblings > 1
     ) n where n.nth <= n.room group by lane, handler, braked, probe, next_rank, next_sequence
   )
-  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0), bool_and(c.plain and not w.braked), bool_or(c.keeps), bool_or(c.system)
-  into places, recurs, suspected, plain, keeps, own
+  select array_agg(c.place order by c.rank, c.sequence), bool_or(c.recurs), bool_or(c.crashes > 0), bool_and(c.plain and not w.braked), bool_or(c.keeps), bool_or(c.system), bool_or(c.strange)
+  into places, recurs, suspected, plain, keeps, own, strange
   from wanted w cross join lateral (
-    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes, j.system, j.retain or not j.auto_delete as keeps,
+    select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes, j.system, j.lane <> w.lane as strange, j.retain or not j.auto_delete as keeps,
       j.attempt = 0 and j.operation_type in (1, 54) and not j.system and pg_column_size(j.data) <= 2000
         and j.chain is null and j.series is null and j.details is null as plain
     from relevo.job j
-    where j.lane = w.lane and j.handler = w.handler and j.status = 0 and not j.chained and not j.capped
+    where j.handler = w.handler and (not moved or j.lane = w.lane) and j.status = 0 and not j.chained and not j.capped and not j.alone
       and (not w.braked or j.id = w.probe) and (w.next_rank is null or (j.rank, j.sequence) < (w.next_rank, w.next_sequence))
     order by j.rank, j.sequence limit w.amount
     for update skip locked
   ) c;
+  if strange then
+    perform relevo.move_into_lanes(array_agg(j.ctid), array_agg(h.lane))
+    from unnest(places) as p (place) join relevo.job j on j.ctid = p.place
+    join unnest(handler_lanes, handlers) as h (lane, handler) on h.handler = j.handler where j.lane <> h.lane;
+    return query select * from relevo.claim_job_rows(
+      p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly, next_ranks, next_sequences, turn, true);
+    return;
+  end if;
   if suspected and turn > 1 then return; end if;
   if suspected then
     select array_agg(c.place order by c.nth) into places

@@ -2,6 +2,8 @@
 create or replace function relevo.job_particulars(j relevo.job) returns text language sql stable
 return jsonb_strip_nulls(jsonb_build_object(
   'owner', j.owner, 'chain', j.chain, 'series', j.series, 'nominal', j.nominal, 'saved', j.saved, 'token', j.token,
-  'retries', j.retries, 'crashes', j.crashes, 'depth', j.depth, 'root', j.correlation, 'root_at', j.correlation_at,
+  'retries', j.retries, 'crashes', j.crashes,
+  'deferred', case when j.details ? 'deferred_since' then extract(epoch from relevo.now() - (j.details ->> 'deferred_since')::timestamptz) end,
+  'depth', j.depth, 'root', j.correlation, 'root_at', j.correlation_at,
   'regarding_type', j.regarding_type, 'regarding_id', j.regarding_id,
-  'details', j.details::text))::text;
+  'details', j.details::text, 'alone', nullif(j.alone, false)))::text;

@@ -1,14 +1,17 @@
 -- All a host does with jobs, in one round trip and one commit: settle what is finished, let the next through gates,
--- make ready what is due, claim. Without events all were done, and most of those are plain.
+-- make ready what is due, claim. Without events all were done, and most of those are plain. A host that is `vacant`, and
+-- holds no job, claims none if one waits that is to run alone: it is told so, and claims that one next.
 create or replace function relevo.serve_jobs(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[],
   ids uuid[] default '{}', events text[] default '{}', claims bigint[] default '{}', postpones timestamptz[] default '{}',
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
   results text[] default '{}', saves text[] default '{}', seconds float8[] default '{}', keys text[] default '{}', slots integer[] default '{}',
-  singly boolean default false)
+  singly boolean default false, vacant boolean default false)
 returns setof relevo.job_notice language plpgsql volatile set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp set jit = off as $$
-declare settled uuid[];
+declare
+  settled uuid[];
+  lone boolean := cardinality(handlers) > 0 and cardinality(relevo.lone_jobs(handlers)) > 0;
 begin
   if cardinality(ids) > 0 then
     if cardinality(events) = 0 and cardinality(keys) = 0 then
@@ -46,8 +49,8 @@ begin
     perform relevo.make_jobs_due(500);
   end if;
   -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
-  if cardinality(lanes) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
-    if exists (select from relevo.job_parcel q where q.host is null and q.lane = any (serve_jobs.lanes)) then
+  if cardinality(lanes) > 0 and not (lone and vacant) and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
+    if exists (select from relevo.job_parcel q where q.host is null and q.handler = any (serve_jobs.handlers)) then
       return query
         select * from relevo.claim_jobs_in_order(p_host, p_name, p_claim, lanes, rooms, handler_lanes, handlers, slots, singly);
     else
@@ -59,4 +62,15 @@ begin
     select 'asked', j.id, case when j.deleted then -1::smallint else j.status end, j.claim, null::text, null::text, null::text,
       null::text, null::integer, null::integer, null::float8, null::text, null::uuid[], null::text[]
     from relevo.job j where j.host = p_host and j.host is not null and (j.status <> 20 or j.deleted);
+  if exists (select from relevo.job_brake) then
+    return query
+      select 'braked', b.probe, null::smallint, null::bigint, null::text, h.name, null::text, null::text, null::integer,
+        null::integer, null::float8, null::text, null::uuid[], null::text[]
+      from relevo.job_brake b cross join lateral unnest(b.handlers) as h (name);
+  end if;
+  if lone then
+    return query
+      select 'lone', null::uuid, null::smallint, null::bigint, null::text, null::text, null::text, null::text, null::integer,
+        null::integer, null::float8, null::text, null::uuid[], null::text[];
+  end if;
 end $$;

@@ -11,19 +11,19 @@ begin
     return 0;
   end if;
   with recursive kinds as (
-    (select lane, handler from relevo.job where status = 0 and not chained and not capped order by lane, handler limit 1)
+    (select handler from relevo.job where status = 0 and not chained and not capped order by handler limit 1)
     union all
-    select n.lane, n.handler from kinds k cross join lateral (
-      select j.lane, j.handler from relevo.job j
-      where j.status = 0 and not j.chained and not j.capped and (j.lane, j.handler) > (k.lane, k.handler)
-      order by j.lane, j.handler limit 1) n
+    select n.handler from kinds k cross join lateral (
+      select j.handler from relevo.job j
+      where j.status = 0 and not j.chained and not j.capped and j.handler > k.handler
+      order by j.handler limit 1) n
   )
   select array_agg(j.id), array_agg(distinct 'c' || j.chain) filter (where j.chain is not null) into lost, keys
   from (
-    select j.id, j.chain from kinds k join relevo.job j on j.lane = k.lane and j.handler = k.handler
+    select j.id, j.chain from kinds k join relevo.job j on j.handler = k.handler
     where j.status = 0 and not j.chained and not j.capped and j.modified_at < relevo.now() - patience
       and not (j.series is not null and j.attempt = 0)  -- a series goes on when its handler is back
-      and not exists (select from relevo.job_handler h where h.name = k.handler and h.lane = k.lane and h.served_at >= relevo.now() - patience)
+      and not exists (select from relevo.job_handler h where h.name = k.handler and h.served_at >= relevo.now() - patience)
     limit amount
   ) j;
   if lost is null then return 0; end if;

@@ -68,7 +68,7 @@ begin
         host = case when t.to_status >= 20 then j.host end, claim = case when t.to_status >= 20 then j.claim end,
         postpone_until = case
           -- A client's later instant counts, and no delay leads out of the calendar.
-          when g.event = 'retry' then greatest(at + make_interval(secs => least(coalesce(g.delay, 30), 1e9)), case when j.status = 21 then j.postpone_until end)
+          when g.event in ('retry', 'defer') then greatest(at + make_interval(secs => least(coalesce(g.delay, 30), 1e9)), case when j.status = 21 then j.postpone_until end)
           when g.event in ('postpone', 'brake', 'await') then g.postpone
           when g.event in ('pause', 'suspend', 'hold', 'resume') then null
           else j.postpone_until end,
@@ -77,6 +77,11 @@ begin
         run_seconds = j.run_seconds + coalesce(g.seconds, 0), error_code = case when g.event = 'await' then null else coalesce(g.error, j.error_code) end,
         message = coalesce(g.message, j.message), friendly = coalesce(g.friendly, j.friendly), saved = coalesce(g.saved, j.saved),
         deleted = j.deleted or g.event = 'delete',
+        details = case  -- since when no host has known its arguments; a run begins that anew
+          when g.event = 'defer' then jsonb_build_object('deferred_since', at) || coalesce(j.details, '{}')
+          when g.event in ('retry', 'suspend', 'await', 'yield') then j.details - 'deferred_since'
+          else j.details end,
+        alone = j.alone and g.event not in ('retry', 'suspend', 'await', 'yield'),  -- a run that ended in order
         capped = case when t.to_status >= 20 then j.capped else l.owner_cap is not null and j.owner is not null end
       from given g, relevo.job_transition t, relevo.job_lane l
       where j.id = g.id and t.from_status = j.status and t.event = g.event and t.to_status between 0 and 22

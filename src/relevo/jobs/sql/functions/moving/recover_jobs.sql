@@ -1,10 +1,14 @@
--- Takes jobs from hosts that have ended, some at a time; answers how many. If ended hosts have parcels, some of them are
+-- Takes jobs from hosts that have ended, some at a time; answers how many. Each of them may have been the reason, and
+-- only one that ran alone was: so a job fails if its host ends while it runs alone and it has lost `crashes_max` hosts by
+-- that (or as many as its handler says), and one that has lost two is to run alone. One that never gets so far, because it
+-- takes longer than hosts keep others away, fails after `factor` times as many. If ended hosts have parcels, some of them are
 -- unpacked and nothing else is done, which is answered by -1: the commit is to come before anybody waits for gates.
-create or replace function relevo.recover_jobs(amount integer, crashes_max integer) returns integer
+create or replace function relevo.recover_jobs(amount integer, crashes_max integer, factor integer default 10) returns integer
 language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   lost uuid[];
+  mosts integer[];
   kinds text[];
   keys text[];
   parcel record;
@@ -34,10 +38,12 @@ begin
   if lost is null then return 0; end if;
   perform relevo.lock_job_gates(keys);
   -- Judged again: what was locked meanwhile is another's to move.
-  select array_agg(j.id), array_agg(case when j.status = 20 and j.crashes + 1 >= crashes_max then 'crash_out' else 'lost' end)
-  into lost, kinds
+  select array_agg(j.id), array_agg(j.most), array_agg(case when j.status = 20
+    and j.crashes + 1 >= case when j.alone then j.most else factor * j.most end then 'crash_out' else 'lost' end)
+  into lost, mosts, kinds
   from (
-    select j.id, j.status, j.crashes from relevo.job j
+    select j.id, j.status, j.crashes, j.alone, coalesce(h.crashes_max, recover_jobs.crashes_max) as most
+    from relevo.job j left join relevo.job_handler h on h.name = j.handler
     where j.id = any (lost) and j.host is not null
       and not exists (select from relevo.host x where x.incarnation = j.host and x.ended_at is null)
     order by j.id for update of j skip locked
@@ -48,5 +54,7 @@ begin
     friendlies => array(select case k when 'crash_out' then 'host lost' end from unnest(kinds) as k),
     messages => array(select case k when 'crash_out' then 'host lost' end from unnest(kinds) as k),
     keys => coalesce(keys, '{}'));
+  update relevo.job j set alone = true from unnest(lost, mosts) as l (id, most)
+  where j.id = l.id and j.status < 20 and not j.alone and j.crashes >= greatest(1, least(2, l.most - 1));
   return cardinality(lost);
 end $$;

@@ -5,5 +5,5 @@ begin atomic
     select distinct p.handler from relevo.job_parcel p
     where exists (select from relevo.host h where h.ended_at is null and h.started_at < relevo.now() - patience)
       and p.host is null and p.created_at < relevo.now() - patience and not exists (
-      select from relevo.job_handler h where h.name = p.handler and h.lane = p.lane and h.served_at >= relevo.now() - patience)), amount);
+      select from relevo.job_handler h where h.name = p.handler and h.served_at >= relevo.now() - patience)), amount);
 end;

@@ -13,9 +13,9 @@ declare strange text := (
   at timestamptz := relevo.now();
   common record;
 begin
-  if exists (select from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-12-31') then
-    raise exception 'the start of a job is in the years 1 to 9999, not %',
-        (select min(s.start) from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-12-31')
+  if exists (select from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-01-01') then
+    raise exception 'the start of a job is in the years 1 to 9998, not %',
+        (select min(s.start) from unnest(starts) as s (start) where s.start < '0001-01-01' or s.start >= '9999-01-01')
       using errcode = 'RV011';
   end if;
   if strange is not null then

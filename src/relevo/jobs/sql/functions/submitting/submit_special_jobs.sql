@@ -7,14 +7,15 @@ set search_path = pg_catalog, pg_temp as $$
 declare now_ timestamptz := relevo.now();
 begin
   with given as (
-    select g.*, coalesce(g.lane_, h.lane, 'plugin') as lane,
+    select g.*, l.name as lane, l.priority as by_priority, l.owner_cap,
            coalesce((g.o ->> 'operation_type')::integer, h.operation_type, 54) as operation_type,
            coalesce((g.o ->> 'auto_delete')::boolean, h.auto_delete, false) as auto_delete,
-           coalesce(g.o ->> 'chain', case when g.token <> '' and g.o -> 'series' is null then 't' || g.token end) as chain,
+           coalesce(g.o ->> 'chain', case when g.o -> 'series' is null then relevo.job_chain(g.token, g.owner, l.shared_tokens) end) as chain,
            now_ as at
     from unnest(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options)
       with ordinality as g (id, handler, data, name, token, start, lane_, priority, owner, o, n)
     left join relevo.job_handler h on h.name = g.handler
+    join relevo.job_lane l on l.name = coalesce(g.lane_, h.lane, 'plugin')
   ), made as (
     insert into relevo.job (
       id, rank, created_at, modified_at, status, postpone_until, priority, operation_type, lane, handler, name,
@@ -22,10 +23,10 @@ begin
       depth, correlation, correlation_at, request, extension, message_name, regarding_type, regarding_id,
       series, pattern, anchor, zone, nominal, next_at, waiting_event, details)
     select g.id,
-      (extract(epoch from g.at) * 1000000)::bigint - case when l.priority then coalesce(g.priority, 4) * 60000000::bigint else 0 end,
+      (extract(epoch from g.at) * 1000000)::bigint - case when g.by_priority then coalesce(g.priority, 4) * 60000000::bigint else 0 end,
       g.at, g.at, case when g.start > g.at or (g.o ->> 'deferred')::boolean then 10 else 0 end, g.start,
       coalesce(g.priority, 4), g.operation_type, g.lane, g.handler, coalesce(g.name, g.handler), g.data,
-      nullif(g.token, ''), g.chain, g.chain is not null, l.owner_cap is not null and g.owner is not null,
+      nullif(g.token, ''), g.chain, g.chain is not null, g.owner_cap is not null and g.owner is not null,
       g.owner, coalesce((g.o ->> 'created_by')::uuid, g.owner), coalesce((g.o ->> 'created_by')::uuid, g.owner),
       coalesce((g.o ->> 'retain')::boolean, false), g.auto_delete, coalesce((g.o ->> 'system')::boolean, false),
       coalesce((g.o ->> 'hold')::boolean, false), coalesce((g.o ->> 'depth')::integer, 1),
@@ -34,7 +35,7 @@ begin
       g.o ->> 'regarding_id', (g.o ->> 'series')::uuid, g.o ->> 'pattern', (g.o ->> 'anchor')::timestamptz,
       g.o ->> 'zone', (g.o ->> 'nominal')::timestamptz, (g.o ->> 'next_at')::timestamptz,
       coalesce((g.o ->> 'waiting_event')::boolean, false), g.o -> 'details'
-    from given g join relevo.job_lane l on l.name = g.lane
+    from given g
     order by g.n
     returning id, lane, chain, capped, owner
   )

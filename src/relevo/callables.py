@@ -1,0 +1,109 @@
+"""Functions of users: coroutine functions, plain ones, partials, decorated ones, objects.
+
+Every part that takes a callable calls it by one of these functions, so that one rule holds
+everywhere: a result that can be awaited is awaited, on the event loop. Whether a callable is known
+to be a coroutine function only decides where it is called: those on the loop, all others, where
+they may block, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from relevo.errors import HandlerError, InvalidValue
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call is known to return a coroutine; False means only that nobody can tell."""
+    return any(inspect.iscoroutinefunction(one) for one in _bodies(function))
+
+
+def check(function: Any, what: str, *arguments: str) -> None:
+    """Refuse a callable that cannot be called with so many arguments, or would never run.
+
+    `what` names it for the caller, such as `"the handler of 'billing'"`; without arguments only
+    the kind of callable is checked. Raises `InvalidValue`.
+    """
+    if inspect.isclass(function):
+        raise InvalidValue(
+            f"{what} is the class {function.__qualname__}, and calling it only makes an instance;"
+            " give a function, or an instance whose class has __call__"
+        )
+    if not callable(function):
+        raise InvalidValue(f"{what} is {function!r}, which cannot be called; give a function")
+    for body in _bodies(function):
+        if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+            raise InvalidValue(
+                f"{what} is a generator function, and calling it runs nothing of it; remove the"
+                " `yield`"
+            )
+    if arguments:
+        _check_arguments(function, what, arguments)
+
+
+def parameters(function: Callable[..., Any], what: str) -> list[inspect.Parameter]:
+    """Return the parameters of a callable; raises `InvalidValue` if it does not tell them."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(
+            f"{what} is {function!r}, which does not say what it takes; wrap it in a function"
+        ) from error
+
+
+async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call on the event loop, and return what it comes to; for callbacks that do not block."""
+    return await settled(function(*args, **kwargs))
+
+
+async def run(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call where it fits, and return what it comes to: what may block is called in a thread."""
+    if is_async(function):
+        return await call(function, *args, **kwargs)
+    return await settled(await asyncio.to_thread(function, *args, **kwargs))
+
+
+async def settled(answer: Any) -> Any:
+    """Return what a call came to: whatever can be awaited is awaited.
+
+    An iterator is refused, since it has done nothing of what it stands for: raises `HandlerError`.
+    """
+    while inspect.isawaitable(answer):
+        answer = await answer
+    if isinstance(answer, Iterator | AsyncIterator):
+        raise HandlerError(
+            f"a function of yours returned a {type(answer).__name__}, which does nothing until"
+            " somebody iterates over it; run it to its end and return the result"
+        )
+    return answer
+
+
+def discard(answer: Any) -> None:
+    """Drop what a call returned although nobody awaits it any more, without a warning."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+
+
+def _bodies(function: Any) -> tuple[Any, ...]:
+    """The functions behind a callable that decide what a call of it returns."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function, getattr(type(function), "__call__", None)  # noqa: B004 - not whether, what
+
+
+def _check_arguments(function: Callable[..., Any], what: str, arguments: tuple[str, ...]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # it does not tell; its first call will
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise InvalidValue(
+            f"{what} is called with ({', '.join(arguments)}), which {signature} does not fit:"
+            f" {error}"
+        ) from error
