@@ -21,8 +21,8 @@ from relevo.leases.service import SKEW_WARN_SECONDS
 from relevo.limits import HANDLERS_PER_CONNECTION_WARN, MIB
 from relevo.postgres import catalog, clock, migrate
 from relevo.postgres.clock import SHIFT_WARN_SECONDS
-from relevo.postgres.shares import shares
 from relevo.postgres.migrations import known
+from relevo.postgres.shares import shares
 from relevo.postgres.wakeups import Wakeups
 from relevo.sealing import MasterKey
 
@@ -184,11 +184,12 @@ async def handlers(patient: Patient) -> Finding:
     row = await patient.database.fetchrow(SQL.count_work)
     assert row is not None
     share = shares(size).most["handlers"]
-    detail = (
-        f"{share} of {size} connections for handlers; a host holds up to {row['leases']} feed leases"
-    )
+    held = f"a host holds up to {row['leases']} feed leases"
+    detail = f"{share} of {size} connections for handlers; {held}"
     if row["leases"] > share * HANDLERS_PER_CONNECTION_WARN:
-        advice = "handlers that open transactions wait for each other; raise pool_size, or add hosts"
+        advice = (
+            "handlers that open transactions wait for each other; raise pool_size, or add hosts"
+        )
         return Finding("warn", detail, advice)
     wanted = row["hosts"] * (size + CONNECTIONS_BESIDE_POOL)
     most = _connections_max(patient)
