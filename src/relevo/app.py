@@ -385,6 +385,7 @@ class App:
             for loop in self.supervisor.health()
             if not loop.running
         ]
+        reasons += self.feeds.not_started()
         if self._leases is None:
             reasons.append("host is not running")
         elif self._leases.superseded.is_set():

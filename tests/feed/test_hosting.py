@@ -205,10 +205,10 @@ async def _writes(database: Database) -> dict[str, int]:
 
 
 _COUNT_WRITES = """
-create table written (name text);
+create table public.written (name text);
 create function count_write() returns trigger language plpgsql as $$
 begin
-  insert into written values (tg_table_name);
+  insert into public.written values (tg_table_name);
   return null;
 end $$;
 create trigger count_write after insert or update or delete on relevo.host

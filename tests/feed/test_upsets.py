@@ -274,7 +274,7 @@ async def test_nothing_is_stored_while_it_is_not_known_what_is() -> None:  # P5,
             self.stored += 1
 
     journal: Any = Silent()
-    standing = Standing(journal, Pace())
+    standing = Standing(journal, Pace(), lambda: None)
     standing.ledger = Ledger({1: 0, 2: 0})
     standing.spread()
     change: Any = SimpleNamespace(lsn=5, ordinal=0, ts=None, raw="")

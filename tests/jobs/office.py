@@ -180,8 +180,8 @@ class Worker:
         self.number += 1
         rows = await self.connection.fetch(
             "select * from relevo.claim_lone_job($1, 'worker', $2, $3::text[], $4::text[], $5)",
-            self.host, self.number, [lane for lane in self.lanes for _ in handlers],
-            [one for _ in self.lanes for one in handlers], vacant,
+            self.host, self.number, [self.lanes.get(one, "plugin") for one in handlers],
+            list(handlers), vacant,
         )  # fmt: skip
         return next(iter(self._taken(rows)), None)
 

@@ -244,8 +244,8 @@ async def test_every_host_gives_back_what_it_has_not_begun_when_a_brake_comes_on
         assert await held_here() > 0
         ran.clear()
         await app.database.write(
-            "insert into relevo.job_brake (extension, lanes, handlers, since, until) values"
-            " ('flaky', '{plugin}', '{flaky}', relevo.now(), relevo.now() + interval '1 hour')"
+            "insert into relevo.job_brake (extension, handlers, since, until) values"
+            " ('flaky', '{flaky}', relevo.now(), relevo.now() + interval '1 hour')"
             " returning 1"
         )
         await eventually(given_back)

@@ -15,6 +15,7 @@ from relevo.bulk import engine, parsing, writing
 from relevo.bulk.model import Part, Row, RowFailure, RowQuery
 from relevo.bulk.parts import Parent, Standing
 from relevo.bulk.sources import SQL, table_of
+from relevo.core.decoding import has_nul
 from relevo.errors import InvalidValue
 from relevo.jobs import codes, states
 from relevo.jobs.errors import Fail
@@ -80,7 +81,7 @@ def checked(given: Mapping[str, Any], lookups: Mapping[str, tuple[str, str]]) ->
             f"there is no encoding {options.encoding[:64]!r}; give such as utf-8 or cp1252",
             pointer="encoding",
         ) from error
-    if b"\\u0000" in msgspec.json.encode(options):
+    if has_nul(msgspec.json.encode(options)):
         raise InvalidValue("options have a null character, which cannot be stored; leave it out")
     return options
 

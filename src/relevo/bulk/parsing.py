@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
+from relevo.core.decoding import has_nul
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -76,6 +77,6 @@ def _json_lines(text: str) -> Iterator[Parsed]:
 
 
 def _storable(number: int, raw: dict[str, Any]) -> Parsed:
-    if b"\\u0000" in msgspec.json.encode(raw):
+    if has_nul(msgspec.json.encode(raw)):
         return Parsed(number, None, f"row {number} has a null character, which cannot be stored")
     return Parsed(number, raw)

@@ -35,12 +35,22 @@ def json_object(body: bytes) -> dict[str, Any]:
         raise InvalidJson(f"the body is not JSON: {error}") from None
     if not isinstance(decoded, dict):
         raise InvalidValue(f"the body must be a JSON object, not {json_name(decoded)}")
-    if b"\\u0000" in body:
+    if has_nul(body):
         try:
             refuse_unstorable(decoded, "")
         except RecursionError:
             raise InvalidJson("the body is nested too deeply") from None
     return decoded
+
+
+def has_nul(json: bytes) -> bool:
+    """Return whether some text of a JSON document has the NUL character, which nobody can store.
+
+    >>> has_nul(rb'"a\\u0000"'), has_nul(rb'"the six letters \\\\u0000"')
+    (True, False)
+    """
+    # What is left without the escaped backslashes is the start of an escape.
+    return b"\\u0000" in json and b"\\u0000" in json.replace(rb"\\", b"")
 
 
 def converted(value: Any, kind: type[T], pointer: str = "", *, strict: bool = True) -> T:

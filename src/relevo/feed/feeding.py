@@ -138,7 +138,7 @@ class Feeder:
             await self._worker.room.wait()
             return
         await self._standing.flush()
-        self._processor.symptoms.clear(self._lease.name, "store")
+        self._processor.symptoms.clear(self._lease.name, "store", "unreadable")
         if not self._completed:
             self._completed = True
             self._processor.lease_completed()

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 State = Literal["ok", "degraded", "failed"]
-Symptom = Literal["failing", "stalled", "blocked", "store"]
+Symptom = Literal["failing", "stalled", "blocked", "store", "unreadable"]
 ABANDONED_MAX = 8
 """So many calls that never ended mean that the process itself needs an end."""
 

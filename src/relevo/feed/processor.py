@@ -29,7 +29,7 @@ from relevo.feed import bounds, context, dead_letters, filters, memory, parking,
 from relevo.feed import start as starts
 from relevo.feed.calls import CallAbandoned, one_by_one
 from relevo.feed.checkpoints import Checkpoints
-from relevo.feed.health import ProcessorHealth, Symptoms
+from relevo.feed.health import ProcessorHealth, Symptom, Symptoms
 from relevo.feed.journal import Journal
 from relevo.feed.memory import MemoryLeases
 from relevo.feed.notifications import Notification, Notifications
@@ -401,7 +401,7 @@ class Processor:
             await self._abandon(lease)
             raise
         finally:
-            self.symptoms.clear(lease.name, "failing", "stalled", "store")
+            self.symptoms.clear(lease.name, "failing", "stalled", "store", "unreadable")
             observer.close()
             await self.tell(
                 "released", lease.name, reason or lease.release_reason or "handler_error"
@@ -429,7 +429,8 @@ class Processor:
                     "feed.postponed", processor=self.name, lease=lease.name, error=str(error),
                     exc_info=raised if error is not raised else None,
                 )  # fmt: skip
-                self.symptoms.note("store", lease.name, str(error))
+                where: Symptom = "store" if isinstance(error, LeaseStoreError) else "unreadable"
+                self.symptoms.note(where, lease.name, str(error))
                 if not (expired and isinstance(error, FeedExpired)):  # told once
                     await self.tell("error", lease.name, error)
                 expired = isinstance(error, FeedExpired)

@@ -114,6 +114,14 @@ class Feeds(Attachable):
         for processor in self.processors.values():
             await processor.stop(timeout)
 
+    def not_started(self) -> list[str]:
+        """Return the processors that could not be started so far, each with its reason."""
+        return [
+            f"processor {one.name} of {one.container} did not start: {one.not_started}"
+            for one in self.processors.values()
+            if one.not_started is not None
+        ]
+
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the feeds."""
         return [

@@ -15,7 +15,7 @@ from relevo.leases.hosts import instant
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     import asyncpg
@@ -44,7 +44,7 @@ class Standing:
     finish at about the same time share one.
     """
 
-    def __init__(self, journal: Journal, pace: Pace) -> None:
+    def __init__(self, journal: Journal, pace: Pace, on_stored: Callable[[], object]) -> None:
         self.journal = journal
         self.interval = Interval()
         self.ledger = Ledger({})
@@ -56,6 +56,7 @@ class Standing:
         self.calls_unstored = 0
         """Calls that returned and are not stored yet: checkpoints may be thinned out."""
         self._pace = pace
+        self._on_stored = on_stored
         self._watch: dict[int, int] = {}
         self._whole = True
         self._noted: Troubles | None = None
@@ -279,6 +280,7 @@ class Standing:
         self._watch = noted.watch if noted else {}
         if noted is None:
             self.crashes = 0
+        self._on_stored()
 
     def _note(
         self, positions: Mapping[int, int], troubles: Mapping[int, Isolation]

@@ -64,6 +64,7 @@ class Worker:
         self.standing = Standing(
             Journal(self.database, lease, processor.host_incarnation, processor.checkpoints),
             processor.pace,
+            self._note_stored,
         )
         self.pulse = Pulse()
         """For lanes: something came, was finished, or is over."""
@@ -271,8 +272,13 @@ class Worker:
                 model=processor.model, wanted=processor.filter,
             )
         )  # fmt: skip
-        processor.symptoms.clear(self.lease.name, "store")
+        processor.symptoms.clear(self.lease.name, "unreadable")
+        if not batch.changes:  # else storing them will tell
+            self._note_stored()
         return batch
+
+    def _note_stored(self) -> None:
+        self.processor.symptoms.clear(self.lease.name, "store")
 
     async def _watch_for_stop(self) -> None:
         """End the period when no call runs any more, unless the request is withdrawn before."""

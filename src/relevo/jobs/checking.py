@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from relevo.core.decoding import has_nul
 from relevo.errors import InvalidValue, TooLarge
 from relevo.jobs.model import DATA_BYTES_MAX
 
 _ENCODER = msgspec.json.Encoder()
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def text(what: str, value: Any, most: int) -> None:
@@ -51,7 +50,7 @@ def json(what: str, value: Any) -> str:
         raise TooLarge(
             f"{what} of a job has {len(found)} bytes; at most {DATA_BYTES_MAX} are taken"
         )
-    if b"\\u0000" in found and _NUL.search(found):
+    if has_nul(found):
         raise InvalidValue(
             f"{what} of a job has a null character, which cannot be stored", pointer=what
         )

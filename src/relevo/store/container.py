@@ -141,7 +141,10 @@ class Container(Generic[T]):
             done = await batch.run(opened, ready, self._check, _checked(tx))
         except Refused as refused:
             raise _located(refused.error, refused.index) from refused.__cause__
-        return [None if one.text is None else self._item(one) for one in done]
+        size = sum(len(one.text or "") for one in done)
+        return await cpu.decoded(
+            size, lambda: [None if one.text is None else self._item(one) for one in done]
+        )
 
     async def bulk(
         self,

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo import cpu, limits
+from relevo.core.decoding import has_nul
 from relevo.errors import InvalidValue, TooLarge
 from relevo.store import keys
 from relevo.store.epk import epk
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder().decode
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NOT_IN_NAMES: Final = re.compile(r"[/\\?#\x00-\x1f\x7f]")
 _NOT_A_KEY = (InvalidValue, OverflowError)  # the latter for integers beyond any double
 _NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -133,7 +133,7 @@ def encoded(value: Any) -> tuple[bytes, Any]:
                 f"JSON is nested {limits.ITEM_DEPTH_MAX} levels deep at most", pointer=""
             )
         # Both are rare, so the cheap question comes first.
-        if b"u0000" in text and _NUL.search(text):
+        if has_nul(text):
             where = _find(plain, lambda one: isinstance(one, str) and "\x00" in one)
             raise InvalidValue("text cannot contain the NUL character", pointer=where)
         if b"null" in text:
