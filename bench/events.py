@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from bench import Figure
 from relevo import settings
-from relevo.events import Catalogue, Event, EventLog, EventType
-from relevo.postgres import Database, Transaction, Wakeups, migrate
+from relevo.kernel.events import Catalogue, Event, EventLog, EventType
+from relevo.kernel.postgres import Database, Transaction, Wakeups, migrate
 
 HOW: Final = """
 A transaction appends 100 events with about 100 bytes of data and commits; 1 or 4 connections do so

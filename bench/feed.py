@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench import Figure
 from bench.feed_items import BODY, fill, item
-from relevo import App, settings, telemetry
-from relevo.leases import Directory
-from relevo.postgres import Wakeups
-from relevo.postgres.embedded import EmbeddedServer
+from relevo import App, settings
+from relevo.kernel import telemetry
+from relevo.kernel.leases import Directory
+from relevo.kernel.postgres import Wakeups
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from uuid import UUID
 from bench import Figure
 from bench.quiet import Turns, take_turns
 from relevo import settings
-from relevo.postgres.database import Database
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -16,8 +16,8 @@ from bench.jobs_peers import HOW as PEERS_HOW
 from bench.jobs_peers import PEERS, Unavailable, default_folder, measure
 from bench.jobs_peers.install import Peer
 from bench.jobs_peers.run import DRAINED, Side, fresh_database
-from relevo import telemetry
-from relevo.postgres.embedded import EmbeddedServer
+from relevo.kernel import telemetry
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

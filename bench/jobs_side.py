@@ -15,8 +15,9 @@ import time
 from typing import Any, Final
 from uuid import UUID
 
-from relevo import App, serving, settings, telemetry
+from relevo import App, settings
 from relevo.jobs.model import Lane
+from relevo.kernel import serving, telemetry
 
 DELETE: Final = os.environ.get("BENCH_JOBS_DELETE") == "1"
 EVENTS: Final = os.environ.get("BENCH_JOBS_EVENTS", "none")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from bench import Figure
 from relevo import settings
-from relevo.leases import Directory
-from relevo.postgres import Database, Wakeups, migrate
-from relevo.postgres.embedded import EmbeddedServer
+from relevo.kernel.leases import Directory
+from relevo.kernel.postgres import Database, Wakeups, migrate
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.leases import Lease
+    from relevo.kernel.leases import Lease
     from relevo.testing.recorder import Recorder
 
 HOW = """

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import Figure, router_http, router_matching
-from relevo import App, serving, settings, telemetry
-from relevo.postgres.embedded import EmbeddedServer
+from relevo import App, settings
+from relevo.kernel import serving, telemetry
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
 
 WORKERS: Final = 1_000
 JOBS: Final = int(os.environ.get("BENCH_ROUTER_JOBS", "20000"))

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from bench import Figure
-from relevo.router.capacity import ChannelTerms
+from relevo.router.core.capacity import ChannelTerms
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import Decision, JobState, QueueState, WorkerState
-from relevo.router.selectors import WorkerSelector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from relevo.core.labels import Value
+    from relevo.kernel.labels import Value
 
 HOW: Final = """
 Pure matching in one process, processor time, medians of nine turns. Each worker serves two of ten

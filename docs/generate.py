@@ -26,25 +26,26 @@ import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from relevo import errors, limits
-from relevo.api import openapi, problem, roles
-from relevo.api.operations import OPERATIONS, SURFACES
-from relevo.feed.states import UNIT
+from relevo.feed.operating.states import UNIT
+from relevo.http import openapi, problem
+from relevo.http.access import roles
+from relevo.http.operations import OPERATIONS, SURFACES
 from relevo.jobs import errors as job_errors
 from relevo.jobs import events as job_events
 from relevo.jobs.states import JOB as SYSTEM_JOB
-from relevo.leases.model import LeaseConfig
-from relevo.leases.states import HOST, LEASE
-from relevo.router.envelopes import NAMES
+from relevo.kernel.leases.model import LeaseConfig
+from relevo.kernel.leases.states import HOST, LEASE
+from relevo.kernel.telemetry.metrics import Metrics
+from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
-from relevo.router.states import JOB
+from relevo.router.wire.envelopes import NAMES
 from relevo.settings import PREFIX, Settings
-from relevo.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from relevo.api.contract import Operation
-    from relevo.core.machine import Machine
+    from relevo.kernel.machine import Machine
+    from relevo.kernel.operation import Operation
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = re.compile(r"(<!-- made: ([a-z ]+) -->\n).*?(<!-- /made -->)", re.DOTALL)

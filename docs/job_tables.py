@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from relevo.jobs import codes, events, operation_types, states
+from relevo.jobs import events, states
+from relevo.jobs.core import codes, operation_types
 from relevo.jobs.model import LANES
 from relevo.jobs.states import Move
 

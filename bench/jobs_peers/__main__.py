@@ -10,8 +10,8 @@ from typing import Final
 import click
 
 from bench.jobs_peers import HOW, PEERS, Unavailable, default_folder, measure
-from relevo import telemetry
-from relevo.postgres.embedded import EmbeddedServer
+from relevo.kernel import telemetry
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
 
 JOBS: Final = 20_000
 

@@ -32,7 +32,7 @@ from relevo.jobs import (
     RetryLater,
     Suspend,
 )
-from relevo.leases.model import LeaseConfig
+from relevo.kernel.leases.model import LeaseConfig
 from relevo.settings import Settings
 
 __all__ = [

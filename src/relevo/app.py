@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
-from relevo import limits, serving
+from relevo import limits
 from relevo import settings as settings_module
-from relevo.bulk.service import Bulk
-from relevo.core import uses
+from relevo.dataverse.bulk.service import Bulk
+from relevo.dataverse.users.service import Users
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import Feeds
 from relevo.jobs import events as job_events
 from relevo.jobs.registry import JobDefinition, Registering, described
 from relevo.jobs.service import Jobs
-from relevo.leases.directory import Directory
-from relevo.leases.loops import Housekeeping
-from relevo.leases.model import LeaseConfig
-from relevo.leases.service import Leases
+from relevo.kernel import serving, uses
+from relevo.kernel.leases.directory import Directory
+from relevo.kernel.leases.loops import Housekeeping
+from relevo.kernel.leases.model import LeaseConfig
+from relevo.kernel.leases.service import Leases
+from relevo.kernel.postgres import catalog, clock, migrate
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.wakeups import Wakeups
+from relevo.kernel.sealing import Vault
+from relevo.kernel.supervision import Supervisor
+from relevo.kernel.telemetry.metrics import Metrics
 from relevo.pipeline.service import Pipeline
-from relevo.postgres import catalog, clock, migrate
-from relevo.postgres.database import Database
-from relevo.postgres.wakeups import Wakeups
 from relevo.router.service import Router
-from relevo.sealing import Vault
 from relevo.store import Store
-from relevo.supervision import Supervisor
-from relevo.telemetry.metrics import Metrics
-from relevo.users.service import Users
 from relevo.workflows.definition import WorkflowDefinition
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
     from relevo.store import Container
 
-SQL = catalog.load("relevo.postgres")
+SQL = catalog.load("relevo.kernel.postgres")
 T = TypeVar("T")
 P = ParamSpec("P")
 

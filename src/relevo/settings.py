@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct, field
 
 from relevo import limits
-from relevo.core.networks import Networks
 from relevo.errors import SettingsError
-from relevo.outbound.addresses import Allowed
+from relevo.kernel.networks import Networks
+from relevo.kernel.outbound.addresses import Allowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,13 +11,13 @@ import pytest
 from yarl import URL
 
 from relevo import App, settings
-from relevo.api.http import Bounds, HttpApi
-from relevo.api.keys import NewKey
-from relevo.api.operations import OPERATIONS
-from relevo.api.roles import ROLES
-from relevo.api.server import Address, serving
-from relevo.api.services import Services, open_services
-from relevo.api.tls import server_tls
+from relevo.http.access.keys import NewKey
+from relevo.http.access.roles import ROLES
+from relevo.http.application import Bounds, HttpApi
+from relevo.http.operations import OPERATIONS
+from relevo.http.server import Address, serving
+from relevo.http.services import Services, open_services
+from relevo.http.tls import server_tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Protocol
 
-    from relevo.api.admission import ConnectionBounds
-    from relevo.api.contract import Operation
+    from relevo.http.admission import ConnectionBounds
+    from relevo.kernel.operation import Operation
 
     class Opens(Protocol):
         def __call__(

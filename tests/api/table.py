@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from relevo.api.contract import PUBLIC, Method, Operation
-from relevo.api.operations import OPERATIONS
 from relevo.errors import DatabaseUnavailable
+from relevo.http.operations import OPERATIONS
+from relevo.kernel.operation import PUBLIC, Method, Operation
 
 if TYPE_CHECKING:
-    from relevo.api.contract import Handler
+    from relevo.kernel.operation import Handler
 
 
 class Echo(Struct, frozen=True, kw_only=True):

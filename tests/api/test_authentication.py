@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.api.operations import OPERATIONS
-from relevo.api.roles import ROLES
+from relevo.http.access.roles import ROLES
+from relevo.http.operations import OPERATIONS
 from relevo.testing.clock import Clock
 
 if TYPE_CHECKING:
-    from relevo.api.contract import Operation
+    from relevo.kernel.operation import Operation
     from tests.api.conftest import Site
 
 pytestmark = pytest.mark.anyio
@@ -28,8 +28,8 @@ def path_of(operation: Operation) -> str:
 @pytest.mark.parametrize("role", [None, *ROLES])
 async def test_every_operation_lets_in_whom_the_table_names(site: Site, role: str | None) -> None:
     """Promise 17: operation x role over HTTP; a role is let in or gets 403, a stranger 401."""
-    from relevo.api.contract import PUBLIC
-    from relevo.api.roles import permissions_of
+    from relevo.http.access.roles import permissions_of
+    from relevo.kernel.operation import PUBLIC
 
     allowed = permissions_of((role,)) if role else frozenset()
     for operation in OPERATIONS:

@@ -10,15 +10,15 @@ import pytest
 from msgspec.structs import fields
 
 from relevo import limits
-from relevo.api.admission import ConnectionBounds
-from relevo.api.http import Bounds
-from relevo.api.operations import OPERATIONS
+from relevo.http.admission import ConnectionBounds
+from relevo.http.application import Bounds
+from relevo.http.operations import OPERATIONS
 from tests.api.table import TABLE, Gate, code
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.api.contract import Operation
+    from relevo.kernel.operation import Operation
     from tests.api.conftest import Opens, Site
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.api.keys import NewKey
-from relevo.bulk import RowQuery
-from relevo.jobs import codes
+from relevo.dataverse.bulk import RowQuery
+from relevo.http.access.keys import NewKey
+from relevo.jobs.core import codes
 from tests.api.table import code
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.api import roles
-from relevo.api.auth import Principal
-from relevo.api.keys import NewKey
-from relevo.api.surfaces import bulk_deletes
-from relevo.bulk import engine
-from relevo.jobs import codes
+from relevo.dataverse.bulk import engine
+from relevo.dataverse.http import bulk_deletes
+from relevo.http.access import roles
+from relevo.http.access.authenticator import Principal
+from relevo.http.access.keys import NewKey
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 
 if TYPE_CHECKING:

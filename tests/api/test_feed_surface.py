@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.core.backoff import Backoff
+from relevo.kernel.backoff import Backoff
 from tests.api.table import code
 
 if TYPE_CHECKING:

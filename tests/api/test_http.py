@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog.testing
 
-from relevo.api.contract import PUBLIC, Text
+from relevo.kernel.operation import PUBLIC, Text
 from tests.api.table import TABLE, code, op
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from relevo.api import paging
-from relevo.api.keys import NewKey
+from relevo.http import paging
+from relevo.http.access.keys import NewKey
 from relevo.jobs import Fail
 from relevo.jobs.model import Lane
 from tests.api.table import code
@@ -251,7 +251,7 @@ async def test_what_cannot_be_submitted_is_refused_by_name(site: Site) -> None:
         assert pointer in refused.json["detail"] + str(refused.json["pointer"])
 
 
-@pytest.mark.parametrize("handler", ["relevo.bulk.delete", "step:audit"])
+@pytest.mark.parametrize("handler", ["relevo.dataverse.bulk.delete", "step:audit"])
 async def test_what_relevo_itself_submits_cannot_be_submitted_by_name(
     site: Site, handler: str
 ) -> None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import limits
-from relevo.api.keyring import LAST_USE_SECONDS, KeyRing
-from relevo.api.keys import Keys, NewKey
-from relevo.sealing import MasterKey
+from relevo.http.access.keyring import LAST_USE_SECONDS, KeyRing
+from relevo.http.access.keys import Keys, NewKey
+from relevo.kernel.sealing import MasterKey
 from relevo.testing.clock import Clock
 from tests.api.signer import SIGNING, Signer
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
     from tests.api.conftest import Site
 
 pytestmark = pytest.mark.anyio

@@ -12,14 +12,14 @@ import pytest
 import structlog.testing
 
 from relevo import limits
-from relevo.api.keys import Keys, NewKey
 from relevo.errors import Conflict, InvalidValue, NotFound, SettingsError
-from relevo.sealing import MasterKey
+from relevo.http.access.keys import Keys, NewKey
+from relevo.kernel.sealing import MasterKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
     from relevo.testing.clock import Clock
 
 pytestmark = pytest.mark.anyio

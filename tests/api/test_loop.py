@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from relevo import limits
-from relevo.api.operations import OPERATIONS
+from relevo.http.operations import OPERATIONS
 from tests.api.routing import JOB, WORKER, V, Wire
 from tests.support.watchdog import watching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from relevo.api.contract import Operation
+    from relevo.kernel.operation import Operation
     from tests.api.conftest import Reply, Site
 
 pytestmark = pytest.mark.anyio

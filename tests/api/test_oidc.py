@@ -14,16 +14,16 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
 from relevo import limits
-from relevo.api.keyring import KeyRing
-from relevo.api.oidc import Issuer
 from relevo.errors import SettingsError
-from relevo.sealing import MasterKey
+from relevo.http.access.keyring import KeyRing
+from relevo.http.access.oidc import Issuer
+from relevo.kernel.sealing import MasterKey
 from tests.outbound.outside import Outside, Status, outside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
     from tests.api.conftest import Opens, Site
 
 pytestmark = pytest.mark.anyio
@@ -148,7 +148,7 @@ async def test_a_changed_key_is_found_and_strangers_make_nobody_ask_again(
         office.change_key("two")
         assert (await site.ask("GET", QUEUES, key=office.token("reader"))).status == 401
         assert len(office.host.asked) == 2
-        monkeypatch.setattr("relevo.api.oidc.REFETCH_SECONDS", -1.0)
+        monkeypatch.setattr("relevo.http.access.oidc.REFETCH_SECONDS", -1.0)
         assert (await site.ask("GET", QUEUES, key=office.token("reader"))).status == 200
         assert len(office.host.asked) == 4
 

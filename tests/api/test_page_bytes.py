@@ -15,20 +15,20 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from relevo.api.contract import Reply as OwnReply
-from relevo.api.operations import OPERATIONS, operation
-from relevo.api.paging import Page
-from relevo.api.surfaces.dataverse_rows import Rows
-from relevo.api.surfaces.routing import Listing
-from relevo.bulk import RowQuery
-from relevo.core.backoff import Backoff
+from relevo.dataverse.bulk import RowQuery
+from relevo.dataverse.http.rows import Rows
+from relevo.http.operations import OPERATIONS, operation
+from relevo.http.paging import Page
+from relevo.kernel.backoff import Backoff
+from relevo.kernel.operation import Reply as OwnReply
+from relevo.router.http.surface import Listing
 from tests.api.routing import JOB, WORKER, Wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from uuid import UUID
 
-    from relevo.api.contract import Operation
+    from relevo.kernel.operation import Operation
     from tests.api.conftest import Opens, Reply, Site
 
 pytestmark = pytest.mark.anyio

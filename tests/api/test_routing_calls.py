@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from relevo.api.operations import operation
-from relevo.cli import fields
 from relevo.cli.calls import LocalCalls, over_http
-from relevo.cli.generic import all_pages
+from relevo.cli.generic import fields
+from relevo.cli.generic.commands import all_pages
 from relevo.errors import ConditionNotMet, NotFound, ReferenceNotFound, RelevoError
+from relevo.http.operations import operation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

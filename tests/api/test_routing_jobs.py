@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relevo.api.keys import NewKey
+from relevo.http.access.keys import NewKey
 from tests.api.routing import JOB, NOBODY, WORKER, Wire
 from tests.api.table import code
 

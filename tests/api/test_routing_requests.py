@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec import Struct, field
 
-from relevo.api.contract import Operation
-from relevo.api.request import command_of, head_of, request_of
-from relevo.api.routes import Routes
 from relevo.errors import InvalidJson, InvalidValue, MissingField, UnsupportedMediaType
+from relevo.http.request import command_of, head_of, request_of
+from relevo.http.routes import Routes
+from relevo.kernel.operation import Operation
 
 
 class Options(Struct, frozen=True):

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from relevo.api.http import Bounds
-from relevo.api.keys import NewKey
+from relevo.http.access.keys import NewKey
+from relevo.http.application import Bounds
 from tests.api.table import Gate, code
 
 if TYPE_CHECKING:

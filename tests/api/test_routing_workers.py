@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from yarl import URL
 
-from relevo.api.http import Bounds
-from relevo.api.keys import NewKey
+from relevo.http.access.keys import NewKey
+from relevo.http.application import Bounds
 from relevo.router import watching
-from relevo.router.envelopes import NAMES
+from relevo.router.wire.envelopes import NAMES
 from tests.api.routing import JOB, NOBODY, PATIENCE, PREVIEW, VOICE, WORKER, Wire
 from tests.api.table import code
 

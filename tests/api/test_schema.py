@@ -13,7 +13,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi import checks
 
-from relevo.api.operations import OPERATIONS
+from relevo.http.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from tests.api.conftest import Site

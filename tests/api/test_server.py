@@ -17,14 +17,14 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relevo import limits
-from relevo.api.admission import ConnectionBounds, PeerLog, Shares
-from relevo.api.problem import Answer
-from relevo.api.server import serve, serving
 from relevo.errors import Overloaded, RateLimited, SettingsError
+from relevo.http.admission import ConnectionBounds, PeerLog, Shares
+from relevo.http.problem import Answer
+from relevo.http.server import serve, serving
 
 if TYPE_CHECKING:
-    from relevo.api.http import HttpApi
     from relevo.errors import RelevoError
+    from relevo.http.application import HttpApi
 
 pytestmark = pytest.mark.anyio
 
@@ -189,7 +189,7 @@ async def test_signals_stay_with_the_caller() -> None:
 async def test_a_slow_body_after_an_early_answer_does_not_keep_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relevo.api.protocol.LINGER_SECONDS", 0.05)
+    monkeypatch.setattr("relevo.http.protocol.LINGER_SECONDS", 0.05)
     _, api = application()
     async with serving(api, "127.0.0.1", 0) as address:
         reader, writer = await asyncio.open_connection("127.0.0.1", address.port)

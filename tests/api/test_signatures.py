@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import limits
-from relevo.api.replays import Replays
-from relevo.api.roles import ROLES
 from relevo.errors import Unauthenticated
+from relevo.http.access.replays import Replays
+from relevo.http.access.roles import ROLES
 from relevo.testing.clock import Clock
 from tests.api.signer import SIGNING, Signer, signed
 

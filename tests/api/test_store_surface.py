@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.api.keys import NewKey
+from relevo.http.access.keys import NewKey
 from tests.api.table import code
 
 if TYPE_CHECKING:

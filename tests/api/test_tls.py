@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from relevo import settings
-from relevo.api.server import serving
-from relevo.api.tls import client_tls, server_tls
 from relevo.errors import SettingsError
+from relevo.http.server import serving
+from relevo.http.tls import client_tls, server_tls
 from tests.api.authority import Authority
 from tests.api.test_server import application
 from tests.e2e.conftest import PRESET, Cli

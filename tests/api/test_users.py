@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from relevo.api.keys import NewKey
-from relevo.api.roles import ROLES
-from relevo.api.surfaces.users import OPERATIONS
-from relevo.users.model import ORGANIZATION, SYSTEM
+from relevo.dataverse.http.users import OPERATIONS
+from relevo.dataverse.users.model import ORGANIZATION
+from relevo.http.access.keys import NewKey
+from relevo.http.access.roles import ROLES
+from relevo.jobs.model import SYSTEM
 from tests.api.table import code
 
 if TYPE_CHECKING:

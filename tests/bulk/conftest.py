@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.bulk import RowQuery
+from relevo.dataverse.bulk import RowQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

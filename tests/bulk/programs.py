@@ -9,7 +9,7 @@ from relevo.pipeline.model import PRE_OPERATION, SYNC
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mailing import Mail
     from relevo.testing.recorder import Recorder
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Struct
 
-from relevo.bulk import Criteria, Criterion, RowQuery, conditions
-from relevo.core.expressions.tree import (
+from relevo.dataverse.bulk import Criteria, Criterion, RowQuery, conditions
+from relevo.errors import InvalidQuery
+from relevo.jobs import states
+from relevo.kernel.expressions.tree import (
     Affix,
     Compare,
     Constant,
@@ -20,10 +22,8 @@ from relevo.core.expressions.tree import (
     Name,
     Not,
 )
-from relevo.errors import InvalidQuery
-from relevo.jobs import states
-from relevo.querying.errors import ColumnProtected
-from relevo.querying.model import RULES, Caller, Link, Query, column, related
+from relevo.kernel.querying.errors import ColumnProtected
+from relevo.kernel.querying.model import RULES, Caller, Link, Query, column, related
 
 if TYPE_CHECKING:
     from relevo import App

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.bulk import RowQuery, engine
+from relevo.dataverse.bulk import RowQuery, engine
 from relevo.errors import InvalidRecurrence, InvalidValue
-from relevo.jobs import codes, states
+from relevo.jobs import states
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 from relevo.pipeline.model import PRE_OPERATION, SYNC
 from relevo.testing.cluster import Cluster

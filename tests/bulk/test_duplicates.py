@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.bulk import MatchField
-from relevo.bulk.duplicates import match_code
+from relevo.dataverse.bulk import MatchField
+from relevo.dataverse.bulk.duplicates import match_code
 from relevo.errors import InvalidRecurrence
 from relevo.jobs.errors import JobFailed
 

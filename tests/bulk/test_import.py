@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.bulk import engine, parsing
+from relevo.dataverse.bulk import engine, parsing
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed
@@ -104,7 +104,7 @@ async def test_rows_of_a_table_go_through_the_pipeline_both_ways(
 async def test_large_imports_are_written_in_parts(
     app: App, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relevo.bulk.importing.PART_ROWS", 300)
+    monkeypatch.setattr("relevo.dataverse.bulk.importing.PART_ROWS", 300)
     things = app.container("things", "/id")
     text = "id,n\n" + "".join(f"i{n},{n}\n" for n in range(1_000))
     async with app.host():
@@ -180,7 +180,7 @@ class Stop:
 
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
-    monkeypatch.setattr("relevo.bulk.importing.PART_ROWS", 500)
+    monkeypatch.setattr("relevo.dataverse.bulk.importing.PART_ROWS", 500)
     return Stop(monkeypatch)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.bulk import RowQuery
+from relevo.dataverse.bulk import RowQuery
 from relevo.errors import InvalidValue
 from relevo.jobs.errors import JobFailed
 from relevo.testing.cluster import Cluster
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from relevo import App
-    from relevo.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mailing import Mail
     from tests.bulk.conftest import Warehouse
 
 pytestmark = pytest.mark.anyio

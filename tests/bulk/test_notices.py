@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.bulk import deleting
+from relevo.dataverse.bulk import deleting
 from relevo.errors import InvalidValue
 from relevo.jobs.errors import JobFailed
 from relevo.pipeline.model import PRE_OPERATION, SYNC
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mailing import Mail
     from tests.bulk.conftest import Warehouse
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ async def test_a_run_that_is_begun_anew_after_its_mails_sends_none_again(
 
     monkeypatch.setattr(deleting.Deleting, "run", run)
     failing = iter([ConnectionError("the line was cut")])
-    told = app.jobs.registry.handlers["relevo.bulk.delete"]
+    told = app.jobs.registry.handlers["relevo.dataverse.bulk.delete"]
 
     async def twice(ctx: Any) -> Any:
         result = await told.function(ctx)

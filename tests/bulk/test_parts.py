@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.bulk import RowQuery, deleting, engine
+from relevo.dataverse.bulk import RowQuery, deleting, engine
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed

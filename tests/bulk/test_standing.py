@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.bulk import standing
+from relevo.dataverse.bulk import standing
 from relevo.jobs import states
 
 if TYPE_CHECKING:

@@ -12,13 +12,23 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import fields
 
-from relevo.bulk import RowQuery, stored
-from relevo.bulk.handlers import DELETE
-from relevo.core.expressions.tree import Affix, Compare, Constant, In, Like, List, Logic, Name, Not
+from relevo.dataverse.bulk import RowQuery, stored
+from relevo.dataverse.bulk.handlers import DELETE
 from relevo.errors import InvalidQuery
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed
-from relevo.querying.model import RULES, Item, Link, Order, Query, column, related
+from relevo.kernel.expressions.tree import (
+    Affix,
+    Compare,
+    Constant,
+    In,
+    Like,
+    List,
+    Logic,
+    Name,
+    Not,
+)
+from relevo.kernel.querying.model import RULES, Item, Link, Order, Query, column, related
 
 if TYPE_CHECKING:
     from relevo import App

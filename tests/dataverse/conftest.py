@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from relevo.api.keys import NewKey
+from relevo.http.access.keys import NewKey
 from tests.api.conftest import open_site, site  # fixtures
 
 if TYPE_CHECKING:

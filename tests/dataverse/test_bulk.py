@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Struct
 
-from relevo.bulk import MatchField
+from relevo.dataverse.bulk import MatchField
 from tests.dataverse.conftest import code
 
 if TYPE_CHECKING:
-    from relevo.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mailing import Mail
     from tests.dataverse.conftest import Dataverse
 
 pytestmark = pytest.mark.anyio

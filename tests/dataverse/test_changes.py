@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 from relevo.jobs.errors import Fail, RetryLater, Suspend
 from tests.dataverse.conftest import code
 

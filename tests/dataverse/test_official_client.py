@@ -12,7 +12,7 @@ from azure.core.credentials import AccessToken
 from PowerPlatform.Dataverse.client import DataverseClient
 from PowerPlatform.Dataverse.core.errors import HttpError
 
-from relevo.api.tls import client_tls
+from relevo.http.tls import client_tls
 from tests.api.authority import Authority
 from tests.dataverse.conftest import Dataverse
 from tests.dataverse.test_rows import FETCHXML_SAMPLE

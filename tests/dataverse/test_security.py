@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import Struct
 
-from relevo.api.http import Bounds
-from relevo.api.surfaces.dataverse import render
-from relevo.bulk import RowQuery
+from relevo.dataverse.bulk import RowQuery
+from relevo.dataverse.http.surface import render
+from relevo.dataverse.users.model import ORGANIZATION
 from relevo.errors import DatabaseUnavailable, NotFound, OutcomeUnknown
+from relevo.http.application import Bounds
 from relevo.jobs import Fail
-from relevo.users.model import ORGANIZATION
 from tests.dataverse.conftest import Dataverse, code
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ import click
 import msgspec
 import pytest
 
-from relevo.api.contract import Text
-from relevo.api.operations import OPERATIONS, operation
-from relevo.cli import fields
+from relevo.cli.generic import fields
 from relevo.cli.root import build
-from relevo.leases.model import HostInfo, LeaseInfo
+from relevo.http.operations import OPERATIONS, operation
+from relevo.kernel.leases.model import HostInfo, LeaseInfo
+from relevo.kernel.operation import Text
 from tests.e2e.conftest import PRESET, invoke
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from relevo.api.contract import Operation
+    from relevo.kernel.operation import Operation
     from tests.e2e.conftest import Cli, Result, Site
 
 WAYS = ("database", "http")

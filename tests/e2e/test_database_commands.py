@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from relevo.postgres.migrations import known
+from relevo.kernel.postgres.migrations import known
 from tests.e2e.conftest import invoke
 
 if TYPE_CHECKING:

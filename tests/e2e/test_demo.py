@@ -7,8 +7,8 @@ import signal
 import socket
 from typing import TYPE_CHECKING
 
-from relevo.cli.demo import COOKS
-from relevo.cli.demo_hosts import KIND
+from relevo.cli.demo.command import COOKS
+from relevo.cli.demo.hosts import KIND
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Cli

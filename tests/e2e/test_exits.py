@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import errors
-from relevo.api.problem import RequestTimeout, UrlTooLong
 from relevo.cli import exits
+from relevo.http.problem import RequestTimeout, UrlTooLong
 from tests.e2e.conftest import invoke
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_only_on_request(
     def broken(*_: object) -> None:
         raise RuntimeError("what nobody thought of")
 
-    monkeypatch.setattr("relevo.cli.generic.way_to", broken)
+    monkeypatch.setattr("relevo.cli.generic.commands.way_to", broken)
     failed = site.run("host", "list")
     assert failed.code == 1
     assert "unexpected RuntimeError: what nobody thought of; --debug" in failed.err

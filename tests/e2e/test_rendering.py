@@ -13,9 +13,9 @@ import pytest
 from msgspec import Meta, Struct
 from rich.console import Console
 
-from relevo.api.contract import Operation
-from relevo.cli import fields
+from relevo.cli.generic import fields
 from relevo.cli.render import Renderer, printable
+from relevo.kernel.operation import Operation
 
 if TYPE_CHECKING:
     from relevo.cli.session import Output

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 import pytest
 
-from relevo.cli import router_desk
 from relevo.cli.calls import over_http
 from relevo.errors import OutcomeUnknown
+from relevo.router.cli import desk as router_desk
 from tests.e2e.conftest import PRESET, Cli, until
 
 if TYPE_CHECKING:
-    from relevo.api.contract import Operation
     from relevo.cli.calls import Calls, Reply
+    from relevo.kernel.operation import Operation
     from relevo.testing.databases import TestDatabases
     from tests.e2e.conftest import Result, Site
 

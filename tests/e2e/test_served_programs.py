@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import msgspec
 import relevo
-from relevo.bulk import MatchField
+from relevo.dataverse.bulk import MatchField
 from relevo.pipeline import ASYNC, POST
 
 

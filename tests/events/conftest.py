@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Struct
 
-from relevo.events import Catalogue, Event, EventLog, EventType
-from relevo.postgres import Wakeups
+from relevo.kernel.events import Catalogue, Event, EventLog, EventType
+from relevo.kernel.postgres import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.events import Recorded
-    from relevo.postgres import Database
+    from relevo.kernel.events import Recorded
+    from relevo.kernel.postgres import Database
 
 
 class Noted(Struct, frozen=True):

@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 
 from relevo.errors import InvalidValue, TooLarge
-from relevo.events import Event
-from relevo.events.model import DATA_BYTES_MAX, EVENTS_PER_APPEND_MAX
+from relevo.kernel.events import Event
+from relevo.kernel.events.model import DATA_BYTES_MAX, EVENTS_PER_APPEND_MAX
 from tests.events.conftest import CLOSED, Closed, Noted, noted
 
 if TYPE_CHECKING:
-    from relevo.events import Recorded
-    from relevo.events.model import By
+    from relevo.kernel.events import Recorded
+    from relevo.kernel.events.model import By
     from tests.events.conftest import World
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue
-from relevo.events import Catalogue, EventType, Recorded
+from relevo.kernel.events import Catalogue, EventType, Recorded
 from tests.events.conftest import CLOSED, NOTED, Noted
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.errors import DatabaseUnavailable, FeedExpired, InvalidValue
-from relevo.events import reading
+from relevo.kernel.events import reading
 from tests.events.conftest import noted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.events.conftest import NOTED, noted
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.events import Event, Recorded
+    from relevo.kernel.events import Event, Recorded
     from relevo.testing.clock import Clock
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import BadContinuation, Conflict, FeedRegressed, InvalidValue
-from relevo.events import EventLog, model, reading
+from relevo.kernel.events import EventLog, model, reading
 from tests.events.conftest import noted
 
 if TYPE_CHECKING:

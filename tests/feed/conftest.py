@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.postgres import Wakeups
+from relevo.kernel.postgres import Wakeups
 from relevo.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from relevo import App, settings
-from relevo.feed.dead_letters import DeadLetters
-from relevo.feed.processor import Processor
+from relevo.feed.operating.dead_letters import DeadLetters
+from relevo.feed.processing.processor import Processor
 from tests.feed.test_processor import AT_ONCE, QUICK, Kitchen
 
 if TYPE_CHECKING:
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
+    from relevo.feed.processing.context import Context
 
 UNIT = "leases/orders/kitchen"
 

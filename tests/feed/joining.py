@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from relevo.leases.hosts import instant
+from relevo.kernel.leases.hosts import instant
 
 if TYPE_CHECKING:
     from relevo import App

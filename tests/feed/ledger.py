@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from relevo.feed import FeedContainer
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 GRACE_SECONDS = 1.0
 """So long after its trouble ended a host may still take the step that the trouble interrupted."""

@@ -7,8 +7,8 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
-from relevo.core.backoff import Backoff
-from relevo.leases.hosts import instant
+from relevo.kernel.backoff import Backoff
+from relevo.kernel.leases.hosts import instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from relevo import App, settings
-from relevo.core.backoff import Backoff
+from relevo.kernel.backoff import Backoff
 from tests.feed.test_reading import put
 
 if TYPE_CHECKING:

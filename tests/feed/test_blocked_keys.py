@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import Conflict, HandlerError
-from relevo.feed.dead_letters import DeadLetters
+from relevo.feed.operating.dead_letters import DeadLetters
 from tests.feed.diner import UNIT, Diner
 from tests.feed.test_poison import diner
 
 if TYPE_CHECKING:
-    from relevo.feed.dead_letters import DeadLetter
-    from relevo.feed.processor import Processor
+    from relevo.feed.operating.dead_letters import DeadLetter
+    from relevo.feed.processing.processor import Processor
 
 __all__ = ["diner"]
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from relevo import App, settings
-from relevo.feed.unit import check_coverage
+from relevo.feed.operating.unit import check_coverage
 from relevo.store.ranges import Interval
 from relevo.testing.cluster import Cluster
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from relevo.feed import FeedContainer
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
     from relevo.testing.cluster import Node
 
 pytestmark = pytest.mark.anyio

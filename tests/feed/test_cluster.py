@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.leases.hosts import instant
+from relevo.kernel.leases.hosts import instant
 from relevo.testing import trace
 from relevo.testing.cluster import Cluster
 from relevo.testing.proxy import Proxy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from relevo.feed import FeedContainer
     from relevo.feed.model import Mode
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
     from relevo.testing.cluster import Node
     from tests.feed.ledger import Delivered
 

@@ -11,16 +11,16 @@ import msgspec
 import pytest
 
 from relevo.errors import Conflict, InvalidValue, LeaseLost
-from relevo.feed.pull import Reader
+from relevo.feed.reading.pull import Reader
 from relevo.store import Upsert
 from tests.feed.diner import Diner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.postgres import Database, Wakeups
+    from relevo.feed.processing.context import Context
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
 
 pytestmark = pytest.mark.anyio

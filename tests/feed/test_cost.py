@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.postgres import catalog
-from relevo.postgres.endpoint import Endpoint
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.pool.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
     from relevo.testing.clock import Clock
 
 pytestmark = pytest.mark.anyio

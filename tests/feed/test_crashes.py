@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable, HandlerTimeout, LeaseStoreError, MonitoredError
-from relevo.feed import calls, reading
-from relevo.feed.journal import SQL
+from relevo.feed.processing import calls
+from relevo.feed.processing.journal import SQL
+from relevo.feed.reading import log as reading
 from relevo.testing.cluster import Cluster
 from tests.feed.diner import Diner
 from tests.feed.test_processor import AT_ONCE
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from relevo import App
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.postgres import Database, Wakeups
+    from relevo.feed.processing.context import Context
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
     from relevo.testing.recorder import Recorder
 

@@ -10,9 +10,9 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import InvalidValue
-from relevo.feed import estimator as estimators
-from relevo.feed.estimator import Estimator, TotalLag
-from relevo.feed.figures import Figures
+from relevo.feed.operating import estimator as estimators
+from relevo.feed.operating.estimator import Estimator, TotalLag
+from relevo.feed.operating.figures import Figures
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import BadContinuation, InvalidValue, SettingsMismatch
-from relevo.feed import filters, scanning
-from relevo.feed.estimator import Estimator
-from relevo.feed.filters import Filter
-from relevo.feed.operations import UnitHandle
-from relevo.feed.pull import Reader
+from relevo.feed.operating.estimator import Estimator
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.reading import filters, scanning
+from relevo.feed.reading.filters import Filter
+from relevo.feed.reading.pull import Reader
 from relevo.store import Upsert
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
 
 __all__ = ["kitchen"]

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.errors import (
-    ContainerRecreated,
-    HandlerError,
-    LeaseStoreError,
-    MonitoredError,
-)
+from relevo.errors import ContainerRecreated, HandlerError, LeaseStoreError, MonitoredError
 from tests.feed.shop import Shop, until
 
 if TYPE_CHECKING:

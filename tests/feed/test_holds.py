@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import FeedExpired, InvalidValue
-from relevo.feed import trimming
-from relevo.feed.operations import UnitHandle
-from relevo.feed.unit import Hold
+from relevo.feed.operating import trimming
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.operating.unit import Hold
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
-    from relevo.postgres import Wakeups
+    from relevo.kernel.postgres import Wakeups
     from relevo.store import Store
     from relevo.testing.clock import Clock
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.leases import Directory
-from relevo.postgres import Wakeups
+from relevo.kernel.leases import Directory
+from relevo.kernel.postgres import Wakeups
 from relevo.testing.cluster import Cluster
 from tests.feed.programs import LEASES_VARIABLE
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from relevo.feed import Change, FeedContainer
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 QUICK = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 0.5, "pool_size": 4}

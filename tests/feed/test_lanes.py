@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from relevo import limits
-from relevo.core.backoff import Backoff
-from relevo.feed.lanes import lane_of
-from relevo.feed.operations import UnitHandle
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing.lanes import lane_of
+from relevo.kernel.backoff import Backoff
 from relevo.store import keys
 from relevo.testing.cluster import Cluster
 from tests.feed.diner import Diner
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from relevo import App
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.postgres import Database, Transaction, Wakeups
+    from relevo.feed.processing.context import Context
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
     from relevo.store import Store
     from relevo.testing.recorder import Recorder
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.feed import reading
-from relevo.feed.poller import POLLS
+from relevo.feed.reading import log as reading
+from relevo.feed.reading.poller import POLLS
 from relevo.store.epk import epk
 from tests.feed.shop import OPTIONS, QUICK, until
 

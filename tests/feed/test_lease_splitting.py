@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.feed import reading, unit
-from relevo.feed.operations import UnitHandle
-from relevo.feed.processor import Processor
+from relevo.feed.operating import unit
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing.processor import Processor
+from relevo.feed.reading import log as reading
 from relevo.testing.cluster import Cluster
 from tests.feed.test_processor import Kitchen, kitchen
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from relevo import App
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.feed.operations import UnitState
-    from relevo.postgres import Database, Wakeups
+    from relevo.feed.operating.operations import UnitState
+    from relevo.feed.processing.context import Context
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.testing.recorder import Recorder
 
 __all__ = ["kitchen"]

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from relevo import App, settings
-from relevo.feed import reading
-from relevo.leases.hosts import instant
+from relevo.feed.reading import log as reading
+from relevo.kernel.leases.hosts import instant
 from relevo.testing import trace
 from relevo.testing.trace import OwnerChange, Violation
 from tests.feed import ledger
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from relevo.feed import FeedContainer
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
     from tests.feed.ledger import Delivered
 
 pytestmark = pytest.mark.anyio

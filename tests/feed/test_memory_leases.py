@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.errors import InvalidValue, NotFound
-from relevo.feed import memory
-from relevo.feed.estimator import Estimator
-from relevo.feed.memory import MemoryLeases
-from relevo.feed.operations import UnitHandle
-from relevo.postgres import locks
+from relevo.feed.operating.estimator import Estimator
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing import memory
+from relevo.feed.processing.memory import MemoryLeases
+from relevo.kernel.postgres import locks
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
-    from relevo.postgres import Wakeups
+    from relevo.kernel.postgres import Wakeups
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio

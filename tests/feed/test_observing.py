@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.core.backoff import Backoff
-from relevo.feed.processor import Processor
-from relevo.leases.model import IDLE
-from relevo.telemetry import tracing
+from relevo.feed.processing.processor import Processor
+from relevo.kernel.backoff import Backoff
+from relevo.kernel.leases.model import IDLE
+from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from relevo.feed.model import Change
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
     from relevo.store import Container, Store
 
 pytestmark = pytest.mark.anyio

@@ -15,18 +15,19 @@ from relevo.errors import (
     LeaseLost,
     NotFound,
 )
-from relevo.feed import unit, worker
-from relevo.feed.operations import UnitHandle
-from relevo.feed.pull import Reader
-from relevo.feed.tokens import Place
+from relevo.feed.operating import unit
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing import worker
+from relevo.feed.reading.pull import Reader
+from relevo.feed.reading.tokens import Place
 from relevo.store.ranges import Interval, Range, RangeMap
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.feed.operations import UnitState
-    from relevo.postgres import Wakeups
+    from relevo.feed.operating.operations import UnitState
+    from relevo.feed.processing.context import Context
+    from relevo.kernel.postgres import Wakeups
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio

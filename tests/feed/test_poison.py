@@ -11,25 +11,20 @@ import msgspec
 import pytest
 
 from relevo import App, settings
-from relevo.errors import (
-    Conflict,
-    HandlerError,
-    InvalidValue,
-    NotFound,
-)
-from relevo.feed.dead_letters import DeadLetters
-from relevo.feed.processor import Processor
-from relevo.leases import Directory
+from relevo.errors import Conflict, HandlerError, InvalidValue, NotFound
+from relevo.feed.operating.dead_letters import DeadLetters
+from relevo.feed.processing.processor import Processor
+from relevo.kernel.leases import Directory
 from tests.feed.diner import UNIT, Diner
 from tests.feed.test_processor import AT_ONCE, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.feed.context import Context
-    from relevo.feed.dead_letters import DeadLetter
     from relevo.feed.model import Change
-    from relevo.postgres import Database, Wakeups
+    from relevo.feed.operating.dead_letters import DeadLetter
+    from relevo.feed.processing.context import Context
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from relevo.feed.poller import Poller
-from relevo.postgres import Wakeups
+from relevo.feed.reading.poller import Poller
+from relevo.kernel.postgres import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 RANGE = 1

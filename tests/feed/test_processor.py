@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.core.backoff import Backoff
 from relevo.errors import (
     ContainerRecreated,
     HandlerError,
@@ -18,15 +17,16 @@ from relevo.errors import (
     ModeMismatch,
     SettingsMismatch,
 )
-from relevo.feed.estimator import Estimator
-from relevo.feed.processor import Processor
+from relevo.feed.operating.estimator import Estimator
+from relevo.feed.processing.processor import Processor
+from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.postgres import Database, Wakeups
+    from relevo.feed.processing.context import Context
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Container, Store
 
 pytestmark = pytest.mark.anyio

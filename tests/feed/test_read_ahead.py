@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.feed import reading
-from relevo.feed.processor import Processor
+from relevo.feed.processing.processor import Processor
+from relevo.feed.reading import log as reading
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.feed.reading import Batch
+    from relevo.feed.processing.context import Context
+    from relevo.feed.reading.log import Batch
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from relevo.errors import BadContinuation, FeedExpired, FeedRegressed, InvalidValue
-from relevo.feed import tokens
-from relevo.feed.pull import Reader
+from relevo.feed.reading import tokens
+from relevo.feed.reading.pull import Reader
 from relevo.store import Create, Delete, Upsert
 from relevo.store.ranges import WHOLE, Interval
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Container, Store
     from relevo.testing.clock import Clock
 
@@ -154,7 +154,7 @@ async def test_a_group_is_never_split_over_two_pages(feed: Feed) -> None:  # F5
 
 
 async def test_a_batch_larger_than_the_byte_limit_comes_alone(feed: Feed) -> None:  # 4.6
-    from relevo.feed import reading
+    from relevo.feed.reading import log as reading
 
     orders = feed.orders(ranges=1)
     await orders.batch(

@@ -16,11 +16,11 @@ from urllib.parse import quote
 import pytest
 
 from relevo import App, settings
-from relevo.feed import reading
-from relevo.postgres import Database
-from relevo.postgres.account import server_account, usable_binaries
-from relevo.postgres.embedded import EmbeddedServer
-from relevo.postgres.server_settings import ROLE
+from relevo.feed.reading import log as reading
+from relevo.kernel.postgres import Database
+from relevo.kernel.postgres.embedded.account import server_account, usable_binaries
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
+from relevo.kernel.postgres.embedded.settings import ROLE
 from relevo.store.ranges import WHOLE
 from tests.feed.writers import Writers
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from relevo.feed import FeedContainer
     from relevo.feed.model import Mode
-    from relevo.feed.reading import Source
+    from relevo.feed.reading.log import Source
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(600)]
 WRITES = 20_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable, HandlerError, MonitoredError
-from relevo.feed import reading
+from relevo.feed.reading import log as reading
 from tests.feed.shop import OPTIONS, Shop, until
 
 if TYPE_CHECKING:

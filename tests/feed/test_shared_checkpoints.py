@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from relevo.feed.checkpoints import Checkpoint, Checkpoints
+from relevo.feed.processing.checkpoints import Checkpoint, Checkpoints
 from relevo.store.epk import epk
 from tests.feed.test_processor import Kitchen, kitchen
 from tests.feed.test_upsets import lsns, until_stored
 
 if TYPE_CHECKING:
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
+    from relevo.feed.processing.context import Context
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio

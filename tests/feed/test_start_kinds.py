@@ -9,12 +9,12 @@ from structlog.testing import capture_logs
 
 from relevo.errors import BadContinuation, Conflict, InvalidValue, NotFound, SettingsMismatch
 from relevo.feed.model import FeedRange
-from relevo.feed.operations import UnitHandle
-from relevo.feed.pull import Reader
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.reading.pull import Reader
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
-    from relevo.postgres import Wakeups
+    from relevo.kernel.postgres import Wakeups
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio

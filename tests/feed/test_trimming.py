@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import FeedExpired
-from relevo.feed import splitting, trimming
-from relevo.feed.operations import UnitHandle
-from relevo.feed.pull import Reader
+from relevo.feed.operating import splitting, trimming
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.reading.pull import Reader
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
     from relevo.testing.clock import Clock
 

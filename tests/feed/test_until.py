@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import Conflict, InvalidValue
-from relevo.feed.operations import UnitHandle
-from relevo.feed.processor import Processor
+from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing.processor import Processor
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
-    from relevo.postgres import Wakeups
+    from relevo.kernel.postgres import Wakeups
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio

@@ -11,20 +11,22 @@ import msgspec
 import pytest
 
 from relevo.errors import DatabaseUnavailable, LeaseStoreError, OutcomeUnknown
-from relevo.feed import bounds, delivery, feeding, reading
-from relevo.feed.pacing import CheckpointEvery, Pace
-from relevo.feed.processor import Processor
-from relevo.feed.progress import Ledger
-from relevo.feed.standing import Standing
+from relevo.feed.processing import delivery, feeding
+from relevo.feed.processing.ledger import Ledger
+from relevo.feed.processing.pacing import CheckpointEvery, Pace
+from relevo.feed.processing.processor import Processor
+from relevo.feed.processing.standing import Standing
+from relevo.feed.reading import bounds
+from relevo.feed.reading import log as reading
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.feed.context import Context
     from relevo.feed.model import Change
-    from relevo.feed.reading import Batch
-    from relevo.postgres import Transaction
+    from relevo.feed.processing.context import Context
+    from relevo.feed.reading.log import Batch
+    from relevo.kernel.postgres import Transaction
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio

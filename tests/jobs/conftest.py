@@ -12,7 +12,7 @@ from tests.jobs.office import Office, Stage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
     from relevo.testing.databases import TestDatabases
 
 EMPTY = """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from relevo.jobs.service import JobHandle
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 ROWS = (
     "(select * from relevo.job union all select * from relevo.job_history union all"

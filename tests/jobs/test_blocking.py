@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from relevo.errors import Closed, Conflict
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 from relevo.jobs.errors import Fail, JobCanceled, JobFailed
 from relevo.jobs.running import blocking
 from relevo.jobs.running.blocking import waited

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable
-from relevo.jobs import codes, states
+from relevo.jobs import states
 from relevo.jobs.brakes import PAUSE
+from relevo.jobs.core import codes
 from relevo.jobs.model import Lane
 from relevo.jobs.running import lanes
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.jobs import codes, states
+from relevo.jobs import states
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 from tests.jobs import process_handlers
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import InvalidValue
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import asyncpg
 import pytest
 
 from relevo.errors import InvalidValue, NotFound
-from relevo.jobs import codes, states
+from relevo.jobs import states
 from relevo.jobs.commands import Ask, Commands, Scope
+from relevo.jobs.core import codes
+from relevo.jobs.core.patches import Command
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
-from relevo.jobs.patches import Command
 from relevo.jobs.service import JobHandle
 from tests.jobs.office import Worker
 

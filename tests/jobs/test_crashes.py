@@ -24,7 +24,7 @@ from tests.jobs.office import PARCELS, QUICK
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 TOKENS = ("a", "b", "c", None)

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from relevo.errors import DatabaseUnavailable, NotFound, Unavailable
-from relevo.jobs import codes
 from relevo.jobs.commands import SQL
+from relevo.jobs.core import codes
 from relevo.jobs.errors import Fail, JobFailed, RetryLater, Suspend
 from relevo.jobs.model import Lane
 from tests.jobs.office import Worker, until

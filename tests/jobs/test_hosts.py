@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 from relevo.testing.cluster import Cluster
 from tests.jobs.office import QUICK
 from tests.jobs.programs import GATE_VARIABLE

@@ -10,10 +10,11 @@ import pytest
 
 from relevo.errors import InvalidQuery, InvalidValue
 from relevo.jobs import COMPLETED, READY, SUSPENDED, State, Status
-from relevo.jobs.conditions import CATALOGUE
-from relevo.jobs.querying import EVERYBODY, JobQuery
-from relevo.querying import fetchxml, planning
-from relevo.querying.model import Caller
+from relevo.jobs.querying.conditions import CATALOGUE
+from relevo.jobs.querying.query import EVERYBODY, JobQuery
+from relevo.kernel.querying import planning
+from relevo.kernel.querying.fetchxml import reader as fetchxml
+from relevo.kernel.querying.model import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import pytest
 
 from relevo.errors import InvalidValue
 from relevo.jobs.model import Lane, new_ids
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 from tests.jobs.office import until
 
 if TYPE_CHECKING:

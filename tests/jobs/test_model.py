@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from msgspec import Struct
 
 from relevo import App
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.testing.clock import Clock
 from tests.conftest import EXAMPLES
@@ -35,7 +35,7 @@ from tests.jobs.test_commands import STATUSES, TABLE
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 STEP = 1_000.0
 """Seconds by which time moves: more than any wait of the model, and than the test takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.jobs.operation_types import (
+from relevo.jobs.core.operation_types import (
     DAILY_AT_MOST,
     OPERATION_TYPES,
     OWN_PLATFORM,

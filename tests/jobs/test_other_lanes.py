@@ -10,8 +10,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from relevo.jobs.core.operation_types import WORKFLOW
 from relevo.jobs.model import Lane
-from relevo.jobs.operation_types import WORKFLOW
 from relevo.workflows import Return, Stage
 from tests.jobs.office import ROWS, Worker
 

@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo import errors as known
-from relevo.jobs import codes
+from relevo.jobs.core import codes
+from relevo.jobs.core.outcomes import (
+    RULES,
+    TEXT_MAX,
+    Attempts,
+    Outcome,
+    backoff,
+    classify,
+    shortened,
+)
 from relevo.jobs.errors import (
     Fail,
     JobCanceled,
@@ -25,7 +34,6 @@ from relevo.jobs.errors import (
     RetryLater,
     Suspend,
 )
-from relevo.jobs.outcomes import RULES, TEXT_MAX, Attempts, Outcome, backoff, classify, shortened
 
 
 class SerializationError(Exception):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from relevo.jobs import codes
-from relevo.jobs.patches import UPDATABLE, Command, command_of
+from relevo.jobs.core import codes
+from relevo.jobs.core.patches import UPDATABLE, Command, command_of
 from relevo.jobs.states import Refusal
 
 COLUMNS = frozenset({"asyncoperationid", "name", "ownerid", "data", *UPDATABLE})

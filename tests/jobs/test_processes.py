@@ -11,7 +11,8 @@ from uuid import uuid4
 import pytest
 
 from relevo.errors import HandlerError, InvalidValue
-from relevo.jobs import codes, states
+from relevo.jobs import states
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 from relevo.jobs.running import rounds
 from relevo.jobs.running.processes import Worker

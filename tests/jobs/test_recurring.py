@@ -10,11 +10,12 @@ import asyncpg
 import pytest
 
 from relevo.errors import InvalidRecurrence, InvalidValue
-from relevo.jobs import codes, loops
+from relevo.jobs import loops
 from relevo.jobs.commands import Ask
+from relevo.jobs.core import codes
+from relevo.jobs.core.patches import Command
 from relevo.jobs.errors import JobRefused, PlatformJob
 from relevo.jobs.model import Recurrence
-from relevo.jobs.patches import Command
 from tests.jobs.office import Worker, until
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from relevo.errors import InvalidRecurrence, InvalidValue
-from relevo.jobs import codes
-from relevo.jobs.operation_types import ASYNC_REQUEST, BULK_DELETE, DUPLICATE_DETECTION
-from relevo.jobs.series import (
+from relevo.jobs.core import codes
+from relevo.jobs.core.operation_types import ASYNC_REQUEST, BULK_DELETE, DUPLICATE_DETECTION
+from relevo.jobs.core.series import (
     MISSED_MAX,
     Due,
     Occurrence,

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from relevo.core.recurrence import instants
-from relevo.jobs.operation_types import ASYNC_REQUEST
-from relevo.jobs.series import Occurrence, Series, due, first, following, plan
+from relevo.jobs.core.operation_types import ASYNC_REQUEST
+from relevo.jobs.core.series import Occurrence, Series, due, first, following, plan
+from relevo.kernel.recurrence import instants
 
 FREQUENCIES = st.sampled_from(["MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY"])
 ZONES = st.sampled_from([None, "Europe/Madrid", "America/New_York", "Australia/Lord_Howe"])

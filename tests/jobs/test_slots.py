@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 from relevo.jobs.model import Lane
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import InvalidValue
-from relevo.jobs import codes
-from relevo.jobs.operation_types import OPERATION_TYPES, is_platform
+from relevo.jobs.core import codes
+from relevo.jobs.core.operation_types import OPERATION_TYPES, is_platform
 from relevo.jobs.states import (
     COMMANDS,
     COMPLETED,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import limits
-from relevo.jobs import codes, states
+from relevo.jobs import states
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 from tests.jobs.office import until
 from tests.jobs.process_handlers import add

@@ -12,8 +12,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from relevo.jobs import codes
 from relevo.jobs.brakes import PAUSE
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.model import Lane
 from tests.jobs.office import Worker, until

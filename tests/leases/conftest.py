@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.leases import Directory, UnitSettings
-from relevo.postgres import Wakeups
+from relevo.kernel.leases import Directory, UnitSettings
+from relevo.kernel.postgres import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from relevo.leases import Lease, LeaseInfo, Unit
-    from relevo.postgres import Database
+    from relevo.kernel.leases import Lease, LeaseInfo, Unit
+    from relevo.kernel.postgres import Database
 
 QUICK = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 0.5, "drain_seconds": 5.0}
 

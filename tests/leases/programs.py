@@ -6,13 +6,13 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from relevo.leases import UnitSettings, require
-from relevo.leases.hosts import instant
+from relevo.kernel.leases import UnitSettings, require
+from relevo.kernel.leases.hosts import instant
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.leases import Lease
-    from relevo.postgres import Transaction
+    from relevo.kernel.leases import Lease
+    from relevo.kernel.postgres import Transaction
     from relevo.testing.recorder import Recorder
 
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.leases import Directory
-from relevo.postgres import Wakeups
+from relevo.kernel.leases import Directory
+from relevo.kernel.postgres import Wakeups
 from relevo.testing import trace
 from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from relevo.leases import LeaseInfo
-    from relevo.postgres import Database
+    from relevo.kernel.leases import LeaseInfo
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 SPREAD = "tests.leases.programs:spread"

@@ -8,13 +8,13 @@ import asyncpg
 import pytest
 
 from relevo.errors import LeaseLost
-from relevo.leases import Fence, fence, require
-from relevo.leases.service import SQL
+from relevo.kernel.leases import Fence, fence, require
+from relevo.kernel.leases.service import SQL
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.postgres import Database, Transaction
     from relevo.testing.clock import Clock
 
 pytestmark = pytest.mark.anyio

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import LeaseLost, OutcomeUnknown
-from relevo.leases import UnitSettings, balancer, keeper, life
-from relevo.leases.hosts import Heart
-from relevo.leases.service import SQL
+from relevo.kernel.leases import UnitSettings, balancer, keeper, life
+from relevo.kernel.leases.hosts import Heart
+from relevo.kernel.leases.service import SQL
 
 if TYPE_CHECKING:
-    from relevo.leases import Lease
-    from relevo.postgres import Database
+    from relevo.kernel.leases import Lease
+    from relevo.kernel.postgres import Database
     from tests.leases.conftest import Fleet
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +61,7 @@ async def test_a_life_that_ends_while_it_joins_is_followed_by_another(
             await database.write(LAPSE, made.incarnation)
         return made
 
-    monkeypatch.setattr("relevo.leases.service.begin", begin_and_lapse_once)
+    monkeypatch.setattr("relevo.kernel.leases.service.begin", begin_and_lapse_once)
     await database.write(LAPSE, app.leases.life.incarnation)
 
     async def serves_again() -> bool:

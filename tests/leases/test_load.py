@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.errors import Conflict, SettingsMismatch
-from relevo.leases import UnitSettings
-from relevo.leases.model import IDLE, Load
-from relevo.leases.reporting import report_loads
+from relevo.kernel.leases import UnitSettings
+from relevo.kernel.leases.model import IDLE, Load
+from relevo.kernel.leases.reporting import report_loads
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.leases import Lease
-    from relevo.postgres import Database
+    from relevo.kernel.leases import Lease
+    from relevo.kernel.postgres import Database
     from tests.leases.conftest import Fleet
 
 pytestmark = pytest.mark.anyio

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.leases.service import SQL
+from relevo.kernel.leases.service import SQL
 
 if TYPE_CHECKING:
     import uuid
 
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 HOSTS, LEASES = 400, 40_000

@@ -8,14 +8,14 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import Conflict, HostSuperseded, LeaseLost, SettingsMismatch, TooLarge
-from relevo.leases import SINGLETON, Membership, UnitSettings
-from relevo.leases.hosts import Deadline, instant
-from relevo.postgres import catalog
-from relevo.postgres.endpoint import Endpoint
+from relevo.kernel.leases import SINGLETON, Membership, UnitSettings
+from relevo.kernel.leases.hosts import Deadline, instant
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.pool.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from relevo.leases import Lease
-    from relevo.postgres import Database
+    from relevo.kernel.leases import Lease
+    from relevo.kernel.postgres import Database
     from relevo.testing.clock import Clock
     from tests.leases.conftest import Fleet
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.postgres import locks
-from relevo.postgres.sleepers import Sleepers
+from relevo.kernel.postgres import locks
+from relevo.kernel.postgres.pool.sleepers import Sleepers
 from tests.postgres.test_sleepers import asleep
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from relevo import limits
 from relevo.errors import OutboundFailed, OutboundRefused
-from relevo.outbound.addresses import Allowed
-from relevo.outbound.client import Answer, Client
+from relevo.kernel.outbound.addresses import Allowed
+from relevo.kernel.outbound.client import Answer, Client
 from tests.outbound.outside import Names, Outside, Status, outside
 
 if TYPE_CHECKING:

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import ConditionNotMet, Conflict, InvalidValue, ItemExists, NotFound
-from relevo.pipeline import (
-    ASYNC,
-    POST,
-    PRE_OPERATION,
-    PRE_VALIDATION,
-    Post,
-    Pre,
-    StepContext,
-)
+from relevo.pipeline import ASYNC, POST, PRE_OPERATION, PRE_VALIDATION, Post, Pre, StepContext
 from tests.pipeline.bundle import jobs
 
 if TYPE_CHECKING:

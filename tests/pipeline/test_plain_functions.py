@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from relevo.errors import Conflict
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 from relevo.pipeline import ASYNC, StepContext
 from tests.pipeline import process_handlers

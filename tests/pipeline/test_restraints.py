@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from relevo.errors import Forbidden
-from relevo.jobs import codes, states
+from relevo.jobs import states
+from relevo.jobs.core import codes
 from relevo.pipeline import ASYNC, SYNC, StepContext
 from tests.pipeline.bundle import finished, jobs, make
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.api.keys import Keys, NewKey
 from relevo.errors import Forbidden, NotFound
-from relevo.jobs import codes, states
+from relevo.http.access.keys import Keys, NewKey
+from relevo.jobs import states
+from relevo.jobs.core import codes
+from relevo.jobs.model import SYSTEM
+from relevo.kernel.sealing import MasterKey
 from relevo.pipeline import ASYNC, StepContext
-from relevo.sealing import MasterKey
-from relevo.users.model import SYSTEM
 from tests.pipeline import process_handlers
 from tests.pipeline.bundle import finished, jobs
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import limits, settings
-from relevo.postgres.database import Database
+from relevo.kernel.postgres.database import Database
 from relevo.testing.proxy import Proxy
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.postgres.cluster_folder import Postmaster
-from relevo.postgres.embedded import EmbeddedServer, binaries
-from relevo.postgres.file_locks import is_free, until
+from relevo.kernel.postgres.embedded.cluster_folder import Postmaster
+from relevo.kernel.postgres.embedded.file_locks import is_free, until
+from relevo.kernel.postgres.embedded.server import EmbeddedServer, binaries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ class User:
     CODE = """
         import sys
         from pathlib import Path
-        from relevo.postgres.embedded import EmbeddedServer
+        from relevo.kernel.postgres.embedded.server import EmbeddedServer
         sys.stdin.readline()
         server = EmbeddedServer.join(Path(sys.argv[1]), settings={"fsync": "off"})
         print(server.pid, flush=True)

@@ -14,13 +14,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import psycopg
 import pytest
 
-from relevo.postgres.account import server_account
-from relevo.postgres.file_locks import until
+from relevo.kernel.postgres.embedded.account import server_account
+from relevo.kernel.postgres.embedded.file_locks import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from relevo.postgres.account import Account
+    from relevo.kernel.postgres.embedded.account import Account
 
 DEBIAN = Path("/usr/lib/postgresql")
 

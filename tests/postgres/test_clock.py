@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.postgres import clock as store_clock
+from relevo.kernel.postgres import clock as store_clock
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
     from relevo.testing.clock import Clock
 
 pytestmark = pytest.mark.anyio

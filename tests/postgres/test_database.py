@@ -10,11 +10,11 @@ import pytest
 
 from relevo import limits, settings
 from relevo.errors import DatabaseUnavailable
-from relevo.postgres.database import Database
+from relevo.kernel.postgres.database import Database
 from tests.postgres.conftest import Ledger, retries
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Transaction
+    from relevo.kernel.postgres.database import Transaction
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from relevo.errors import Conflict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from relevo.postgres.database import Database, Transaction
+    from relevo.kernel.postgres.database import Database, Transaction
     from relevo.testing.proxy import Proxy
 
     Kill = Callable[[Transaction], Awaitable[None]]

@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 
 from relevo.errors import Closed, EmbeddedServerError, SettingsError
-from relevo.postgres import embedded
-from relevo.postgres.embedded import EmbeddedServer, binaries
-from relevo.postgres.file_locks import is_free, until
+from relevo.kernel.postgres.embedded import server as embedded
+from relevo.kernel.postgres.embedded.file_locks import is_free, until
+from relevo.kernel.postgres.embedded.server import EmbeddedServer, binaries
 from tests.postgres.embedded_bench import (
     FAST,
     IS_ROOT,
@@ -131,7 +131,7 @@ def test_users_that_keep_coming_and_going_always_get_a_server(home: Path) -> Non
     code = """
         import asyncio, asyncpg, sys
         from pathlib import Path
-        from relevo.postgres.embedded import EmbeddedServer
+        from relevo.kernel.postgres.embedded.server import EmbeddedServer
         async def ask(url):
             connection = await asyncpg.connect(url)
             await connection.fetchval("select 1")
@@ -150,7 +150,7 @@ def test_a_forked_child_that_leaves_does_not_end_the_hold_of_its_parent(home: Pa
     code = """
         import os, sys
         from pathlib import Path
-        from relevo.postgres.embedded import EmbeddedServer
+        from relevo.kernel.postgres.embedded.server import EmbeddedServer
         server = EmbeddedServer.join(Path(sys.argv[1]), settings={"fsync": "off"})
         child = os.fork()
         if child == 0:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.errors import EmbeddedServerError
-from relevo.postgres import account as accounts
-from relevo.postgres.account import Account, server_account, usable_binaries
-from relevo.postgres.cluster_folder import LOG_BYTES_MAX
-from relevo.postgres.embedded import EmbeddedServer, binaries
-from relevo.postgres.file_locks import is_free
+from relevo.kernel.postgres.embedded import account as accounts
+from relevo.kernel.postgres.embedded.account import Account, server_account, usable_binaries
+from relevo.kernel.postgres.embedded.cluster_folder import LOG_BYTES_MAX
+from relevo.kernel.postgres.embedded.file_locks import is_free
+from relevo.kernel.postgres.embedded.server import EmbeddedServer, binaries
 from tests.postgres.embedded_bench import (
     FAST,
     IS_ROOT,

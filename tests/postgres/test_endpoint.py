@@ -18,10 +18,10 @@ from cryptography.x509.oid import NameOID
 
 from relevo import limits, settings
 from relevo.errors import DatabaseUnavailable, SettingsError
-from relevo.postgres import endpoint as endpoints
-from relevo.postgres.database import Database
-from relevo.postgres.embedded import EmbeddedServer
-from relevo.postgres.endpoint import Endpoint
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
+from relevo.kernel.postgres.pool import endpoint as endpoints
+from relevo.kernel.postgres.pool.endpoint import Endpoint
 from relevo.testing.proxy import Proxy
 from tests.postgres.conftest import retries
 from tests.postgres.servers import debian_server, free_port

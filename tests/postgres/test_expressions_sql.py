@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relevo.core.expressions import powerfx, to_python, to_sql
-from relevo.core.expressions.to_sql import Clause, Column
-from relevo.core.expressions.tree import (
+from relevo.errors import InvalidExpression
+from relevo.kernel.expressions import powerfx, to_python, to_sql
+from relevo.kernel.expressions.to_sql import Clause, Column
+from relevo.kernel.expressions.tree import (
     Affix,
     Arithmetic,
     Compare,
@@ -30,11 +31,10 @@ from relevo.core.expressions.tree import (
     Not,
     Rules,
 )
-from relevo.core.expressions.values import fold
-from relevo.errors import InvalidExpression
+from relevo.kernel.expressions.values import fold
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 

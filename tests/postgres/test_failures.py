@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from relevo.errors import LeaseLost, OutcomeUnknown
-from relevo.postgres.failures import Unanswered, is_demoted, is_own, meaning
+from relevo.kernel.postgres.failures import Unanswered, is_demoted, is_own, meaning
 
 
 def last_word(word: BaseException) -> asyncpg.ConnectionDoesNotExistError:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import settings
-from relevo.postgres.database import Database
+from relevo.kernel.postgres.database import Database
 from tests.postgres import writer
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
 
-    from relevo.postgres.embedded import EmbeddedServer
+    from relevo.kernel.postgres.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
 

@@ -10,13 +10,13 @@ import pytest
 
 from relevo import limits
 from relevo.errors import DatabaseUnavailable, OutcomeUnknown
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres.grouping import Group
 from tests.postgres.conftest import Ledger, retries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.postgres.database import Database, Transaction
+    from relevo.kernel.postgres.database import Database, Transaction
     from relevo.testing.proxy import Proxy
 
 pytestmark = pytest.mark.anyio

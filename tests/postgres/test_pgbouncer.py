@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import App, settings
-from relevo.postgres import clock, migrate
-from relevo.postgres.database import Database
-from relevo.postgres.grouping import Group
-from relevo.postgres.migrations import known, parse
-from relevo.postgres.wakeups import Wakeups
+from relevo.kernel.postgres import clock, migrate
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.postgres.migrations import known, parse
+from relevo.kernel.postgres.wakeups import Wakeups
 from tests.postgres.conftest import Ledger, retries
 from tests.postgres.servers import pgbouncer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from relevo.postgres.database import Transaction
+    from relevo.kernel.postgres.database import Transaction
     from relevo.testing.databases import TestDatabases
 
 pytestmark = pytest.mark.anyio

@@ -10,15 +10,15 @@ import pytest
 
 from relevo import settings
 from relevo.errors import Closed
-from relevo.postgres import connections
-from relevo.postgres import database as databases
-from relevo.postgres.database import Database
+from relevo.kernel.postgres import database as databases
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.pool import connections
 from tests.postgres.conftest import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from relevo.postgres.database import Transaction
+    from relevo.kernel.postgres.database import Transaction
     from relevo.testing.proxy import Proxy
 
 pytestmark = pytest.mark.anyio

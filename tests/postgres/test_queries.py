@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import relevo
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 

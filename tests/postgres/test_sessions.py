@@ -12,13 +12,13 @@ import pytest
 import relevo
 from relevo import settings
 from relevo.errors import Conflict
-from relevo.postgres.database import Database
+from relevo.kernel.postgres.database import Database
 from tests.postgres.servers import pgbouncer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres.database import Transaction
+    from relevo.kernel.postgres.database import Transaction
 
 pytestmark = pytest.mark.anyio
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from relevo.postgres import locks
-from relevo.postgres.sleepers import Sleepers
+from relevo.kernel.postgres import locks
+from relevo.kernel.postgres.pool.sleepers import Sleepers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres import Database
-    from relevo.postgres.database import Transaction
+    from relevo.kernel.postgres import Database
+    from relevo.kernel.postgres.database import Transaction
 
 pytestmark = pytest.mark.anyio
 AFTER = 0.3

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import limits, settings
-from relevo.core import uses
 from relevo.errors import ConnectionsBusy
-from relevo.postgres.database import Database
-from relevo.postgres.grouping import Group
+from relevo.kernel import uses
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from relevo.core.uses import Kind
+    from relevo.kernel.uses import Kind
 
     Sized = Callable[[int], AbstractAsyncContextManager[Database]]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import limits
-from relevo.postgres.wakeups import CHANNEL, EVERYBODY, Signal, Wakeups
+from relevo.kernel.postgres.wakeups import CHANNEL, EVERYBODY, Signal, Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
     from relevo.testing.proxy import Proxy
 
 pytestmark = pytest.mark.anyio

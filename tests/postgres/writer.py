@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from relevo import settings
 from relevo.errors import OutcomeUnknown, Unavailable
-from relevo.postgres.database import Database
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from relevo.querying import planning
+from relevo.kernel.querying import planning
 from tests.querying.fetch_tables import CALLER, CATALOGUE, JOBS, ME, NOTES, NOW, PEOPLE, TEAM, UNIT
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
-    from relevo.querying.catalogue import Table
-    from relevo.querying.model import Caller, Query
+    from relevo.kernel.postgres.database import Database
+    from relevo.kernel.querying.catalogue import Table
+    from relevo.kernel.querying.model import Caller, Query
 
 Row = dict[str, Any]
 NAMES: Final = [

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from relevo.errors import InvalidQuery
-from relevo.querying import fetchxml
-from relevo.querying.catalogue import Catalogue, Column, Table
-from relevo.querying.model import Caller, Query
+from relevo.kernel.querying.catalogue import Catalogue, Column, Table
+from relevo.kernel.querying.fetchxml import reader as fetchxml
+from relevo.kernel.querying.model import Caller, Query
 
 if TYPE_CHECKING:
-    from relevo.core.expressions.tree import Expression
+    from relevo.kernel.expressions.tree import Expression
 
 NOW: Final = datetime(2026, 3, 11, 14, 35, 20, 500, tzinfo=UTC)
 """A Wednesday."""

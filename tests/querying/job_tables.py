@@ -8,14 +8,15 @@ from uuid import UUID
 
 import msgspec
 
-from relevo.querying import answers, odata_options, planning, preferences
-from relevo.querying.catalogue import Catalogue, Column, Navigation, Table
-from relevo.querying.model import Caller, Query
-from relevo.querying.odata_options import Request
+from relevo.kernel.querying import answers, planning, preferences
+from relevo.kernel.querying.catalogue import Catalogue, Column, Navigation, Table
+from relevo.kernel.querying.model import Caller, Query
+from relevo.kernel.querying.odata import options as odata_options
+from relevo.kernel.querying.odata.options import Request
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
-    from relevo.querying.shapes import Statement
+    from relevo.kernel.postgres.database import Database
+    from relevo.kernel.querying.shapes import Statement
 
 NOW: Final = datetime(2026, 3, 11, 14, 35, 20, tzinfo=UTC)
 ANA, BEN, EVE = UUID(int=1), UUID(int=2), UUID(int=3)

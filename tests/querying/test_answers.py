@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from relevo.querying import answers, planning, preferences
-from relevo.querying.model import Caller
+from relevo.kernel.querying import answers, planning, preferences
+from relevo.kernel.querying.model import Caller
 from tests.querying.job_tables import (
     ALL,
     ANA,
@@ -25,7 +25,7 @@ from tests.querying.job_tables import (
 )
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 FORMATTED = "OData.Community.Display.V1.FormattedValue"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 __all__ = ["tables"]
 

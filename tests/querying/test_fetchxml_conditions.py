@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from relevo.core.expressions.tree import (
+from relevo.errors import InvalidQuery
+from relevo.kernel.expressions.tree import (
     NULL,
     Affix,
     Compare,
@@ -23,10 +24,9 @@ from relevo.core.expressions.tree import (
     Name,
     Not,
 )
-from relevo.errors import InvalidQuery
-from relevo.querying import fetch_dates
-from relevo.querying.fetch_conditions import OPERATORS
-from relevo.querying.model import RULES, Caller
+from relevo.kernel.querying.fetchxml import dates as fetch_dates
+from relevo.kernel.querying.fetchxml.conditions import OPERATORS
+from relevo.kernel.querying.model import RULES, Caller
 from tests.querying.fetch_tables import ME, NOW, TEAM, UNIT, entity, refused_parts, where
 
 NAME, DEPTH, OWNER, CREATED = map(Name, ["name", "depth", "ownerid", "createdon"])

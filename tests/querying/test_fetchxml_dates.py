@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.querying.fetch_dates import (
+from relevo.kernel.querying.fetchxml.dates import (
     CALENDAR,
     COUNTED,
     DAYS,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import InvalidQuery
-from relevo.querying.fetch_elements import BYTES_MAX, SCHEMA
+from relevo.kernel.querying.fetchxml.elements import BYTES_MAX, SCHEMA
 from tests.querying.fetch_tables import CATALOGUE, entity, fetch, refused_code, refused_parts
 
 SEED: Final = """<fetch>
@@ -280,7 +280,7 @@ def _read(text: str) -> None:
 _GUIDED: Final = """
 import sys
 import atheris
-with atheris.instrument_imports(include=["relevo.querying"]):
+with atheris.instrument_imports(include=["relevo.kernel.querying"]):
     from relevo.errors import InvalidQuery
     from tests.querying.fetch_tables import fetch
 

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relevo.errors import InvalidQuery
-from relevo.querying import planning
-from relevo.querying.fetch_conditions import OPERATORS
+from relevo.kernel.querying import planning
+from relevo.kernel.querying.fetchxml.conditions import OPERATORS
 from tests.querying.fetch_rows import answer, tables
 from tests.querying.fetch_tables import CALLER, CATALOGUE, JOBS, ME, NOTES, PEOPLE, fetch
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
-    from relevo.querying.catalogue import ColumnType, Table
+    from relevo.kernel.postgres.database import Database
+    from relevo.kernel.querying.catalogue import ColumnType, Table
 
 __all__ = ["tables"]
 

@@ -13,13 +13,15 @@ from xml.sax.saxutils import quoteattr
 import pytest
 
 from relevo.errors import InvalidQuery
-from relevo.querying import fetch_paging, fetchxml, planning
-from relevo.querying.model import Caller, Position
+from relevo.kernel.querying import planning
+from relevo.kernel.querying.fetchxml import paging as fetch_paging
+from relevo.kernel.querying.fetchxml import reader as fetchxml
+from relevo.kernel.querying.model import Caller, Position
 from tests.querying.fetch_rows import JOB_ROWS, tables
 from tests.querying.fetch_tables import CALLER, CATALOGUE, KEY, NOW, entity, fetch, refused_code
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 __all__ = ["tables"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relevo.core.expressions.tree import IsNull, Logic, Name
-from relevo.querying.model import RULES, Item, Link, Order, related
+from relevo.kernel.expressions.tree import IsNull, Logic, Name
+from relevo.kernel.querying.model import RULES, Item, Link, Order, related
 from tests.querying.fetch_tables import NOTES, entity, refused_parts
 
 A = "aggregate='true'"

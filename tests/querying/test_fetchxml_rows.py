@@ -10,12 +10,12 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from relevo.core.expressions.values import fold
-from relevo.querying import planning
-from relevo.querying.errors import ColumnProtected
-from relevo.querying.fetch_dates import interval
-from relevo.querying.model import Query
-from relevo.querying.odata import Reader
+from relevo.kernel.expressions.values import fold
+from relevo.kernel.querying import planning
+from relevo.kernel.querying.errors import ColumnProtected
+from relevo.kernel.querying.fetchxml.dates import interval
+from relevo.kernel.querying.model import Query
+from relevo.kernel.querying.odata.filters import Reader
 from tests.querying.fetch_rows import JOB_ROWS, Row, answer, found, tables, xml
 from tests.querying.fetch_tables import (
     CALLER,
@@ -33,7 +33,7 @@ from tests.querying.test_fetchxml_documents import SEED
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 __all__ = ["tables"]
 

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from relevo.core.expressions.values import fold
 from relevo.errors import InvalidQuery
-from relevo.querying import odata_options, planning
-from relevo.querying.catalogue import Catalogue
+from relevo.kernel.expressions.values import fold
+from relevo.kernel.querying import planning
+from relevo.kernel.querying.catalogue import Catalogue
+from relevo.kernel.querying.odata import options as odata_options
 from tests.querying.job_tables import (
     ALL,
     ANA,
@@ -35,7 +36,7 @@ from tests.querying.job_tables import (
 )
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from relevo.errors import InvalidQuery
-from relevo.querying import planning, preferences
-from relevo.querying.errors import ColumnProtected
+from relevo.kernel.querying import planning, preferences
+from relevo.kernel.querying.errors import ColumnProtected
 from tests.querying.job_tables import ALL, CATALOGUE, asked, create, insert, insert_jobs, job, run
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
-    from relevo.querying.shapes import Statement
+    from relevo.kernel.postgres.database import Database
+    from relevo.kernel.querying.shapes import Statement
 
 pytestmark = pytest.mark.anyio
 

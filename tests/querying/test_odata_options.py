@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from relevo.errors import InvalidQuery, RelevoError
-from relevo.querying import odata_options, planning
-from relevo.querying.errors import OptionNotServed, QueryTooLong, code_of
-from relevo.querying.model import Expand, Item, Order, Position
+from relevo.kernel.querying import planning
+from relevo.kernel.querying.errors import OptionNotServed, QueryTooLong, code_of
+from relevo.kernel.querying.model import Expand, Item, Order, Position
+from relevo.kernel.querying.odata import options as odata_options
 from tests.querying.job_tables import ALL, BEN, CATALOGUE, JOBS, KEY, asked, request
 
 SEED = """$select=

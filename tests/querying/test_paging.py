@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from relevo.core.expressions.values import fold
 from relevo.errors import InvalidQuery
-from relevo.querying import odata_options, planning, tokens
-from relevo.querying.model import Item, Link, Position, Query
+from relevo.kernel.expressions.values import fold
+from relevo.kernel.querying import planning, tokens
+from relevo.kernel.querying.model import Item, Link, Position, Query
+from relevo.kernel.querying.odata import options as odata_options
 from tests.querying.job_tables import (
     ALL,
     ANA,
@@ -38,7 +39,7 @@ from tests.querying.job_tables import (
 )
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 healthy = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from relevo.core.expressions.tree import Compare, Constant, Name, Not
 from relevo.errors import InvalidQuery
-from relevo.querying import answers, planning
-from relevo.querying.errors import ColumnProtected
-from relevo.querying.model import RULES, Caller, Item, Link, Order, Query, related
+from relevo.kernel.expressions.tree import Compare, Constant, Name, Not
+from relevo.kernel.querying import answers, planning
+from relevo.kernel.querying.errors import ColumnProtected
+from relevo.kernel.querying.model import RULES, Caller, Item, Link, Order, Query, related
 from tests.querying.job_tables import (
     ACCOUNTS,
     ALL,
@@ -37,7 +37,7 @@ from tests.querying.job_tables import (
 )
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 

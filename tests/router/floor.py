@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo import App
-    from relevo.router.views import RouterJobOffer
+    from relevo.router.wire.views import RouterJobOffer
     from relevo.testing.clock import Clock
 
 QUICK = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 0.5}

@@ -15,10 +15,10 @@ from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError
 
 from relevo import App, settings
-from relevo.api.http import HttpApi
-from relevo.api.keys import NewKey
-from relevo.api.server import serving
-from relevo.api.services import open_services
+from relevo.http.access.keys import NewKey
+from relevo.http.application import HttpApi
+from relevo.http.server import serving
+from relevo.http.services import open_services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,13 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from relevo.router import jobs, model, offers, steps, workers
+from relevo.router import model
+from relevo.router.core import jobs, offers, workers
+from relevo.router.core.world import HOLDING, World
+from relevo.router.matcher import steps
 from relevo.router.model import CloseJobOptions
 from relevo.router.resources import Options, Resources
-from relevo.router.world import HOLDING, World
 
 if TYPE_CHECKING:
-    from relevo.router.world import JobRow, OfferRow, WorkerRow
+    from relevo.router.core.world import JobRow, OfferRow, WorkerRow
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CHANNELS = [

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from relevo import limits
-from relevo.core.expressions import powerfx
 from relevo.errors import (
     ConditionNotMet,
     InUse,
@@ -21,19 +20,20 @@ from relevo.errors import (
     SettingsError,
     TooLarge,
 )
-from relevo.events import Catalogue, EventLog
-from relevo.postgres.wakeups import Wakeups
+from relevo.kernel.events import Catalogue, EventLog
+from relevo.kernel.expressions import powerfx
+from relevo.kernel.postgres.wakeups import Wakeups
+from relevo.kernel.sealing import MasterKey
 from relevo.router import events
 from relevo.router.administration import Administration
-from relevo.router.conditions import Conditions, http_date
-from relevo.router.representations import resource
-from relevo.sealing import MasterKey
+from relevo.router.wire.conditions import Conditions, http_date
+from relevo.router.wire.representations import resource
 from tests.support.watchdog import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 

@@ -13,17 +13,17 @@ from aiohttp import web
 
 from relevo import limits
 from relevo.errors import RuleFailed
-from relevo.outbound.addresses import Allowed
-from relevo.outbound.client import Client
-from relevo.router.calling import Caller
+from relevo.kernel.outbound.addresses import Allowed
+from relevo.kernel.outbound.client import Client
+from relevo.router.core.rules import Answer, Call
+from relevo.router.matcher.calling import Caller
 from relevo.router.model import FunctionCredential, FunctionRule, WebhookCredential, WebhookRule
-from relevo.router.rules import Answer, Call
 from tests.outbound.outside import Outside, Status, outside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.router.rules import ExternalRule
+    from relevo.router.core.rules import ExternalRule
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from relevo import limits
 from relevo.router import model
-from relevo.router.classification import (
+from relevo.router.core.classification import (
     Candidate,
     Classified,
     Subject,
@@ -21,8 +21,8 @@ from relevo.router.classification import (
     classify,
     needed,
 )
-from relevo.router.rules import Answer
-from relevo.router.selectors import WorkerSelector
+from relevo.router.core.rules import Answer
+from relevo.router.core.selectors import WorkerSelector
 
 FUNCTION = {"kind": "function", "functionUri": "https://f.example/api"}
 WEBHOOK = {"kind": "webhook", "webhookUri": "https://w.example/hook"}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from relevo import limits
 from relevo.errors import InvalidValue
-from relevo.router.documents import merged, secrets_in, settled, shown, with_secrets
-from relevo.router.selectors import WorkerSelector
+from relevo.router.core.selectors import WorkerSelector
+from relevo.router.wire.documents import merged, secrets_in, settled, shown, with_secrets
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),

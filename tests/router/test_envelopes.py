@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from relevo.events import Recorded
-from relevo.router import envelopes, events
+from relevo.kernel.events import Recorded
+from relevo.router import events
+from relevo.router.wire import envelopes
 
 AT = datetime(2031, 5, 30, 18, tzinfo=UTC)
 

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo import App, settings
-from relevo.api.http import HttpApi
-from relevo.api.keys import NewKey
-from relevo.api.server import serving
-from relevo.api.services import open_services
 from relevo.cli.calls import LocalCalls
-from relevo.cli.router_import import OverCalls
 from relevo.errors import InvalidValue, SettingsError, Unauthenticated, Unavailable
-from relevo.router import documents, importing, official
+from relevo.http.access.keys import NewKey
+from relevo.http.application import HttpApi
+from relevo.http.server import serving
+from relevo.http.services import open_services
+from relevo.router import importing, official
+from relevo.router.cli.importing import OverCalls
+from relevo.router.wire import documents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo import App, faults, settings
-from relevo.leases import fencing
-from relevo.router import exceptions, following, matcher
+from relevo import App, settings
+from relevo.kernel import faults
+from relevo.kernel.leases import fencing
+from relevo.router.core import exceptions
+from relevo.router.matcher import following, matcher
 from relevo.router.natives import selector
 from relevo.testing.clock import Clock
 from tests.router.floor import Floor
 from tests.router.test_matcher import length, rules, waits
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400

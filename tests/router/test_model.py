@@ -9,16 +9,10 @@ import msgspec
 import pytest
 
 from relevo import limits
-from relevo.errors import (
-    InvalidExpression,
-    InvalidValue,
-    MissingField,
-    RelevoError,
-    TooLarge,
-)
+from relevo.errors import InvalidExpression, InvalidValue, MissingField, RelevoError, TooLarge
 from relevo.router import model
-from relevo.router.documents import merged
 from relevo.router.model import checked, document_of
+from relevo.router.wire.documents import merged
 
 NOW = datetime(2031, 5, 30, 12, tzinfo=UTC)
 JOB = {"channelId": "c", "queueId": "q"}

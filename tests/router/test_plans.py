@@ -11,7 +11,7 @@ import pytest
 from relevo.router.storage import SQL
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 JOBS, WORKERS = 40_000, 2_000

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from relevo import limits
 from relevo.errors import RuleFailed
-from relevo.router import rules
+from relevo.router.core import rules
+from relevo.router.core.rules import Answer, Call
+from relevo.router.core.selectors import QueueSelector, WorkerSelector
 from relevo.router.model import (
     DirectMapRule,
     ExpressionRule,
@@ -22,8 +24,6 @@ from relevo.router.model import (
     StaticRule,
     WebhookRule,
 )
-from relevo.router.rules import Answer, Call
-from relevo.router.selectors import QueueSelector, WorkerSelector
 
 LABELS = {"Total": 7, "Region": "west", "Vip": True}
 INPUT = {"job": LABELS}

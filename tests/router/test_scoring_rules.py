@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import RuleFailed
-from relevo.router import scoring_rules
+from relevo.router.core import scoring_rules
+from relevo.router.core.rules import Answer
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.situation import JobState, Scoring, WorkerState
 from relevo.router.model import (
     DirectMapRule,
@@ -20,8 +22,6 @@ from relevo.router.model import (
     StaticRule,
     WebhookRule,
 )
-from relevo.router.rules import Answer
-from relevo.router.selectors import WorkerSelector
 
 SINGLE, BATCH = Scoring(rule="local"), Scoring(rule="outside", batch=True, batch_size=2)
 JOB = JobState(

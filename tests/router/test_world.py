@@ -19,8 +19,8 @@ from relevo.errors import (
     ReferenceNotFound,
     UnassignLimitReached,
 )
-from relevo.router import classifying, jobs
-from relevo.router.classification import Classified, Unclassifiable
+from relevo.router.core import classifying, jobs
+from relevo.router.core.classification import Classified, Unclassifiable
 from relevo.router.events import ErrorData
 from tests.router.scenes import START, Scene, check_loads, check_numbers, resources
 

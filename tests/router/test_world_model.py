@@ -17,14 +17,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from relevo.core.machine import END
 from relevo.errors import Conflict, InvalidValue, NotFound
-from relevo.router import classifying, exceptions, jobs, offers, workers
-from relevo.router.classification import Classified, Unclassifiable
+from relevo.kernel.machine import END
+from relevo.router.core import classifying, exceptions, jobs, offers, workers
+from relevo.router.core.classification import Classified, Unclassifiable
+from relevo.router.core.states import JOB
 from relevo.router.events import ErrorData
 from relevo.router.matching.situation import Decision
 from relevo.router.model import CloseJobOptions
-from relevo.router.states import JOB
 from tests.router import scenes
 from tests.router.scenes import CHANNELS, Scene, check_loads, check_numbers
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from relevo.errors import InUse, InvalidState, NotFound, OfferGone
-from relevo.router import jobs, offers, workers
+from relevo.router.core import jobs, offers, workers
 from tests.router.scenes import CHANNELS, START, Scene, check_loads, check_numbers
 
 if TYPE_CHECKING:

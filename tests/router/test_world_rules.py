@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.router import exceptions, jobs, queueing
+from relevo.router.core import exceptions, jobs, queueing
 from tests.router.scenes import START, Scene, check_numbers, resources, rule
 
 CANCEL = {"kind": "cancel", "note": "too late", "dispositionCode": "TimedOut"}

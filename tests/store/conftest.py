@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 
 from relevo import settings
-from relevo.postgres import Database, Wakeups
+from relevo.kernel.postgres import Database, Wakeups
 from relevo.store import Store
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from relevo import limits
 from relevo.errors import InvalidValue, TooLarge
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
     from relevo.store import Container
     from tests.store.conftest import World
 

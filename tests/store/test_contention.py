@@ -23,7 +23,7 @@ from tests.store.test_races import check_history, split, three
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.postgres import Database, Transaction
     from relevo.store import Container
     from tests.store.conftest import World
 

@@ -13,7 +13,7 @@ from relevo.store import keys
 from relevo.store.epk import epk
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 

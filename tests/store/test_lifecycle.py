@@ -11,7 +11,7 @@ import pytest
 
 from relevo import limits
 from relevo.errors import Closed, Conflict, ContainerRecreated, InvalidValue, NotFound
-from relevo.leases.loops import Duty
+from relevo.kernel.leases.loops import Duty
 from relevo.store import Create, Delete, Upsert
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from relevo.store.query import Position, compile_filter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.postgres import Database, Transaction
 
 pytestmark = pytest.mark.anyio
 FILL = """

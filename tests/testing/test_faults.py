@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.faults import LivePoints
+from relevo.kernel.faults import LivePoints
 from relevo.testing.faults import FaultBoard
 
 if TYPE_CHECKING:

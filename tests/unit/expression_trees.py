@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from relevo.core.expressions.functions import FUNCTIONS
-from relevo.core.expressions.powerfx_forms import FOLDED, RULES
-from relevo.core.expressions.tree import (
+from relevo.kernel.expressions.functions import FUNCTIONS
+from relevo.kernel.expressions.powerfx_forms import FOLDED, RULES
+from relevo.kernel.expressions.tree import (
     NULL,
     Affix,
     Arithmetic,
@@ -30,7 +30,7 @@ from relevo.core.expressions.tree import (
     Record,
     Switch,
 )
-from relevo.core.expressions.values import plain
+from relevo.kernel.expressions.values import plain
 
 names = st.sampled_from(["Total", "in", "Or", "a b", "it's", "true", "ñ", "x-y", '"'])
 numbers = st.integers(1 - 2**63, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

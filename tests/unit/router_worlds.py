@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from relevo.router.capacity import ChannelTerms
+from relevo.router.core.capacity import ChannelTerms
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import Decision, JobState, QueueState, Scoring, WorkerState
-from relevo.router.selectors import WorkerSelector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relevo.api import openapi, paging
-from relevo.api.contract import PUBLIC
-from relevo.api.keys import KeyCreated, KeyInfo
-from relevo.api.operations import OPERATIONS, SURFACES
-from relevo.api.throttle import Throttle
-from relevo.core.pages import Fetched, first
 from relevo.errors import InvalidValue, RateLimited, SettingsError
-from relevo.sealing import MasterKey
-from relevo.telemetry.metrics import Metrics
+from relevo.http import openapi, paging
+from relevo.http.access.keys import KeyCreated, KeyInfo
+from relevo.http.access.throttle import Throttle
+from relevo.http.operations import OPERATIONS, SURFACES
+from relevo.kernel.operation import PUBLIC
+from relevo.kernel.pages import Fetched, first
+from relevo.kernel.sealing import MasterKey
+from relevo.kernel.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from pathlib import Path

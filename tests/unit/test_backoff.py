@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.core.backoff import Backoff
+from relevo.kernel.backoff import Backoff
 
 
 class Highest(Random):

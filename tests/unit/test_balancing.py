@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from relevo.leases.balancing import plan, quotas
-from relevo.leases.model import ACTORS, FEED, LeaseState, LeaseView, Member, Plan, UnitSettings
+from relevo.kernel.leases.balancing import plan, quotas
+from relevo.kernel.leases.model import (
+    ACTORS,
+    FEED,
+    LeaseState,
+    LeaseView,
+    Member,
+    Plan,
+    UnitSettings,
+)
 
 if TYPE_CHECKING:
     from random import Random

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 
 TEXT = """
 -- name: first
@@ -62,4 +62,4 @@ def test_a_file_that_is_not_well_formed_is_refused(text: str, fault: str) -> Non
 
 
 def test_a_file_is_read_once() -> None:
-    assert catalog.load("relevo.postgres") is catalog.load("relevo.postgres")
+    assert catalog.load("relevo.kernel.postgres") is catalog.load("relevo.kernel.postgres")

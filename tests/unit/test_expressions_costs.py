@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo import limits
-from relevo.core.expressions import powerfx, to_python, tree
-from relevo.core.expressions.powerfx_forms import FORMS
-from relevo.core.expressions.values import fold, folding
 from relevo.errors import ExpressionFailed, InvalidExpression
+from relevo.kernel.expressions import powerfx, to_python, tree
+from relevo.kernel.expressions.powerfx_forms import FORMS
+from relevo.kernel.expressions.values import fold, folding
 from tests.support.watchdog import HELD_SECONDS_MAX, seconds_of
 from tests.unit import expression_trees as random
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from relevo.core.expressions import powerfx
 from relevo.errors import ExpressionFailed
+from relevo.kernel.expressions import powerfx
 
 SCOPE = {"job": {"List": [3, None, 1], "Empty": [], "Words": ["a"], "Big": 10**30, "Huge": 10**400}}
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo import limits
-from relevo.core.expressions import powerfx, to_python, tree
-from relevo.core.expressions.powerfx_forms import RULES
 from relevo.errors import ExpressionFailed, InvalidExpression
+from relevo.kernel.expressions import powerfx, to_python, tree
+from relevo.kernel.expressions.powerfx_forms import RULES
 from tests.unit import expression_trees as random
 
 DEPTH = limits.EXPRESSION_DEPTH_MAX

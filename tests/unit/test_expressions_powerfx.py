@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from relevo.core.expressions import powerfx, tree
-from relevo.core.expressions.powerfx_forms import FORMS
 from relevo.errors import ExpressionFailed, InvalidExpression
+from relevo.kernel.expressions import powerfx, tree
+from relevo.kernel.expressions.powerfx_forms import FORMS
 from tests.unit import expression_trees as random
 
 JOB = {"Total": 7, "Name": "Ana", "Vip": True, "in": 1, "Or": 2, "x-y": "dash", "it's": 3}

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.core.expressions import to_python
-from relevo.core.expressions.tree import (
+from relevo.errors import ExpressionFailed, InvalidExpression
+from relevo.kernel.expressions import to_python
+from relevo.kernel.expressions.tree import (
     Affix,
     Arithmetic,
     Call,
@@ -32,8 +33,7 @@ from relevo.core.expressions.tree import (
     Rules,
     children,
 )
-from relevo.core.expressions.values import fold
-from relevo.errors import ExpressionFailed, InvalidExpression
+from relevo.kernel.expressions.values import fold
 from tests.unit import expression_trees as random
 
 BLANK = Rules(nulls="blank")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import Closed, InternalError, OutcomeUnknown, Unavailable
-from relevo.postgres.grouping import Group
-from relevo.telemetry.metrics import Metrics
+from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.telemetry.metrics import Metrics
 from tests.unit.groups import Call, Gate, Store
 
 if TYPE_CHECKING:

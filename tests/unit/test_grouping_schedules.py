@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown, Unavailable
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres.grouping import Group
 from tests.unit.groups import Call, Fate, Kind, Store
 
 Plan = list[tuple[str, Call | int]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.leases.holdings import Owned, compare
+from relevo.kernel.leases.holdings import Owned, compare
 
 epochs = st.dictionaries(st.integers(1, 6), st.integers(1, 4))
 

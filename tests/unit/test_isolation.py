@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.feed.isolation import Isolation, Troubles
+from relevo.feed.processing.isolation import Isolation, Troubles
 
 if TYPE_CHECKING:
-    from relevo.feed.isolation import Key
+    from relevo.feed.processing.isolation import Key
 
 RANGE = 7
 

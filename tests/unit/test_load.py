@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from relevo.leases import load
-from relevo.leases.balancing import is_uneven, plan, quotas
-from relevo.leases.load import Meter, Streak
-from relevo.leases.model import IDLE, LeaseView, Load, Member, Plan, UnitSettings
+from relevo.kernel.leases import load
+from relevo.kernel.leases.balancing import is_uneven, plan, quotas
+from relevo.kernel.leases.load import Meter, Streak
+from relevo.kernel.leases.model import IDLE, LeaseView, Load, Member, Plan, UnitSettings
 from tests.unit.test_balancing import INTERVAL, clusters, host, member, teams
 
 if TYPE_CHECKING:

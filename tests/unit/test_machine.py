@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from relevo.core.machine import END, Machine, Transition
 from relevo.errors import Conflict, InvalidValue
-from relevo.feed.states import UNIT
-from relevo.leases.states import HOST, LEASE
+from relevo.feed.operating.states import UNIT
+from relevo.kernel.leases.states import HOST, LEASE
+from relevo.kernel.machine import END, Machine, Transition
 
 EXPLANATION = Path(__file__).resolve().parents[2] / "docs" / "explanation"
 DOOR = Machine(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.telemetry import tracing
-from relevo.telemetry.metrics import LAG_SERIES_MAX, BoundedSeries, Metrics
+from relevo.kernel.telemetry import tracing
+from relevo.kernel.telemetry.metrics import LAG_SERIES_MAX, BoundedSeries, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from relevo.api import roles
-from relevo.api.auth import ANONYMOUS, LOCAL_ADMIN, Principal, authorise
-from relevo.api.contract import PUBLIC, Operation
-from relevo.api.operations import OPERATIONS, SURFACES, call, operation
-from relevo.api.routes import Routes
 from relevo.errors import Forbidden, RelevoError
+from relevo.http.access import roles
+from relevo.http.access.authenticator import ANONYMOUS, LOCAL_ADMIN, Principal, authorise
+from relevo.http.operations import OPERATIONS, SURFACES, call, operation
+from relevo.http.routes import Routes
+from relevo.kernel.operation import PUBLIC, Operation
 
 # Written out by hand: a change of what a role may do has to be made twice, on purpose.
 VIEWER = {
@@ -161,7 +161,7 @@ def test_a_broken_line_of_the_table_is_noticed_when_it_is_written(change: dict[s
 
 
 def test_surfaces_go_by_the_decoded_first_segment() -> None:
-    from relevo.api.request import head_of
+    from relevo.http.request import head_of
 
     def segment(path: bytes) -> str:
         return SURFACES.of(head_of({"method": "GET", "raw_path": path, "headers": ()})).segment

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from relevo import settings
 from relevo.errors import OutboundRefused, SettingsError
-from relevo.outbound.addresses import Allowed, is_special, literal, plain
-from relevo.outbound.client import parsed
+from relevo.kernel.outbound.addresses import Allowed, is_special, literal, plain
+from relevo.kernel.outbound.client import parsed
 
 SPECIAL = [
     "0.0.0.0",

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from relevo import errors
-from relevo.api import problem
-from relevo.api.problem import HeadersTooLarge, Problem, RequestTimeout, UrlTooLong
-from relevo.api.request import head_of
-from relevo.api.surfaces import routing, v1
+from relevo.http import problem, v1
+from relevo.http.problem import HeadersTooLarge, Problem, RequestTimeout, UrlTooLong
+from relevo.http.request import head_of
+from relevo.router.http import surface as routing
 
 KINDS = [
     kind

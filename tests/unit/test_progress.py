@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from relevo.feed.lanes import Lanes, lane_of
 from relevo.feed.model import Change
-from relevo.feed.progress import Ledger, Run
+from relevo.feed.processing.lanes import Lanes, lane_of
+from relevo.feed.processing.ledger import Ledger, Run
 
 RANGE = 1
 NOW = datetime(2031, 5, 30, tzinfo=UTC)

@@ -9,10 +9,10 @@ import pytest
 
 PACKAGES = [
     "relevo",
-    "relevo.events",
+    "relevo.kernel.events",
     "relevo.feed",
-    "relevo.leases",
-    "relevo.postgres",
+    "relevo.kernel.leases",
+    "relevo.kernel.postgres",
     "relevo.store",
     "relevo.testing",
 ]

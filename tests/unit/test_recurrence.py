@@ -12,8 +12,8 @@ from dateutil.rrule import rrulestr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.core.recurrence import Pattern, after, instants, parse
 from relevo.errors import InvalidRecurrence
+from relevo.kernel.recurrence import Pattern, after, instants, parse
 from tests.support.watchdog import HELD_SECONDS_MAX, seconds_of
 
 ZONES = (
@@ -28,7 +28,7 @@ ZONES = (
     "Africa/Casablanca",
     "Pacific/Chatham",
 )
-recurring = importlib.import_module("relevo.core.recurrence.instants")
+recurring = importlib.import_module("relevo.kernel.recurrence.instants")
 DAY = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 
 

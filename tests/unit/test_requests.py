@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from relevo.api.contract import PUBLIC, Method, Operation
-from relevo.api.request import command_of, head_of, request_of
-from relevo.api.routes import Routes
-from relevo.core.decoding import explain
 from relevo.errors import InvalidJson, InvalidValue, UnsupportedMediaType
+from relevo.http.request import command_of, head_of, request_of
+from relevo.http.routes import Routes
+from relevo.kernel.decoding import explain
+from relevo.kernel.operation import PUBLIC, Method, Operation
 
 
 class Inner(Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relevo.router.capacity import ChannelTerms, load_ratio, slots
+from relevo.router.core.capacity import ChannelTerms, load_ratio, slots
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import Decision, JobState, QueueState, WorkerState
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relevo.router.capacity import ChannelTerms
+from relevo.router.core.capacity import ChannelTerms
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import JobState, Mode, QueueState, WorkerState
-from relevo.router.selectors import WorkerSelector
 from tests.unit.router_worlds import World, drained, expected, local_scores
 
 SKILLED = {n: (WorkerSelector("skill", "equal", n),) for n in (1, 2, 3)}

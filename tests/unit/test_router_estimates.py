@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import Conflict
-from relevo.router.estimates import Past, by_priority, minutes
-from relevo.router.states import CANCELLABLE, JOB, STATUSES
+from relevo.router.core.estimates import Past, by_priority, minutes
+from relevo.router.core.states import CANCELLABLE, JOB, STATUSES
 
 
 def test_a_steady_queue_has_the_rate_that_it_has() -> None:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from relevo.router.capacity import ChannelTerms
-from relevo.router.explaining import Obstacle, explain_job, explain_worker
+from relevo.router.core.capacity import ChannelTerms
+from relevo.router.core.explaining import Obstacle, explain_job, explain_worker
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.situation import Decision, JobState, QueueState, WorkerState
-from relevo.router.selectors import WorkerSelector
 from tests.unit.router_worlds import (
     World,
     drained,

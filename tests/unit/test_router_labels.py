@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.core.labels import OPERATORS, Operator, holds, identity, same
-from relevo.router.selectors import (
+from relevo.kernel.labels import OPERATORS, Operator, holds, identity, same
+from relevo.router.core.selectors import (
     QueueSelector,
     WorkerSelector,
     active,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from relevo.router.capacity import ChannelTerms
+from relevo.router.core.capacity import ChannelTerms
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import Decision, JobState, QueueState, WorkerState
-from relevo.router.selectors import WorkerSelector
 from tests.unit.router_worlds import (
     MANY_JOBS,
     QUEUES,

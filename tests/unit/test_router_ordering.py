@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching import ordering, vocabulary
 from relevo.router.matching.ordering import Groups, Ordered, choose, numbers
 from relevo.router.matching.vocabulary import Vocabulary
-from relevo.router.selectors import WorkerSelector
 
 operations = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=120)
 

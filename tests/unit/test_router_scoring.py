@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from relevo.router.capacity import ChannelTerms
+from relevo.router.core.capacity import ChannelTerms
+from relevo.router.core.scoring import default_score, payload
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import (
     Decision,
@@ -20,8 +22,6 @@ from relevo.router.matching.situation import (
     Scoring,
     WorkerState,
 )
-from relevo.router.scoring import default_score, payload
-from relevo.router.selectors import WorkerSelector
 from tests.unit.router_worlds import JOBS, WORKERS
 
 FRENCH = (

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from relevo.api.contract import PUBLIC, Method, Operation
-from relevo.api.request import split_path
-from relevo.api.routes import Routes
 from relevo.errors import MethodNotAllowed, NotFound
+from relevo.http.request import split_path
+from relevo.http.routes import Routes
+from relevo.kernel.operation import PUBLIC, Method, Operation
 
 
 class ById(Struct, frozen=True):

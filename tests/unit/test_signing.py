@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relevo.api import signing
-from relevo.api.request import Head, head_of
 from relevo.errors import Unauthenticated
+from relevo.http.access import signing
+from relevo.http.request import Head, head_of
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KEY = b"k" * 32

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo import supervision
-from relevo.core.backoff import Backoff
-from relevo.supervision import LoopHealth, Supervisor
+from relevo.kernel import supervision
+from relevo.kernel.backoff import Backoff
+from relevo.kernel.supervision import LoopHealth, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

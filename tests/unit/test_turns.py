@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.core import uses
-from relevo.core.uses import Kind, Use
-from relevo.postgres.shares import shares
-from relevo.postgres.turns import Turns
+from relevo.kernel import uses
+from relevo.kernel.postgres.pool.shares import shares
+from relevo.kernel.postgres.pool.turns import Turns
+from relevo.kernel.uses import Kind, Use
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,11 +7,19 @@ from uuid import uuid4
 
 import pytest
 
-from relevo.api import roles
-from relevo.api.keys import Keys, NewKey
+from relevo.dataverse.users.model import (
+    OF_ROLES,
+    ORGANIZATION,
+    RIGHTS,
+    right_of,
+    rights_of,
+    wider,
+)
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound, ReferenceNotFound
-from relevo.sealing import MasterKey
-from relevo.users.model import OF_ROLES, ORGANIZATION, RIGHTS, SYSTEM, right_of, rights_of, wider
+from relevo.http.access import roles
+from relevo.http.access.keys import Keys, NewKey
+from relevo.jobs.model import SYSTEM
+from relevo.kernel.sealing import MasterKey
 
 if TYPE_CHECKING:
     from relevo import App

@@ -10,7 +10,8 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import InvalidValue
-from relevo.jobs import codes, states
+from relevo.jobs import states
+from relevo.jobs.core import codes
 from relevo.jobs.errors import Fail, JobFailed, RetryLater
 from relevo.testing.cluster import Cluster
 from relevo.workflows import Call, Return, Stage, Wait, WaitTimedOut

@@ -14,18 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from relevo import limits
-from relevo.api import operations
-from relevo.api.auth import LOCAL_ADMIN
-from relevo.api.contract import Text, encoded
-from relevo.api.keys import Keys
-from relevo.api.problem import Problem
-from relevo.api.request import takes_raw
-from relevo.api.services import Services, open_services
-from relevo.api.surfaces import routing
-from relevo.api.tls import client_tls
 from relevo.app import App
-from relevo.cli.wording import worded
-from relevo.core.decoding import converted
+from relevo.cli.generic.wording import worded
 from relevo.errors import (
     CallerError,
     InternalError,
@@ -37,7 +27,17 @@ from relevo.errors import (
     Unauthenticated,
     Unavailable,
 )
-from relevo.sealing import MasterKey
+from relevo.http import operations
+from relevo.http.access.authenticator import LOCAL_ADMIN
+from relevo.http.access.keys import Keys
+from relevo.http.problem import Problem
+from relevo.http.request import takes_raw
+from relevo.http.services import Services, open_services
+from relevo.http.tls import client_tls
+from relevo.kernel.decoding import converted
+from relevo.kernel.operation import Text, encoded
+from relevo.kernel.sealing import MasterKey
+from relevo.router.http import surface as routing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from relevo.api.contract import Operation
     from relevo.cli.session import Session
+    from relevo.kernel.operation import Operation
     from relevo.settings import Settings
 
 ABOUT_ONE_HOST: Final = frozenset(
@@ -75,7 +75,7 @@ def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManage
     """Return the way that the session asks for."""
     url = session.url
     if url is None and operation.name in ABOUT_ONE_HOST:
-        from relevo.api.server import Address
+        from relevo.http.server import Address
 
         told = session.settings()
         url = Address(told.host, told.port, "https" if told.tls_cert else "http").url

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from relevo.api.keys import KeyInfo
-from relevo.api.surfaces.bulk import ItemOutcome
-from relevo.api.surfaces.bulk_deletes import BulkDeleteView
-from relevo.api.surfaces.feed import ChangeView
-from relevo.api.surfaces.items import ItemView
-from relevo.api.surfaces.job_models import JobView
-from relevo.api.surfaces.letters import LetterInfo
-from relevo.api.surfaces.routing_policies import (
+from relevo.dataverse.http.bulk_deletes import BulkDeleteView
+from relevo.feed.http.changes import ChangeView
+from relevo.feed.http.dead_letters import LetterInfo
+from relevo.feed.http.units import FeedView, LeaseView
+from relevo.http.access.keys import KeyInfo
+from relevo.jobs.http.models import JobView
+from relevo.jobs.querying.views import JobCount, SuspendedCount
+from relevo.kernel.leases.model import HostInfo, LeaseInfo
+from relevo.router.http.policies import (
     ClassificationPolicyView,
     DistributionPolicyView,
     ExceptionPolicyView,
     RouterQueueView,
 )
-from relevo.api.surfaces.store import ContainerView
-from relevo.api.surfaces.units import FeedView, LeaseView
-from relevo.jobs.views import JobCount, SuspendedCount
-from relevo.leases.model import HostInfo, LeaseInfo
-from relevo.router.views import RouterJob, RouterWorker
 from relevo.router.watching import OpenOffer
+from relevo.router.wire.views import RouterJob, RouterWorker
+from relevo.store.http.bulk import ItemOutcome
+from relevo.store.http.containers import ContainerView
+from relevo.store.http.items import ItemView
 
 if TYPE_CHECKING:
     from msgspec import Struct

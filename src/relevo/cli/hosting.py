@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from relevo.api.admission import ConnectionBounds
-from relevo.api.http import HttpApi
-from relevo.api.server import GRACE_SECONDS, Address, serving
-from relevo.api.services import Services, open_services
-from relevo.api.tls import server_tls
 from relevo.app import App
 from relevo.cli.signals import StopSignals
-from relevo.core.networks import Networks
 from relevo.errors import HostSuperseded
-from relevo.serving import run as run_process
+from relevo.http.admission import ConnectionBounds
+from relevo.http.application import HttpApi
+from relevo.http.server import GRACE_SECONDS, Address, serving
+from relevo.http.services import Services, open_services
+from relevo.http.tls import server_tls
+from relevo.kernel.networks import Networks
+from relevo.kernel.serving import run as run_process
 
 if TYPE_CHECKING:
     import ssl

@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from relevo.cli.options import LOCAL, Group
 from relevo.cli.render import Renderer
-from relevo.postgres import migrate as migrations
-from relevo.postgres.database import Database
+from relevo.kernel.postgres import migrate as migrations
+from relevo.kernel.postgres.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.cli.session import Session
-    from relevo.postgres.migrate import MigrationStatus
+    from relevo.kernel.postgres.migrate import MigrationStatus
 
 T = TypeVar("T")
 

@@ -12,30 +12,28 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import click
 
-from relevo.cli import (
-    exits,
-    feed,
-    feed_run,
-    generic,
-    job,
-    job_bulk,
-    job_run,
-    router,
-    router_desk,
-    router_import,
-    user,
-)
+from relevo.cli import exits
+from relevo.cli import run as job_run
 from relevo.cli.completion import completion
-from relevo.cli.demo import demo
-from relevo.cli.demo_hosts import demo_host
-from relevo.cli.doctor import doctor
+from relevo.cli.demo.command import demo
+from relevo.cli.demo.hosts import demo_host
+from relevo.cli.doctor.command import doctor
+from relevo.cli.generic import commands as generic
 from relevo.cli.migrate import migrate
 from relevo.cli.options import EVERYWHERE, Group
 from relevo.cli.render import printable
 from relevo.cli.session import Session
 from relevo.cli.up import up
+from relevo.dataverse.cli import bulk_delete as job_bulk
+from relevo.dataverse.cli import users as user
 from relevo.errors import RelevoError
-from relevo.postgres.failures import told
+from relevo.feed.cli import commands as feed
+from relevo.feed.cli import run as feed_run
+from relevo.jobs.cli import commands as job
+from relevo.kernel.postgres.failures import told
+from relevo.router.cli import commands as router
+from relevo.router.cli import desk as router_desk
+from relevo.router.cli import importing as router_import
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import click
 
 from relevo import settings
 from relevo.errors import SettingsError
-from relevo.telemetry import configure_logs
+from relevo.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,12 +13,12 @@ from rich.text import Text as Line
 
 from relevo.app import App
 from relevo.cli import hosting
+from relevo.cli.generic.values import Text
 from relevo.cli.hosting import Hosting
 from relevo.cli.options import LOCAL, command
 from relevo.cli.programs import app_for
 from relevo.cli.render import echo_json, new_console
-from relevo.cli.values import Text
-from relevo.telemetry import configure_logs
+from relevo.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,17 +10,17 @@ effects in the same database happen exactly once.
 """
 
 from relevo.feed.container import FeedContainer
-from relevo.feed.context import Context, Diagnostics
-from relevo.feed.dead_letters import DeadLetter, DeadLetters
-from relevo.feed.estimator import Estimator, LeaseLag, TotalLag
-from relevo.feed.filters import Filter
-from relevo.feed.health import ProcessorHealth, Stall
-from relevo.feed.memory import MemoryLeases
 from relevo.feed.model import Change, FeedRange, Metadata, Page
-from relevo.feed.operations import Snapshot, UnitHandle, UnitState
-from relevo.feed.pacing import CheckpointEvery
-from relevo.feed.processor import Processor
-from relevo.feed.pull import Reader
+from relevo.feed.operating.dead_letters import DeadLetter, DeadLetters
+from relevo.feed.operating.estimator import Estimator, LeaseLag, TotalLag
+from relevo.feed.operating.operations import Snapshot, UnitHandle, UnitState
+from relevo.feed.processing.context import Context, Diagnostics
+from relevo.feed.processing.health import ProcessorHealth, Stall
+from relevo.feed.processing.memory import MemoryLeases
+from relevo.feed.processing.pacing import CheckpointEvery
+from relevo.feed.processing.processor import Processor
+from relevo.feed.reading.filters import Filter
+from relevo.feed.reading.pull import Reader
 from relevo.feed.service import Feeds
 
 __all__ = [

@@ -10,8 +10,8 @@ from relevo import limits
 from relevo.errors import InvalidValue
 from relevo.feed.handles import UnitHandles
 from relevo.feed.model import FeedRange
-from relevo.feed.processor import Processor
-from relevo.feed.pull import Reader
+from relevo.feed.processing.processor import Processor
+from relevo.feed.reading.pull import Reader
 from relevo.store import Container, keys
 from relevo.store.epk import epk
 from relevo.store.ranges import WHOLE, under
@@ -19,10 +19,10 @@ from relevo.store.ranges import WHOLE, under
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from relevo.feed.filters import Given
     from relevo.feed.model import Mode, Page
+    from relevo.feed.reading.filters import Given
+    from relevo.feed.reading.start import Start
     from relevo.feed.service import Feeds
-    from relevo.feed.start import Start
 
 T = TypeVar("T")
 

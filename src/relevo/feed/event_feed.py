@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relevo import callables
 from relevo.errors import InvalidValue
-from relevo.events import EventLog, Recorded
-from relevo.events.model import LOG_NAME
-from relevo.feed import context
 from relevo.feed.handles import UnitHandles
-from relevo.feed.processor import Processor
+from relevo.feed.processing import context
+from relevo.feed.processing.processor import Processor
+from relevo.kernel import callables
+from relevo.kernel.events import EventLog, Recorded
+from relevo.kernel.events.model import LOG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from relevo.events import Catalogue, LogState
     from relevo.feed.model import Change
     from relevo.feed.service import Feeds
+    from relevo.kernel.events import Catalogue, LogState
 
 
 class EventFeed(EventLog, UnitHandles):

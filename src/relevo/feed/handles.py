@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relevo.feed.dead_letters import DeadLetters
-from relevo.feed.estimator import Estimator
-from relevo.feed.operations import UnitHandle
+from relevo.feed.operating.dead_letters import DeadLetters
+from relevo.feed.operating.estimator import Estimator
+from relevo.feed.operating.operations import UnitHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from relevo.feed.estimator import TotalLag
+    from relevo.feed.operating.estimator import TotalLag
     from relevo.feed.service import Feeds
 
 

@@ -73,7 +73,7 @@ class TokenRange(Struct, frozen=True):
 
     def split(self, parts: int = 2) -> tuple[str, ...]:
         """Cut into so many tokens that together go on where this one was, without overlap."""
-        from relevo.feed import tokens  # tokens are made of what this module defines
+        from relevo.feed.reading import tokens  # tokens are made of what this module defines
 
         if not 1 <= parts <= limits.RANGES_PER_CONTAINER_MAX:
             raise InvalidValue(

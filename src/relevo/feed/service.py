@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from relevo.core import error_text
 from relevo.errors import Conflict
-from relevo.feed import splitting, trimming
 from relevo.feed.container import FeedContainer
-from relevo.feed.figures import MEASURE_SECONDS, Figures
-from relevo.feed.memory import forget_abandoned
-from relevo.leases.loops import Duty
-from relevo.postgres.attaching import Attachable
+from relevo.feed.operating import splitting, trimming
+from relevo.feed.operating.figures import MEASURE_SECONDS, Figures
+from relevo.feed.processing.memory import forget_abandoned
+from relevo.kernel import error_text
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from relevo.feed.event_feed import EventFeed
-    from relevo.feed.processor import Processor
-    from relevo.leases import Leases
+    from relevo.feed.processing.processor import Processor
+    from relevo.kernel.leases import Leases
+    from relevo.kernel.supervision import Supervisor
     from relevo.store import Container, Store
-    from relevo.supervision import Supervisor
 
 T = TypeVar("T")
 LATE: Final = "feed processors that were defined late"

@@ -1,6 +1,5 @@
 """System jobs: work that runs apart from the request that caused it (async-service)."""
 
-from relevo.jobs.conditions import COMPLETED, LOCKED, READY, SUSPENDED, State, Status
 from relevo.jobs.errors import (
     Fail,
     JobCanceled,
@@ -15,7 +14,8 @@ from relevo.jobs.errors import (
     Suspend,
 )
 from relevo.jobs.model import Job, Lane, Recurrence
-from relevo.jobs.querying import JobQuery
+from relevo.jobs.querying.conditions import COMPLETED, LOCKED, READY, SUSPENDED, State, Status
+from relevo.jobs.querying.query import JobQuery
 from relevo.jobs.registry import JobDefinition
 from relevo.jobs.running.context import JobContext
 from relevo.jobs.service import JobHandle, Jobs

@@ -22,15 +22,15 @@ import structlog
 from msgspec import Struct
 
 from relevo.errors import RelevoError
-from relevo.jobs import codes
+from relevo.jobs.core import codes
 from relevo.jobs.running.failures import FailureWatch
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Set
 
     from relevo.jobs.running.claims import Settlement
-    from relevo.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from relevo.core.decoding import has_nul
 from relevo.errors import InvalidValue, TooLarge
 from relevo.jobs.model import DATA_BYTES_MAX
+from relevo.kernel.decoding import has_nul
 
 _ENCODER = msgspec.json.Encoder()
 

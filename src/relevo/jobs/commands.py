@@ -13,20 +13,21 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct
 
-from relevo import cpu
 from relevo.errors import InvalidRecurrence, RelevoError
-from relevo.jobs import codes, series, series_rows, states
+from relevo.jobs import series_rows, states
+from relevo.jobs.core import codes, series
+from relevo.jobs.core.operation_types import is_platform
+from relevo.jobs.core.patches import Command
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
-from relevo.jobs.operation_types import is_platform
-from relevo.jobs.patches import Command
 from relevo.jobs.states import Move, Refusal
-from relevo.postgres import catalog, clock
-from relevo.postgres.grouping import Group
+from relevo.kernel import cpu
+from relevo.kernel.postgres import catalog, clock
+from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 HOST_TOPIC: Final = "jobs:host:{}"

@@ -13,15 +13,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from relevo import limits
-from relevo.errors import (
-    CallerError,
-    ConditionNotMet,
-    Conflict,
-    Forbidden,
-    InvalidValue,
-    NotFound,
-)
-from relevo.jobs import codes
+from relevo.errors import CallerError, ConditionNotMet, Conflict, Forbidden, InvalidValue, NotFound
+from relevo.jobs.core import codes
 
 
 def _checked(code: int | None) -> int | None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from relevo.events import EventType
+from relevo.kernel.events import EventType
 
 
 class JobData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

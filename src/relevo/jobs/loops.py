@@ -9,16 +9,18 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from relevo import cpu, limits
+from relevo import limits
 from relevo.errors import RelevoError
-from relevo.jobs import codes, series_rows
+from relevo.jobs import series_rows
+from relevo.jobs.core import codes
+from relevo.jobs.core.operation_types import DELETION_SERVICE
 from relevo.jobs.model import new_id
-from relevo.jobs.operation_types import DELETION_SERVICE
-from relevo.leases.loops import Duty
-from relevo.postgres import catalog, clock
+from relevo.kernel import cpu
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.postgres import catalog, clock
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)

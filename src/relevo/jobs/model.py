@@ -28,6 +28,8 @@ TOKEN_LENGTH_MAX: Final = 256
 DATA_BYTES_MAX: Final = 128 * 1024 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
 PRIORITY_DEFAULT: Final = 4
+SYSTEM: Final = UUID("00000000-0000-7000-8000-000000000002")
+"""The user who does what nobody asked for, and whose is what nobody owns."""
 MISFIRE_GRACE_MAX: Final = 366 * 86_400.0
 """Seconds that a run of a series may be late without a word, at most."""
 
@@ -61,7 +63,7 @@ LANES: Final = (
 
 
 class Recurrence(Struct, frozen=True, kw_only=True):
-    """How a job recurs; `pattern` is the RFC 5545 subset of `relevo.core.recurrence`."""
+    """How a job recurs; `pattern` is the RFC 5545 subset of `relevo.kernel.recurrence`."""
 
     pattern: str
     start: datetime | None = None

@@ -22,12 +22,12 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
-from relevo import callables
 from relevo.errors import Conflict, Forbidden, InvalidValue
+from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
-from relevo.jobs.outcomes import Attempts
 from relevo.jobs.running.places import place_of
+from relevo.kernel import callables
 
 if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext

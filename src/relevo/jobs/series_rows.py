@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relevo.core.recurrence import parse
-from relevo.core.zones import zone_of
 from relevo.errors import RelevoError
-from relevo.jobs import series
+from relevo.jobs.core import series
 from relevo.jobs.states import READY
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
+from relevo.kernel.recurrence import parse
+from relevo.kernel.zones import zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from relevo.jobs.series import Due, Occurrence, Series
-    from relevo.postgres import Transaction
+    from relevo.jobs.core.series import Due, Occurrence, Series
+    from relevo.kernel.postgres import Transaction
 
 SQL = catalog.load("relevo.jobs")
 

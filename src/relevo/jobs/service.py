@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from relevo import cpu
 from relevo.errors import InvalidValue
 from relevo.jobs import checking, foreign, states, submission
-from relevo.jobs.chains import Chains
 from relevo.jobs.commands import Ask, Scope
 from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
-from relevo.jobs.hosting import Hosting
+from relevo.jobs.host import Hosting
 from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, aware, new_ids
-from relevo.jobs.querying import EVERYBODY, JobQuery
+from relevo.jobs.querying.chains import Chains
+from relevo.jobs.querying.query import EVERYBODY, JobQuery
+from relevo.jobs.querying.views import Views
 from relevo.jobs.registry import EXECUTE
 from relevo.jobs.submission import Submitting
-from relevo.jobs.views import Views
 from relevo.jobs.waiting import Known, Waiting
-from relevo.postgres import catalog, clock
+from relevo.kernel import cpu
+from relevo.kernel.postgres import catalog, clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.model import Recurrence, Submission
-    from relevo.postgres import Database, Wakeups
-    from relevo.querying.model import Caller
+    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.kernel.querying.model import Caller
     from relevo.settings import Settings
 
 SQL = catalog.load(__package__)

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from relevo.core.machine import END, Machine
-from relevo.core.machine import Transition as Drawn
 from relevo.errors import InvalidValue
-from relevo.jobs import codes
+from relevo.jobs.core import codes
+from relevo.kernel.machine import END, Machine
+from relevo.kernel.machine import Transition as Drawn
 
 READY: Final = 0
 WAITING: Final = 10

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs import checking, foreign, series
+from relevo.jobs import checking, foreign
+from relevo.jobs.core import series
 from relevo.jobs.loops import UNSERVED
 from relevo.jobs.model import (
     MISFIRE_GRACE_MAX,
@@ -20,14 +21,14 @@ from relevo.jobs.model import (
     aware,
     new_id,
 )
-from relevo.postgres import catalog
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 TOPIC: Final = "jobs"

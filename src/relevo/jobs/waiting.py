@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 from msgspec import Struct
 
-from relevo.core import uses
 from relevo.errors import Closed
 from relevo.jobs.running.rounds import ENDED
-from relevo.postgres import catalog
+from relevo.kernel import uses
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.model import Submission
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 POLL_SECONDS: Final = 0.25

@@ -12,8 +12,8 @@ from relevo.errors import InvalidValue
 from relevo.jobs import submission
 from relevo.jobs.commands import Ask
 from relevo.jobs.errors import JobMissing, JobRefused
-from relevo.leases.loops import Duty
-from relevo.postgres import catalog
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from relevo.jobs.commands import Commands
     from relevo.jobs.model import Submission
     from relevo.jobs.running.context import JobContext
-    from relevo.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 WAKE_ROWS: Final = 500

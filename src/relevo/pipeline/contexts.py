@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from relevo.jobs.running.context import JobContext
-    from relevo.postgres import Transaction
+    from relevo.kernel.postgres import Transaction
 
 VERSION: Final = 1
 """Of the form in which contexts are stored; readers know it and all before."""

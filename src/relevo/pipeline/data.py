@@ -11,19 +11,19 @@ import msgspec
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import LoopDetected
 from relevo.jobs.model import new_id
+from relevo.kernel.postgres import clock
 from relevo.pipeline import depth
 from relevo.pipeline.contexts import BlockingService
 from relevo.pipeline.model import DATA_MESSAGES, Cause, Operation, Target, bypass_of
 from relevo.pipeline.operations import SQL
-from relevo.postgres import clock
 from relevo.store import items
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from relevo.kernel.postgres import Transaction
     from relevo.pipeline.service import Pipeline
-    from relevo.postgres import Transaction
 
 Related = tuple[str, str]
 """A table and the key of a record of it."""

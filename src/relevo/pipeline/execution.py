@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from relevo import callables, faults
 from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs import states, submission
 from relevo.jobs.errors import JobCanceled
+from relevo.kernel import callables, faults
+from relevo.kernel.postgres import catalog, transactions
 from relevo.pipeline import depth, operations
 from relevo.pipeline.contexts import BlockingService, StepContext, checked_json, kept_as_json
 from relevo.pipeline.data import DataService
@@ -16,15 +17,14 @@ from relevo.pipeline.frames import Frame
 from relevo.pipeline.model import BYPASS_RIGHT, Cause, Mode, Operation, Stage, Step
 from relevo.pipeline.operations import MESSAGES, SQL
 from relevo.pipeline.registry import Registry, at, callable_of
-from relevo.postgres import catalog, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Container as Holding
     from uuid import UUID
 
+    from relevo.kernel.postgres import Transaction
     from relevo.pipeline.service import Pipeline
-    from relevo.postgres import Transaction
 
 JOBS = catalog.load("relevo.jobs")
 SYSTEM_EVENT: Final = 1

@@ -13,8 +13,8 @@ from relevo.pipeline.contexts import Envelope
 from relevo.pipeline.model import Cause, Operation, Parent, Stage, Step, Target
 
 if TYPE_CHECKING:
+    from relevo.kernel.postgres import Transaction
     from relevo.pipeline.tables import Table
-    from relevo.postgres import Transaction
     from relevo.store import ContainerInfo
     from relevo.store.items import Key
 

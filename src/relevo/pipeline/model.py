@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
-from relevo.jobs.outcomes import Attempts
+from relevo.jobs.core.outcomes import Attempts
 
 
 class Stage(IntEnum):

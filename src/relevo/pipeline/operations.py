@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import ConditionNotMet, InvalidValue, ItemExists, NotFound
-from relevo.postgres import catalog, pages
+from relevo.kernel.postgres import catalog, pages
 from relevo.store import items, query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.core.pages import Fetched
+    from relevo.kernel.pages import Fetched
     from relevo.pipeline.frames import Frame
 
 SQL = catalog.load("relevo.pipeline")

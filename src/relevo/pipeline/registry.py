@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from relevo import callables
 from relevo.errors import Conflict, InvalidValue, NotFound
+from relevo.kernel import callables
 from relevo.pipeline.model import DATA_MESSAGES, Mode, Stage, Step, checked
 
 if TYPE_CHECKING:

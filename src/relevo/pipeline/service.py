@@ -9,39 +9,30 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
-from relevo import callables
 from relevo.errors import NotFound
-from relevo.jobs.outcomes import Attempts
+from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.registry import Handler
-from relevo.leases.loops import Duty
+from relevo.kernel import callables
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.postgres.attaching import Attachable
 from relevo.pipeline import contexts, depth, tables
 from relevo.pipeline.data import DataService
 from relevo.pipeline.execution import SYSTEM_EVENT, Execution
-from relevo.pipeline.model import (
-    Cause,
-    Image,
-    Mode,
-    Parent,
-    Stage,
-    Step,
-    message_handler,
-    step_id,
-)
+from relevo.pipeline.model import Cause, Image, Mode, Parent, Stage, Step, message_handler, step_id
 from relevo.pipeline.operations import SQL
 from relevo.pipeline.registry import Registry
-from relevo.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     import asyncpg
 
+    from relevo.dataverse.users.service import Users
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
+    from relevo.kernel.sealing import Vault
     from relevo.pipeline.tables import Table
-    from relevo.sealing import Vault
     from relevo.store import Container, Store
-    from relevo.users.service import Users
 
 F = TypeVar("F", bound=Callable[..., Any])
 SWEEP_SECONDS: Final = 15.0

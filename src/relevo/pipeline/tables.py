@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec import inspect as msgspec_inspect
 
 from relevo.errors import InvalidValue
-from relevo.querying import catalogue
-from relevo.querying.catalogue import Column, ColumnType
+from relevo.kernel.querying import catalogue
+from relevo.kernel.querying.catalogue import Column, ColumnType
 from relevo.store import Container, items
 
 if TYPE_CHECKING:

@@ -16,25 +16,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from relevo import cpu
-from relevo.core.decoding import json_object
 from relevo.errors import InUse, NotFound, ReferenceNotFound
-from relevo.events import Event
-from relevo.postgres import catalog
-from relevo.router import credentials, documents, events, model
-from relevo.router.checks import check_id
-from relevo.router.conditions import Conditions
-from relevo.router.documents import Document
+from relevo.kernel import cpu
+from relevo.kernel.decoding import json_object
+from relevo.kernel.events import Event
+from relevo.kernel.postgres import catalog
+from relevo.router import events, model
+from relevo.router.wire import credentials, documents
+from relevo.router.wire.checks import check_id
+from relevo.router.wire.conditions import Conditions
+from relevo.router.wire.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import asyncpg
 
-    from relevo.core.pages import Fetched
-    from relevo.events import EventLog
-    from relevo.postgres import Database, Transaction
-    from relevo.router.credentials import Seal, Sealer
+    from relevo.kernel.events import EventLog
+    from relevo.kernel.pages import Fetched
+    from relevo.kernel.postgres import Database, Transaction
+    from relevo.router.wire.credentials import Seal, Sealer
 
 SQL = catalog.load(__package__)
 Administered = Literal[

@@ -14,16 +14,16 @@ import structlog
 from msgspec import Struct
 
 from relevo.errors import RelevoError
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres.grouping import Group
 from relevo.router import storage, watching
+from relevo.router.core.world import World
 from relevo.router.storage import Needs
-from relevo.router.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from relevo.events import EventLog
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.events import EventLog
+    from relevo.kernel.postgres import Database, Transaction
     from relevo.router.resources import Remembered
 
 LANES = 2

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import datetime
 
+    from relevo.router.core.offers import Accepted
     from relevo.router.natives import Natives
-    from relevo.router.offers import Accepted
-    from relevo.router.views import RouterJob
+    from relevo.router.wire.views import RouterJob
 
 
 class Offer:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from relevo.events import EventType
+from relevo.kernel.events import EventType
 
 Texts = dict[str, str]
 """Labels or tags: their values are text in events, whatever they are elsewhere."""

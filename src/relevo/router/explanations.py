@@ -10,20 +10,22 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from relevo import cpu
 from relevo.errors import NotFound, RuleFailed
-from relevo.postgres import catalog, clock
-from relevo.router import classification, explaining, readings, scoring_rules, storage
-from relevo.router.classification import Classified, Subject, Unclassifiable
-from relevo.router.explaining import JobExplanation, WorkerExplanation
+from relevo.kernel import cpu
+from relevo.kernel.postgres import catalog, clock
+from relevo.router import storage
+from relevo.router.core import classification, explaining, scoring_rules
+from relevo.router.core.classification import Classified, Subject, Unclassifiable
+from relevo.router.core.explaining import JobExplanation, WorkerExplanation
+from relevo.router.matcher import readings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from relevo.postgres import Database
-    from relevo.router.calling import Caller
+    from relevo.kernel.postgres import Database
+    from relevo.router.matcher.calling import Caller
+    from relevo.router.matcher.readings import JobReading
     from relevo.router.matching.situation import JobState, QueueState, WorkerState
-    from relevo.router.readings import JobReading
     from relevo.router.resources import Remembered, Resources
 
 SQL = catalog.load(__package__)

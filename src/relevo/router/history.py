@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from relevo.postgres import catalog
-from relevo.router import estimates
-from relevo.router.estimates import HANDLING_MINUTES, Past
+from relevo.kernel.postgres import catalog
+from relevo.router.core import estimates
+from relevo.router.core.estimates import HANDLING_MINUTES, Past
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 SQL = catalog.load(__package__)
 DEPARTURES_MAX: Final = 1_000

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from msgspec import Struct
 
 from relevo.errors import CallerError, ConditionNotMet, Forbidden, RelevoError, Unauthenticated
-from relevo.router import credentials, documents, model
+from relevo.router import model
+from relevo.router.wire import credentials, documents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from relevo.router.documents import Document
+    from relevo.router.wire.documents import Document
 
 Collection = Literal[
     "distributionPolicies", "queues", "classificationPolicies", "exceptionPolicies",

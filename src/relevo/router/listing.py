@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from relevo.postgres import catalog
-from relevo.router import views
+from relevo.kernel.postgres import catalog
+from relevo.router.wire import views
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import asyncpg
 
-    from relevo.core.pages import Fetched
-    from relevo.postgres import Database
-    from relevo.router.views import RouterJob, RouterWorker
+    from relevo.kernel.pages import Fetched
+    from relevo.kernel.postgres import Database
+    from relevo.router.wire.views import RouterJob, RouterWorker
 
 T = TypeVar("T")
 SQL = catalog.load(__package__)

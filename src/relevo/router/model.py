@@ -18,11 +18,12 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
 from relevo import limits
-from relevo.core.decoding import converted
-from relevo.core.labels import Operator
 from relevo.errors import InvalidValue, MissingField, TooLarge
-from relevo.router import documents
-from relevo.router.checks import (
+from relevo.kernel.decoding import converted
+from relevo.kernel.labels import Operator
+from relevo.router.core.selectors import QueueSelector, WorkerSelector
+from relevo.router.wire import documents
+from relevo.router.wire.checks import (
     check_id,
     check_key,
     check_label_value,
@@ -31,7 +32,7 @@ from relevo.router.checks import (
     to_instant,
     to_utc,
 )
-from relevo.router.exception_parts import (
+from relevo.router.wire.exception_parts import (
     CancelExceptionAction,
     ExceptionAction,
     ExceptionRule,
@@ -43,7 +44,7 @@ from relevo.router.exception_parts import (
     ReclassifyExceptionAction,
     WaitTimeTrigger,
 )
-from relevo.router.policy_parts import (
+from relevo.router.wire.policy_parts import (
     BestWorkerMode,
     ConditionalQueueAttachment,
     ConditionalWorkerAttachment,
@@ -77,7 +78,6 @@ from relevo.router.policy_parts import (
     WorkerAttachment,
     WorkerSelectors,
 )
-from relevo.router.selectors import QueueSelector, WorkerSelector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,6 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from relevo.errors import InvalidValue
+from relevo.router.core.selectors import WorkerSelector
 from relevo.router.desk import Desk
 from relevo.router.listing import JobFilter, WorkerFilter
 from relevo.router.model import (
@@ -19,21 +20,20 @@ from relevo.router.model import (
     UnassignJobOptions,
 )
 from relevo.router.resources import MANAGED_CHANNELS
-from relevo.router.selectors import WorkerSelector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from relevo.router.administration import Administration, Stored
-    from relevo.router.jobs import Unassigned
-    from relevo.router.offers import Accepted
-    from relevo.router.views import (
+    from relevo.router.core.jobs import Unassigned
+    from relevo.router.core.offers import Accepted
+    from relevo.router.watching import Watching
+    from relevo.router.wire.views import (
         RouterJob,
         RouterJobPositionDetails,
         RouterQueueStatistics,
         RouterWorker,
     )
-    from relevo.router.watching import Watching
     from relevo.router.work import Work
 
 OPERATORS: Final[dict[str, str]] = {

@@ -14,8 +14,8 @@ from relevo.errors import CallerError, InvalidValue, SettingsError, Unauthentica
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.router.documents import Document
     from relevo.router.importing import Collection, Source
+    from relevo.router.wire.documents import Document
 
 EXTRA: Final = "router-import"
 _LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 SQL = catalog.load(__package__)
 

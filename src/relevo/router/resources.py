@@ -12,18 +12,19 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import ReferenceNotFound
-from relevo.postgres import catalog
-from relevo.router import credentials, documents, model
+from relevo.kernel.postgres import catalog
+from relevo.router import model
 from relevo.router.model import (
     ClassificationPolicy,
     DistributionPolicy,
     ExceptionPolicy,
     RouterQueue,
 )
+from relevo.router.wire import credentials, documents
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database, Transaction
-    from relevo.router.credentials import Sealer
+    from relevo.kernel.postgres import Database, Transaction
+    from relevo.router.wire.credentials import Sealer
 
 SQL = catalog.load(__package__)
 MANAGED_CHANNELS: Final = ("AcsChatChannel", "AcsVoiceChannel", "AcsSMSChannel")

@@ -11,27 +11,28 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from relevo.errors import Conflict
-from relevo.leases.loops import Duty
-from relevo.outbound.addresses import Allowed
-from relevo.outbound.outside import Outside
-from relevo.postgres import catalog
-from relevo.router import events, workers
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.outbound.addresses import Allowed
+from relevo.kernel.outbound.outside import Outside
+from relevo.kernel.postgres import catalog
+from relevo.router import events
 from relevo.router.administration import Administration
-from relevo.router.calling import Caller
 from relevo.router.commands import Call, Commands
+from relevo.router.core import workers
 from relevo.router.explanations import Explanations
-from relevo.router.matcher import Matcher
+from relevo.router.matcher.calling import Caller
+from relevo.router.matcher.matcher import Matcher
 from relevo.router.natives import Natives
 from relevo.router.resources import Options, Remembered
 from relevo.router.watching import Watching
 from relevo.router.work import Work
 
 if TYPE_CHECKING:
-    from relevo.events import EventLog
-    from relevo.leases import Leases
-    from relevo.postgres import Database, Wakeups
-    from relevo.router.credentials import Sealer
-    from relevo.router.world import World
+    from relevo.kernel.events import EventLog
+    from relevo.kernel.leases import Leases
+    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.router.core.world import World
+    from relevo.router.wire.credentials import Sealer
     from relevo.settings import Settings
 
 SQL = catalog.load(__package__)

@@ -13,16 +13,16 @@ import asyncpg
 import msgspec
 from msgspec import Struct, field
 
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
+from relevo.router.core.selectors import WorkerSelector
+from relevo.router.core.world import JobRow, OfferRow, WorkerRow, World
 from relevo.router.model import Channel, JobNote
-from relevo.router.selectors import WorkerSelector
-from relevo.router.world import JobRow, OfferRow, WorkerRow, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from relevo.events import EventLog
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.events import EventLog
+    from relevo.kernel.postgres import Database, Transaction
     from relevo.router.resources import Remembered
 
 SQL = catalog.load(__package__)

@@ -17,9 +17,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from relevo.core.pages import Fetched
 from relevo.errors import BadContinuation
-from relevo.postgres import catalog
+from relevo.kernel.pages import Fetched
+from relevo.kernel.postgres import catalog
 from relevo.router.events import PREFIX
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from relevo.events import Event
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.events import Event
+    from relevo.kernel.postgres import Database, Wakeups
 
 SQL = catalog.load(__package__)
 EVENTS_MAX: Final = 500

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from relevo import cpu
-from relevo.core.decoding import json_object
 from relevo.errors import CallerError, Forbidden, InvalidState, NotFound
-from relevo.postgres import catalog
-from relevo.router import documents, history, jobs, offers, storage, views, workers
-from relevo.router.checks import check_id
+from relevo.kernel import cpu
+from relevo.kernel.decoding import json_object
+from relevo.kernel.postgres import catalog
+from relevo.router import history, storage
 from relevo.router.commands import Call, Commands
-from relevo.router.conditions import Conditions
+from relevo.router.core import jobs, offers, workers
+from relevo.router.core.world import SEEN_EVERY
 from relevo.router.model import (
     CancelJobOptions,
     CloseJobOptions,
@@ -21,21 +21,23 @@ from relevo.router.model import (
     DeclineJobOfferOptions,
     UnassignJobOptions,
 )
-from relevo.router.views import Shown
-from relevo.router.world import SEEN_EVERY
+from relevo.router.wire import documents, views
+from relevo.router.wire.checks import check_id
+from relevo.router.wire.conditions import Conditions
+from relevo.router.wire.views import Shown
 
 if TYPE_CHECKING:
-    from relevo.postgres import Database
-    from relevo.router.jobs import Unassigned
+    from relevo.kernel.postgres import Database
+    from relevo.router.core.jobs import Unassigned
+    from relevo.router.core.offers import Accepted
+    from relevo.router.core.world import World
     from relevo.router.listing import JobFilter, Listing, WorkerFilter
-    from relevo.router.offers import Accepted
-    from relevo.router.views import (
+    from relevo.router.wire.views import (
         RouterJob,
         RouterJobPositionDetails,
         RouterQueueStatistics,
         RouterWorker,
     )
-    from relevo.router.world import World
 
 SQL = catalog.load(__package__)
 Change = bytes | Mapping[str, Any]

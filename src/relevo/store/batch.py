@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 from msgspec import Struct
 
-from relevo import cpu
 from relevo.errors import InvalidValue, RelevoError
-from relevo.postgres.transactions import naming_remedy
+from relevo.kernel import cpu
+from relevo.kernel.postgres.transactions import naming_remedy
 from relevo.store import items, patch
 from relevo.store.items import Key, Row, Stored
 from relevo.store.lifecycle import SQL
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from relevo.postgres import Transaction
+    from relevo.kernel.postgres import Transaction
     from relevo.store.epk import Component
     from relevo.store.model import ContainerInfo, Kind, Step
     from relevo.store.opened import OpenContainer

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
 import msgspec
 from msgspec import UNSET
 
-from relevo import callables, cpu, limits
+from relevo import limits
 from relevo.errors import InvalidValue, RelevoError
-from relevo.postgres import transactions
+from relevo.kernel import callables, cpu
+from relevo.kernel.postgres import transactions
 from relevo.store import batch, bulk, items, lifecycle, query
 from relevo.store.items import Row
 from relevo.store.model import (
@@ -27,7 +28,7 @@ from relevo.store.writes import Refused
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 
-    from relevo.postgres import Transaction
+    from relevo.kernel.postgres import Transaction
     from relevo.store.items import Document, Stored
     from relevo.store.model import Step
     from relevo.store.opened import OpenContainer

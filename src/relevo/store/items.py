@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from relevo import cpu, limits
-from relevo.core.decoding import has_nul
+from relevo import limits
 from relevo.errors import InvalidValue, TooLarge
+from relevo.kernel import cpu
+from relevo.kernel.decoding import has_nul
 from relevo.store import keys
 from relevo.store.epk import epk
 from relevo.store.model import TTL_MAX, TTL_ON, Kind

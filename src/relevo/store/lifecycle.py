@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import Conflict, InvalidValue, NotFound, Unavailable
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 from relevo.store.model import ContainerInfo
 from relevo.store.ranges import Interval, Range, RangeMap, initial
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.postgres import Database, Transaction
     from relevo.store.model import ContainerOptions
 
 SQL = catalog.load(__package__)

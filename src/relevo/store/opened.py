@@ -24,7 +24,7 @@ from relevo.errors import (
     RelevoError,
     Unavailable,
 )
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres.grouping import Group
 from relevo.store import lifecycle
 from relevo.store.items import Row, Stored
 from relevo.store.lifecycle import ATTEMPTS_MAX, SQL, STALE
@@ -35,7 +35,7 @@ from relevo.store.writes import Refused, stored, wait_apart
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from relevo.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
     from relevo.store.items import Key
     from relevo.store.lifecycle import Found
     from relevo.store.ranges import RangeMap

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from relevo import cpu, limits
-from relevo.core.pages import Fetched
+from relevo import limits
 from relevo.errors import BadContinuation, ContainerRecreated, InvalidValue
+from relevo.kernel import cpu
+from relevo.kernel.pages import Fetched
 from relevo.store.items import Key, Stored, encoded
 from relevo.store.lifecycle import SQL
 from relevo.store.model import Item

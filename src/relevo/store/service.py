@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from relevo import limits
 from relevo.errors import Closed, InvalidValue
-from relevo.leases.loops import Duty
-from relevo.postgres.attaching import Attachable
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.postgres.attaching import Attachable
 from relevo.store import lifecycle
 from relevo.store.container import Container
 from relevo.store.model import ContainerInfo, ContainerOptions, options
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import timedelta
 
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
 
 T = TypeVar("T")
 PURGE_ROWS: Final = 500

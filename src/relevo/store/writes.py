@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from relevo.errors import RelevoError
-    from relevo.postgres import Transaction
+    from relevo.kernel.postgres import Transaction
     from relevo.store.items import Key
     from relevo.store.opened import OpenContainer
     from relevo.store.ranges import RangeMap

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from relevo.errors import InvalidValue
-from relevo.postgres import clock
-from relevo.postgres.wakeups import CHANNEL, EVERYBODY
+from relevo.kernel.postgres import clock
+from relevo.kernel.postgres.wakeups import CHANNEL, EVERYBODY
 
 if TYPE_CHECKING:
-    from relevo.postgres.database import Database, Transaction
+    from relevo.kernel.postgres.database import Database, Transaction
 
 _KEEP_HOSTS = """
 update relevo.host set lease_until = lease_until + $1

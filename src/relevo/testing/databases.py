@@ -17,11 +17,11 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from relevo import settings
+from relevo.kernel.postgres import migrate
+from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
+from relevo.kernel.postgres.migrations import known
 from relevo.limits import MIB
-from relevo.postgres import migrate
-from relevo.postgres.database import Database
-from relevo.postgres.embedded import EmbeddedServer
-from relevo.postgres.migrations import known
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

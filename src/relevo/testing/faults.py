@@ -1,4 +1,4 @@
-"""The arming side of `relevo.faults`: break a process of a test exactly where it hurts."""
+"""The arming side of `relevo.kernel.faults`: break a process of a test exactly where it hurts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.faults import DIRECTORY_VARIABLE, PROCESS_VARIABLE, Action, Arming
+from relevo.kernel.faults import DIRECTORY_VARIABLE, PROCESS_VARIABLE, Action, Arming
 
 if TYPE_CHECKING:
     from pathlib import Path

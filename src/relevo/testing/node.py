@@ -15,9 +15,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from relevo import telemetry
 from relevo.app import App
 from relevo.errors import HostSuperseded
+from relevo.kernel import telemetry
 from relevo.testing.recorder import SKEW_VARIABLE, TRACE_VARIABLE, Recorder
 
 if TYPE_CHECKING:

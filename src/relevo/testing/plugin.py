@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from relevo import App
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
     from relevo.testing.clock import Clock
     from relevo.testing.databases import TestDatabases
 
@@ -41,7 +41,7 @@ def relevo_url(relevo_databases: TestDatabases) -> Iterator[str]:
 async def database(relevo_url: str) -> AsyncIterator[Database]:
     """A pool on a fresh, migrated database."""
     from relevo import settings
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
     async with await Database.open(settings.load({"database_url": relevo_url}, environ={})) as pool:
         yield pool

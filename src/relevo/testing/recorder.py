@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from relevo.leases.hosts import instant
+from relevo.kernel.leases.hosts import instant
 
 TRACE_VARIABLE = "RELEVO_TESTING_TRACE"
 SKEW_VARIABLE = "RELEVO_TESTING_SKEW"
@@ -21,6 +21,6 @@ class Recorder:
         self._host = host
 
     def __call__(self, event: str, *, at: float | None = None, **details: Any) -> None:
-        """Record an event; `at` is an instant taken earlier (see `relevo.leases.hosts.instant`)."""
+        """Record an event; `at` is an instant taken earlier."""
         entry = {"at": instant() if at is None else at, "host": self._host, "event": event}
         os.write(self._file, msgspec.json.encode(entry | details) + b"\n")

@@ -16,7 +16,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from relevo.postgres.database import Database
+    from relevo.kernel.postgres.database import Database
 
 _INSTALL = """
 create schema relevo_trace;

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs.operation_types import WORKFLOW
+from relevo.jobs.core.operation_types import WORKFLOW
 from relevo.jobs.registry import arguments_of, described
 from relevo.workflows.running import Instance
 

@@ -9,15 +9,15 @@ from uuid import uuid5
 import msgspec
 from msgspec import Struct
 
-from relevo import callables
 from relevo.errors import InvalidValue
 from relevo.jobs import states, submission, waits
 from relevo.jobs.errors import JobFailed, Suspend
+from relevo.kernel import callables
 from relevo.workflows.steps import Call, Return, Stage, Step, Wait, WaitTimedOut
 
 if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.postgres import Database, Transaction
 
 Workflow = AsyncGenerator[Any, Any]
 

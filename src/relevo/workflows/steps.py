@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relevo import callables
 from relevo.errors import InvalidValue
 from relevo.jobs.model import aware, seconds
+from relevo.kernel import callables
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from relevo.core import uses
 from relevo.errors import Closed, Conflict
+from relevo.kernel import uses
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from relevo.postgres import Transaction
+    from relevo.kernel.postgres import Transaction
 
 T = TypeVar("T")
 TURN_SECONDS: Final = 1.0

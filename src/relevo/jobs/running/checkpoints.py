@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relevo.postgres import catalog
-from relevo.postgres.grouping import Group
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
     from relevo.jobs.running.claims import Claim
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 SQL = catalog.load("relevo.jobs")
 

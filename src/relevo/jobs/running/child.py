@@ -24,10 +24,10 @@ from uuid import UUID
 
 import msgspec
 
-from relevo import callables
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.registry import Handler, JobDefinition, described
 from relevo.jobs.running import wire
+from relevo.kernel import callables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

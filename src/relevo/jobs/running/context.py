@@ -15,8 +15,8 @@ from relevo.jobs import states
 from relevo.jobs.errors import Fail, JobCanceled, JobPaused
 from relevo.jobs.model import RESULT_BYTES_MAX
 from relevo.jobs.running.blocking import entered, is_here, waited
-from relevo.postgres import catalog
-from relevo.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.running.claims import Claim
-    from relevo.postgres import Database, Transaction
+    from relevo.kernel.postgres import Database, Transaction
 
 T = TypeVar("T")
 SQL = catalog.load("relevo.jobs")

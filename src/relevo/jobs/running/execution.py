@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
-from relevo import callables
-from relevo.core import error_text
 from relevo.errors import HandlerError, HandlerTimeout
-from relevo.jobs import outcomes, states
+from relevo.jobs import states
+from relevo.jobs.core import outcomes
 from relevo.jobs.errors import JobCanceled, JobPaused
 from relevo.jobs.running.claims import Settlement
 from relevo.jobs.running.context import BlockingContext, encoded_result
+from relevo.kernel import callables, error_text
 
 if TYPE_CHECKING:
     from relevo.jobs.model import Lane

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from relevo.core import uses
-from relevo.core.backoff import Backoff
 from relevo.errors import RelevoError
-from relevo.jobs import codes
 from relevo.jobs.commands import HOST_TOPIC
+from relevo.jobs.core import codes
 from relevo.jobs.errors import JobCanceled
 from relevo.jobs.running.checkpoints import Checkpoints
 from relevo.jobs.running.claims import Settlement, returned
@@ -31,6 +29,8 @@ from relevo.jobs.running.execution import HostStops, Run, call
 from relevo.jobs.running.lanes import served
 from relevo.jobs.running.rounds import Rounds
 from relevo.jobs.submission import TOPIC
+from relevo.kernel import uses
+from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from relevo.jobs.running.claims import Claim
     from relevo.jobs.running.execution import Caller
     from relevo.jobs.running.lanes import HostLane
-    from relevo.leases import Leases
-    from relevo.postgres import Database, Wakeups
-    from relevo.postgres.wakeups import Signal
+    from relevo.kernel.leases import Leases
+    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.kernel.postgres.wakeups import Signal
 
 log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25

@@ -18,13 +18,13 @@ import structlog
 
 from relevo import limits
 from relevo.jobs.running.claims import Claim
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from relevo.postgres import Database
+    from relevo.kernel.postgres import Database
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from relevo.jobs import codes, outcomes, states
+from relevo.jobs import states
+from relevo.jobs.core import codes, outcomes
 from relevo.jobs.errors import JobCanceled
 from relevo.jobs.running.claims import Claim, Settlement, arguments, is_plain, returned
 from relevo.jobs.running.lone import LoneJobs
-from relevo.postgres import catalog
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from relevo.jobs.brakes import Brakes
     from relevo.jobs.running.execution import Run
     from relevo.jobs.running.lanes import HostLane
-    from relevo.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)

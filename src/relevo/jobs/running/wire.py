@@ -1,7 +1,7 @@
 """What a host and the process of a handler say to each other: JSON with its length before it.
 
 Errors travel as data, never pickled. One of Relevo's own classes is made again from its fields;
-any other becomes a class of the same names, which is all that `relevo.jobs.outcomes` looks at.
+any other becomes a class of the same names, which is all that `relevo.jobs.core.outcomes` looks at.
 
 An order carries the number of its run, and so does all that is said for it in either direction.
 """
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from relevo.core import error_text
-from relevo.jobs.outcomes import TEXT_MAX, shortened, trace_of
+from relevo.jobs.core.outcomes import TEXT_MAX, shortened, trace_of
+from relevo.kernel import error_text
 
 HEADER_BYTES: Final = 4
 OPERATIONS: Final = (

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from relevo.core.labels import holds
+from relevo.kernel.labels import holds
 from relevo.router.matching.ordering import Groups, Ordered
 from relevo.router.matching.situation import order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from relevo.router.core.selectors import WorkerSelector
     from relevo.router.matching.ordering import Chosen, Key
     from relevo.router.matching.roster import Worker
     from relevo.router.matching.situation import JobState
     from relevo.router.matching.vocabulary import Anchor, Shape, Vocabulary
-    from relevo.router.selectors import WorkerSelector
 
 NOBODY = ""
 """The id of no worker."""

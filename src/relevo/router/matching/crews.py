@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relevo.core.labels import Value, holds, identity
+from relevo.kernel.labels import Value, holds, identity
 from relevo.router.matching.ordering import Chosen, Groups, Ordered, choose
 from relevo.router.matching.vocabulary import anchor
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from relevo.router.capacity import ChannelTerms
+    from relevo.router.core.capacity import ChannelTerms
     from relevo.router.matching.ordering import Key
     from relevo.router.matching.situation import WorkerState
     from relevo.router.matching.vocabulary import Anchor, Shape, Vocabulary

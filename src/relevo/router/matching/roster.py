@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from relevo.router.capacity import load_ratio
+from relevo.router.core.capacity import load_ratio
 from relevo.router.matching.crews import Crew, Ring
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from relevo.core.labels import Value
+    from relevo.kernel.labels import Value
     from relevo.router.matching.crews import WorkerClass
     from relevo.router.matching.ordering import Groups, Key
     from relevo.router.matching.situation import WorkerState

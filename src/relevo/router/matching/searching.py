@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from relevo.router.core.scoring import default_score
 from relevo.router.matching.ordering import FEW, numbers
-from relevo.router.scoring import default_score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from relevo.core.labels import Value
-from relevo.router.capacity import ChannelTerms, Obstacle, obstacle
-from relevo.router.selectors import WorkerSelector, is_expedited
+from relevo.kernel.labels import Value
+from relevo.router.core.capacity import ChannelTerms, Obstacle, obstacle
+from relevo.router.core.selectors import WorkerSelector, is_expedited
 
 Mode = Literal["longestIdle", "roundRobin", "bestWorker"]
 EXPEDITED: Final = 1 << 40

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from relevo.core.labels import Value, kind
+from relevo.kernel.labels import Value, kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from relevo.router.selectors import WorkerSelector
+    from relevo.router.core.selectors import WorkerSelector
 
 Anchor = str
 """A label, key and value in one text: texts remember their hashes, and anchors are looked up

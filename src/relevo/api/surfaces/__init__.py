@@ -1,1 +1,0 @@
-"""The surfaces of the API: for each prefix its commands, handlers and manners."""

@@ -1,0 +1,1 @@
+"""`relevo demo`: what there is, shown on real processes."""

@@ -1,0 +1,1 @@
+"""`relevo doctor`: what it looks at, and how it tells."""

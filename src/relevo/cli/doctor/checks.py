@@ -1,0 +1,332 @@
+"""What `relevo doctor` looks at: a table of checks, each a function from the patient to a finding.
+
+They read and change nothing. A warning is something to know, a failure something to mend.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
+
+from relevo.errors import RelevoError
+from relevo.http.access.keyring import SQL as KEY_SQL
+from relevo.kernel.leases.directory import Directory
+from relevo.kernel.leases.service import SKEW_WARN_SECONDS
+from relevo.kernel.postgres import catalog, clock, migrate
+from relevo.kernel.postgres.clock import SHIFT_WARN_SECONDS
+from relevo.kernel.postgres.migrations import known
+from relevo.kernel.postgres.pool.shares import shares
+from relevo.kernel.postgres.wakeups import Wakeups
+from relevo.kernel.sealing import MasterKey
+from relevo.limits import HANDLERS_PER_CONNECTION_WARN, MIB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from relevo.kernel.leases.model import HostInfo
+    from relevo.kernel.postgres.database import Database
+    from relevo.settings import Settings
+
+SQL = catalog.load("relevo.cli")
+State = Literal["ok", "warn", "fail", "skip"]
+Need = Literal["nothing", "database", "schema"]
+DISK_WARN_BYTES: Final = 1024 * MIB
+DISK_FAIL_BYTES: Final = 128 * MIB
+ROUND_TRIP_WARN_SECONDS: Final = 0.02
+CONNECTIONS_BESIDE_POOL: Final = 2
+"""The heartbeat's and the listener's."""
+
+
+class Finding(Struct, frozen=True):
+    """What a check found, and what to do about it."""
+
+    state: State
+    detail: str
+    advice: str = ""
+
+
+class Patient:
+    """What there is to look at."""
+
+    def __init__(self, settings: Settings, database: Database | None = None) -> None:
+        self.settings = settings
+        self._database = database
+        self.server: dict[str, str] = {}
+        """PostgreSQL's settings, for the session that we have."""
+        self.has: frozenset[Need] = frozenset({"nothing"})
+        """What checks may rely on."""
+
+    @property
+    def database(self) -> Database:
+        """The pool, for checks that need the database."""
+        assert self._database is not None
+        return self._database
+
+    @property
+    def home(self) -> Path:
+        """The data folder."""
+        return self.settings.home.expanduser().absolute()
+
+    @property
+    def directory(self) -> Directory:
+        """Hosts and leases."""
+        return Directory(self.database, Wakeups(self.database))
+
+    async def look(self) -> None:
+        """Read what most checks need."""
+        if self._database is None:
+            return
+        rows = await self.database.fetch(SQL.server_settings)
+        self.server = {row["name"]: row["setting"] for row in rows}
+        self.has |= {"database"}
+        if await self.database.fetchval(SQL.has_schema):
+            self.has |= {"schema"}
+
+
+async def database(patient: Patient) -> Finding:
+    """Where the data is, and how far away."""
+    started = time.perf_counter()
+    for _ in range(5):
+        await patient.database.fetchval(SQL.ping)
+    seconds = (time.perf_counter() - started) / 5
+    endpoint = patient.database.endpoint
+    place = f"embedded in {endpoint.embedded.home}" if endpoint.embedded else f"at {endpoint}"
+    detail = f"{place}, {seconds * 1_000:.1f} ms away"
+    if seconds > ROUND_TRIP_WARN_SECONDS:
+        return Finding("warn", detail, "every call waits for this; run hosts close to the database")
+    return Finding("ok", detail)
+
+
+async def version(patient: Patient) -> Finding:
+    """A PostgreSQL that is not supported cannot even be connected to."""
+    return Finding("ok", f"PostgreSQL {patient.server['server_version']}")
+
+
+async def durability(patient: Patient) -> Finding:
+    """Whether what was acknowledged survives a power cut."""
+    wanted = ("fsync", "full_page_writes", "synchronous_commit")
+    off = [name for name in wanted if patient.server[name] == "off"]
+    if off:
+        return Finding(
+            "fail",
+            f"{', '.join(off)} off",
+            "a crash of the machine can lose acknowledged work or the whole database; turn it on",
+        )
+    return Finding("ok", ", ".join(f"{name} {patient.server[name]}" for name in wanted))
+
+
+async def checksums(patient: Patient) -> Finding:
+    """Whether a disk that returns other data than it was given is noticed."""
+    if patient.server["data_checksums"] == "on":
+        return Finding("ok", "on")
+    return Finding(
+        "warn", "off", "damage on disk goes unnoticed; stop the server and run pg_checksums -e"
+    )
+
+
+async def schema(patient: Patient) -> Finding:
+    """Whether the schema is that of this program."""
+    pending = await migrate.check(patient.database)
+    if not pending:
+        return Finding("ok", f"up to date ({known()[-1].label})")
+    detail = f"lacks {', '.join(pending)}"
+    if patient.settings.migrate:
+        return Finding("warn", detail, "`relevo up` brings it up to date, or `relevo migrate up`")
+    return Finding("fail", detail, "run `relevo migrate up`; hosts with migrate = false refuse it")
+
+
+async def time_of_day(patient: Patient) -> Finding:
+    """How the clocks stand to each other."""
+    reading = await clock.read(patient.database)
+    detail = f"this machine {-reading.skew:+.3f} s from the database, shift {reading.shift:.3f} s"
+    if abs(reading.skew) > SKEW_WARN_SECONDS:
+        return Finding("warn", detail, "set the clocks (NTP); signatures and logs go by them")
+    if abs(reading.shift) > SHIFT_WARN_SECONDS:
+        advice = "the database's clock once fell behind, and Relevo's time went on from there"
+        return Finding("warn", detail, advice)
+    return Finding("ok", detail)
+
+
+async def rights(patient: Patient) -> Finding:
+    """Whether the role may do what Relevo does."""
+    lacking = await patient.database.fetch(SQL.missing_rights)
+    if lacking:
+        missing = ", ".join(f"{row['privilege']} on relevo.{row['relname']}" for row in lacking)
+        return Finding("fail", f"the role lacks {missing}", "grant it to the role of the URL")
+    me = await patient.database.fetchrow(SQL.who_am_i)
+    assert me is not None
+    if not me["may_create"]:
+        advice = "migrations need it: run `relevo migrate up` with a role that has it"
+        return Finding("warn", f"role {me['role']} may not create schemas", advice)
+    return Finding("ok", f"role {me['role']}")
+
+
+async def pool(patient: Patient) -> Finding:
+    """Whether the server has room for another host."""
+    used = await patient.database.fetchval(SQL.count_connections)
+    most = _connections_max(patient)
+    wanted = patient.settings.pool_size + CONNECTIONS_BESIDE_POOL
+    detail = f"{most - used} of {most} connections free; a host takes up to {wanted}"
+    if most - used < wanted:
+        return Finding("warn", detail, "raise max_connections, lower pool_size, or use PgBouncer")
+    return Finding("ok", detail)
+
+
+async def handlers(patient: Patient) -> Finding:
+    """Whether handlers that open transactions get connections, and all hosts fit the server."""
+    size = patient.settings.pool_size
+    row = await patient.database.fetchrow(SQL.count_work)
+    assert row is not None
+    share = shares(size).most["handlers"]
+    held = f"a host holds up to {row['leases']} feed leases"
+    detail = f"{share} of {size} connections for handlers; {held}"
+    if row["leases"] > share * HANDLERS_PER_CONNECTION_WARN:
+        advice = (
+            "handlers that open transactions wait for each other; raise pool_size, or add hosts"
+        )
+        return Finding("warn", detail, advice)
+    wanted = row["hosts"] * (size + CONNECTIONS_BESIDE_POOL)
+    most = _connections_max(patient)
+    if wanted > most:
+        detail = f"{row['hosts']} hosts take up to {wanted} connections; the server has {most}"
+        return Finding("warn", detail, "raise max_connections, lower pool_size, or use PgBouncer")
+    return Finding("ok", detail)
+
+
+def _connections_max(patient: Patient) -> int:
+    server = patient.server
+    return int(server["max_connections"]) - int(server["superuser_reserved_connections"])
+
+
+async def pooler(patient: Patient) -> Finding:
+    """Whether somebody stands between us and the server."""
+    if patient.database.endpoint.pooled:
+        advice = "nobody can listen through it, so hosts poll; a direct URL reacts faster"
+        return Finding("warn", "PgBouncer, or pgbouncer = on", advice)
+    return Finding("ok", "none")
+
+
+async def hosts(patient: Patient) -> Finding:
+    """Who serves."""
+    found: list[HostInfo] = []
+    while page := await patient.directory.hosts(
+        after=(found[-1].name, found[-1].incarnation) if found else None, limit=500
+    ):
+        found += page
+    live = [host for host in found if host.live]
+    lapsed = [host.name for host in found if not host.live and host.ended_at is None]
+    detail = f"{len(live)} live, {sum(host.draining for host in live)} draining"
+    if lapsed:
+        advice = "they ended without a word or cannot reach the database; see their logs"
+        return Finding("warn", f"{detail}, {len(lapsed)} lapsed: {', '.join(lapsed)}", advice)
+    if not live:
+        return Finding("warn", detail, "nobody works; start one with `relevo up`")
+    return Finding("ok", detail)
+
+
+async def leases(patient: Patient) -> Finding:
+    """Whether all work has an owner."""
+    row = await patient.database.fetchrow(SQL.count_leases)
+    assert row is not None
+    detail = ", ".join(f"{row[name]} {name}" for name in ("leases", "free", "paused", "blocked"))
+    if row["blocked"]:
+        advice = "`relevo lease list` shows them; mend the cause, then `relevo lease resume`"
+        return Finding("warn", detail, advice)
+    return Finding("ok", detail)
+
+
+async def folder(patient: Patient) -> Finding:
+    """Whether only we can read what is ours."""
+    home = patient.home
+    if not home.exists():
+        return Finding("ok", f"{home} is not there yet")
+    key = home / "secret.key"
+    for path, others in ((home, 0o022), (key, 0o077)):
+        if not path.exists():
+            continue
+        info = path.stat()
+        mode = stat.S_IMODE(info.st_mode)
+        if info.st_uid != os.geteuid():
+            advice = "run as its owner, or set RELEVO_HOME to a folder of your own"
+            return Finding("fail", f"{path} belongs to uid {info.st_uid}", advice)
+        if mode & others:
+            return Finding("fail", f"{path} is open to others ({mode:04o})", f"chmod go= {path}")
+    return Finding("ok", str(home))
+
+
+async def disk(patient: Patient) -> Finding:
+    """Whether there is room to write."""
+    place = next(path for path in (patient.home, *patient.home.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    detail = f"{free / MIB / 1024:.1f} GiB free at {place}"
+    if patient.settings.database_url is not None:
+        return Finding("ok", detail)  # the data is elsewhere
+    if free < DISK_FAIL_BYTES:
+        return Finding("fail", detail, "free some space now: the database is about to stop")
+    if free < DISK_WARN_BYTES:
+        return Finding("warn", detail, "free some space, or move the data folder")
+    return Finding("ok", detail)
+
+
+async def master_key(patient: Patient) -> Finding:
+    """Whether signing keys can be opened with the key of this machine."""
+    stored = await patient.database.fetchval(KEY_SQL.get_fingerprint)
+    told = patient.settings
+    if told.secret_key is None and not (patient.home / "secret.key").exists():
+        if stored is None:
+            return Finding("ok", "not made yet")
+        advice = "to run a host here, set RELEVO_SECRET_KEY to that of the other hosts"
+        return Finding("warn", "there is none on this machine", advice)
+    mine = MasterKey.load(told.secret_key, patient.home).fingerprint
+    if stored not in (None, mine):
+        advice = "set RELEVO_SECRET_KEY to that of the other hosts, or copy their secret.key"
+        return Finding("fail", "it is not the one that signing keys are sealed with", advice)
+    return Finding("ok", f"fingerprint {mine[:8]}…")
+
+
+Examine = Callable[[Patient], Awaitable[Finding]]
+
+
+class Check(Struct, frozen=True):
+    """One thing to look at."""
+
+    name: str
+    examine: Examine
+    needs: Need = "nothing"
+
+
+CHECKS: Final = (
+    Check("database", database, "database"),
+    Check("version", version, "database"),
+    Check("durability", durability, "database"),
+    Check("checksums", checksums, "database"),
+    Check("schema", schema, "database"),
+    Check("rights", rights, "database"),
+    Check("pool", pool, "database"),
+    Check("pooler", pooler, "database"),
+    Check("clock", time_of_day, "schema"),
+    Check("hosts", hosts, "schema"),
+    Check("leases", leases, "schema"),
+    Check("handlers", handlers, "schema"),
+    Check("master key", master_key, "schema"),
+    Check("folder", folder),
+    Check("disk", disk),
+)
+
+
+async def examine(check: Check, patient: Patient) -> Finding:
+    """Run one check; whatever it raises is a finding too."""
+    if check.needs not in patient.has:
+        return Finding("skip", f"there is no {check.needs} to look at")
+    try:
+        return await check.examine(patient)
+    except RelevoError as error:
+        return Finding("fail", error.message)
+    except Exception as error:
+        return Finding("fail", f"{type(error).__name__}: {error}")

@@ -1,0 +1,71 @@
+"""`relevo doctor`: is everything as it should be, and if not, what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+
+from relevo.cli import exits
+from relevo.cli.doctor.checks import CHECKS, Finding, Patient, State, examine
+from relevo.cli.options import LOCAL, command
+from relevo.cli.render import Renderer
+from relevo.errors import RelevoError
+from relevo.kernel.postgres.database import Database
+
+if TYPE_CHECKING:
+    from relevo.cli.session import Session
+    from relevo.settings import Settings
+
+
+class Examined(Struct, frozen=True, kw_only=True):
+    """A check and what it found."""
+
+    check: str
+    state: State
+    detail: str
+    advice: str
+
+
+class Diagnosis(Struct, frozen=True):
+    """All checks, in their order."""
+
+    items: list[Examined]
+
+
+@command("doctor", shared=LOCAL)
+@click.pass_obj
+def doctor(session: Session) -> int:
+    """Check the database, the clock, the data folder and the hosts; changes nothing.
+
+    Ends with 0 if nothing failed (warnings are allowed), else with 4.
+    """
+    session.log_quietly()
+    diagnosis = asyncio.run(_diagnose(session.local_settings()))
+    Renderer(session.output).result(diagnosis)
+    failed = any(item.state == "fail" for item in diagnosis.items)
+    return exits.REFUSED if failed else exits.OK
+
+
+async def _diagnose(settings: Settings) -> Diagnosis:
+    async with AsyncExitStack() as stack:
+        try:
+            database = await stack.enter_async_context(await Database.open(settings))
+        except RelevoError as error:
+            unreachable = Finding("fail", error.message)
+            return await _examine(Patient(settings), {"database": unreachable})
+        return await _examine(Patient(settings, database), {})
+
+
+async def _examine(patient: Patient, known: dict[str, Finding]) -> Diagnosis:
+    await patient.look()
+    found = {check.name: known.get(check.name) or await examine(check, patient) for check in CHECKS}
+    return Diagnosis(
+        [
+            Examined(check=name, state=one.state, detail=one.detail, advice=one.advice)
+            for name, one in found.items()
+        ]
+    )

@@ -1,0 +1,176 @@
+"""A command for every operation of the table (DESIGN D13): `hosts.list` is `relevo host list`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from relevo import limits
+from relevo.cli import exits
+from relevo.cli.calls import ABOUT_ONE_HOST, Reply, way_to
+from relevo.cli.generic import fields
+from relevo.cli.options import EVERYWHERE, Command, Group
+from relevo.cli.render import Renderer, echo_text, note
+from relevo.errors import InvalidValue
+from relevo.http.operations import OPERATIONS
+from relevo.kernel.operation import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from relevo.cli.calls import Calls
+    from relevo.cli.session import Session
+    from relevo.kernel.operation import Operation
+
+_ONE_HOST: Final = (
+    "Asks the host at --url; without it, the one that the settings `host` and `port` name on this"
+    " machine."
+)
+
+_ENDING: Final = frozenset({"jobs.cancel"})
+"""Operations that end something for good though they do not delete it."""
+_DOCUMENTS: Final = frozenset({"feeds.export"})
+"""Operations whose answer is kept in a file for another command: it is JSON in every output."""
+
+
+def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS) -> None:
+    """Add a group for each noun and in it a command for each verb."""
+    for operation in operations:
+        *nouns, verb = operation.name.split(".")
+        group = root
+        for noun in nouns:
+            group = group_of(group, fields.singular(noun).replace("_", "-"))
+        group.add_command(_command(operation, verb.replace("_", "-")))
+
+
+def group_of(parent: click.Group, noun: str) -> click.Group:
+    """Return the group of a noun, made if it is new."""
+    found = parent.commands.get(noun)
+    if found is None:
+        found = _Noun(noun)
+        parent.add_command(found)
+    assert isinstance(found, click.Group), f"{noun} is a command and a group"
+    return found
+
+
+class _Noun(Group):
+    """A group whose help names its verbs."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        return self.help_text
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write_text(self.help_text)
+
+    @property
+    def help_text(self) -> str:
+        """Such as `host: drain, list, resume.`"""
+        return f"{(self.name or '').capitalize()}: {', '.join(sorted(self.commands))}."
+
+
+def _command(operation: Operation, verb: str) -> Command:
+    parameters = fields.parameters(operation)
+    if _is_paged(operation):
+        parameters.append(
+            click.Option(["follow", "--all"], is_flag=True, help="Every page, not just one.")
+        )
+    if _is_final(operation):
+        parameters.append(
+            click.Option(["yes", "--yes"], is_flag=True, help="Do not ask on a terminal.")
+        )
+
+    @click.pass_obj
+    def run(session: Session, /, **given: Any) -> int:
+        return _run(operation, session, given)
+
+    about = f"\n\n{_ONE_HOST}" if operation.name in ABOUT_ONE_HOST else ""
+    return Command(
+        verb,
+        callback=run,
+        params=parameters,
+        help=f"{operation.summary}{about}",
+        short_help=operation.summary,
+        shared=EVERYWHERE,
+    )
+
+
+def _is_final(operation: Operation) -> bool:
+    return operation.method == "DELETE" or operation.name in _ENDING
+
+
+def _is_paged(operation: Operation) -> bool:
+    names = {field.name for field in msgspec.structs.fields(operation.request)}
+    return {"cursor", "limit"} <= names
+
+
+def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
+    session.log_quietly()
+    values = fields.values(operation, given)
+    if _is_final(operation) and not given["yes"] and not _confirmed(operation, values):
+        note("nothing was done")
+        return exits.REFUSED
+
+    async def work() -> Reply:
+        async with way_to(operation, session) as calls:
+            if given.get("follow"):
+                return await all_pages(calls, operation, values)
+            return await calls.call(operation, values)
+
+    try:
+        reply = asyncio.run(work())
+    except InvalidValue as error:
+        raise _pointed(operation, error) from error
+    _show(operation, reply, session)
+    return exits.OK if reply.status < 400 else exits.REFUSED
+
+
+async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) -> Reply:
+    """Return all pages of a list as one, which has no `next`."""
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(operation.request)}
+    values = {names["limit"]: limits.PAGE_ROWS_MAX, **values}
+    items: list[Any] = []
+    while True:
+        page = msgspec.json.decode((await calls.call(operation, values)).body)
+        items += page["items"]
+        if page["next"] is None:
+            return Reply(operation.status, msgspec.json.encode({"items": items, "next": None}))
+        values[names["cursor"]] = page["next"]
+
+
+def _show(operation: Operation, reply: Reply, session: Session) -> None:
+    if operation.response is Text or operation.name in _DOCUMENTS:
+        echo_text(reply.body.decode())
+        return
+    renderer = Renderer(session.output)
+    if reply.body:
+        renderer.show(reply.body, operation.response)
+    elif session.output == "table":
+        renderer.console.print("done")
+    if _is_paged(operation) and session.output == "table":
+        following = msgspec.json.decode(reply.body).get("next")
+        if following:
+            note(f"there is more: use --all, or --cursor {following}")
+
+
+def _confirmed(operation: Operation, values: dict[str, Any]) -> bool:
+    """Ask before what cannot be undone; a script is not asked."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return True
+    named = ", ".join(f"{name} {values[name]}" for name in operation.parameters)
+    return click.confirm(f"{operation.summary} ({named})\nGo on?", err=True)
+
+
+def _pointed(operation: Operation, error: InvalidValue) -> InvalidValue:
+    """Name the option instead of the place in the request."""
+    place = (error.pointer or "").strip("/").partition("/")[0]
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(operation.request)}
+    for parameter in fields.parameters(operation):
+        if parameter.name == names.get(place):
+            hint = parameter.get_error_hint(None)
+            return InvalidValue(f"{hint}: {error.message}", pointer=error.pointer)
+    return error

@@ -1,0 +1,190 @@
+"""From the fields of a request to the arguments and options of a command.
+
+What the path names becomes an argument, and so does the content that a command is about. The rest
+are options; a list is one that may be repeated, named in the singular. The command's values come
+back under their names on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from msgspec import inspect
+
+from relevo.cli.generic.values import (
+    Instant,
+    Json,
+    JsonLines,
+    Key,
+    KeyText,
+    Null,
+    Pair,
+    Text,
+    Where,
+)
+from relevo.store.http.bulk import Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from relevo.kernel.operation import Operation
+
+
+_SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
+    inspect.StrType: Text(),
+    inspect.UUIDType: click.UUID,
+    inspect.IntType: click.INT,
+    inspect.FloatType: click.FLOAT,
+    inspect.BoolType: click.BOOL,
+    inspect.DateTimeType: Instant(),
+}
+_MANY: Final = (inspect.CollectionType, inspect.VarTupleType)
+_CONTENT: Final = (inspect.BytesType, inspect.DictType, inspect.StructType, inspect.UnionType)
+_SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {Condition: Where()}
+"""What has a form of its own on a command line."""
+
+
+def parameters(operation: Operation) -> list[click.Parameter]:
+    """Return the parameters of the command for an operation, in the order of its fields."""
+    info = inspect.type_info(operation.request)
+    assert isinstance(info, inspect.StructType)
+    by_name = {field.encode_name: field for field in info.fields}
+    named = [name for name in operation.parameters if name not in operation.fixed]
+    arguments = [_argument(by_name[name]) for name in named]
+    told = {*operation.parameters, *operation.fixed, operation.url}
+    others = [field for field in info.fields if field.encode_name not in told]
+    arguments += [_content(field) for field in others if _is_content(field)]
+    return [*arguments, *(_option(field) for field in others if not _is_content(field))]
+
+
+def values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given on the command line, under the names of the wire."""
+    found: dict[str, Any] = dict(operation.fixed)
+    for field in msgspec.structs.fields(operation.request):
+        value = given.get(field.name)
+        if value is None or value == ():
+            continue
+        if value is Null:
+            value = None
+        if isinstance(value, tuple):
+            value = dict(value) if isinstance(value[0], tuple) else list(value)
+        found[field.encode_name] = value
+    return found
+
+
+def _argument(field: inspect.Field) -> click.Argument:
+    kind, help_text = _plain(field.type)
+    return click.Argument(
+        [field.name],
+        type=_click_type(kind),
+        metavar=field.name.upper().replace("_", "-"),
+        help=help_text,
+    )
+
+
+def _is_content(field: inspect.Field) -> bool:
+    """Whether this is what a command is about: an object, or several, that has to be given."""
+    kind, _ = _plain(field.type)
+    if isinstance(kind, _MANY):
+        kind, _ = _plain(kind.item_type)
+    text = isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StrType)
+    return field.required and isinstance(kind, _CONTENT) and not text
+
+
+def _content(field: inspect.Field) -> click.Argument:
+    kind, help_text = _plain(field.type)
+    many = isinstance(kind, _MANY)
+    form = "a JSON array or one object per line" if many else "JSON"
+    return click.Argument(
+        [field.name],
+        type=JsonLines() if many else Json(),
+        metavar=field.name.upper(),
+        help=_sentences(help_text, f"As {form}, @FILE, or - for standard input."),
+    )
+
+
+def _option(field: inspect.Field) -> click.Option:
+    kind, help_text = _plain(field.type)
+    if isinstance(kind, inspect.DateTimeType):
+        help_text = _sentences(help_text, "With its time zone, such as 2031-05-30T18:00:00Z.")
+    name = field.name.replace("_", "-")
+    # A default, even None, would count as given.
+    attributes: dict[str, Any] = {"required": True} if field.required else {"default": None}
+    if isinstance(kind, inspect.BoolType):
+        attributes |= {"is_flag": True}
+        declarations = [f"--{name}/--no-{name}"]
+    elif isinstance(kind, _MANY):
+        item, item_help = _plain(kind.item_type)
+        declarations = [f"--{singular(name)}"]
+        attributes |= {"type": _click_type(item), "multiple": True}
+        help_text = _sentences(help_text or item_help, "May be repeated.")
+    elif isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StrType):
+        declarations = [f"--{singular(name)}"]
+        attributes |= {"type": Pair(), "multiple": True}
+        help_text = _sentences(help_text, "May be repeated.")
+    else:
+        declarations = [f"--{name}"]
+        attributes["type"] = KeyText() if _holds_json(field.type) else _click_type(kind)
+    help_text = _sentences(help_text, _default(field))
+    return click.Option([field.name, *declarations], help=help_text, **attributes)
+
+
+def _click_type(kind: inspect.Type) -> click.ParamType[Any]:
+    if isinstance(kind, inspect.LiteralType | inspect.EnumType):
+        choices = kind.values if isinstance(kind, inspect.LiteralType) else list(kind.cls)
+        return click.Choice([str(getattr(choice, "value", choice)) for choice in choices])
+    if isinstance(kind, inspect.StructType) and kind.cls in _SHORT:
+        return _SHORT[kind.cls]
+    if isinstance(kind, inspect.AnyType):
+        return Key()
+    return _SIMPLE.get(type(kind), Json())
+
+
+def _holds_json(kind: inspect.Type) -> bool:
+    """Whether a text is JSON, as the content of a string in a schema may be."""
+    if isinstance(kind, inspect.UnionType):
+        return any(_holds_json(each) for each in kind.types)
+    if not isinstance(kind, inspect.Metadata):
+        return False
+    return "contentMediaType" in (kind.extra_json_schema or {}) or _holds_json(kind.type)
+
+
+def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:
+    """Return a type without `None` and metadata, and the description found on the way."""
+    text = ""
+    while True:
+        if isinstance(kind, inspect.Metadata):
+            text = text or (kind.extra_json_schema or {}).get("description", "")
+            kind = kind.type
+        elif isinstance(kind, inspect.UnionType):
+            choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+            if len(choices) != 1:
+                return kind, text
+            kind = choices[0]
+        else:
+            return kind, text
+
+
+def _default(field: inspect.Field) -> str:
+    if field.default in (msgspec.NODEFAULT, None, ()) or isinstance(field.default, bool):
+        return ""
+    return f"Default: {field.default}."
+
+
+def _sentences(*texts: str) -> str:
+    return " ".join(text if text.endswith(".") else f"{text}." for text in texts if text)
+
+
+def singular(noun: str) -> str:
+    """Return the singular of a plural of our vocabulary.
+
+    >>> singular("policies"), singular("hosts"), singular("status")
+    ('policy', 'host', 'status')
+    """
+    if noun.endswith("ies"):
+        return f"{noun[:-3]}y"
+    if noun.endswith("s") and not noun.endswith(("ss", "us")):
+        return noun[:-1]
+    return noun

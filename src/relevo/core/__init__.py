@@ -1,1 +1,0 @@
-"""Pure helpers: no I/O, no clock, no randomness of their own."""

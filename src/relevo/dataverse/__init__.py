@@ -1,0 +1,1 @@
+"""What exists for the Dataverse surface: users, bulk operations and the web API."""

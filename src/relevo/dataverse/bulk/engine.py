@@ -1,0 +1,226 @@
+"""The walk that all bulk operations share: chunk by chunk, with effects and position together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.dataverse.bulk import sources
+from relevo.dataverse.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
+from relevo.dataverse.bulk.rights import RightsOf, allowed
+from relevo.dataverse.bulk.sources import SQL, Own
+from relevo.errors import CallerError
+from relevo.jobs.core import codes, outcomes
+from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
+from relevo.kernel import error_text
+from relevo.kernel.postgres import clock
+
+if TYPE_CHECKING:
+    from relevo.jobs.running.context import JobContext
+    from relevo.kernel.postgres import Database, Transaction
+    from relevo.pipeline.registry import Registry
+
+Apply = Callable[["Transaction", Any, Sequence[Row]], Awaitable[list[RowFailure]]]
+"""Processes rows of a source in the transaction of their chunk; answers which of them failed."""
+Outside = Callable[[Sequence[Row]], Awaitable[list[RowFailure]]]
+"""Processes rows before that transaction; it may take long, and must know what it has done."""
+Heed = Callable[[], Awaitable[None]]
+"""Looks between chunks whether the job is to go on; raises if it is not."""
+Run = Callable[["JobContext"], Awaitable[Any]]
+"""A handler."""
+ERROR_LENGTH_MAX = 2_000
+"""Characters of an error that are kept of a row that failed."""
+_RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
+
+
+class Walk:
+    """One bulk job over its queries; as a `part` it counts for its parent, too."""
+
+    def __init__(
+        self, database: Database, registry: Registry | None, ctx: JobContext, *,
+        rights_of: RightsOf, max_failures: int | None = None, part: Part | None = None,
+        heed: Heed | None = None,
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._registry = registry
+        self._ctx = ctx
+        self._rights_of = rights_of
+        self._most = max_failures
+        self._part = part
+        self._heed = heed
+        self._outside: Outside | None = None
+        self._steps: list[tuple[RowQuery, Apply | None]] = []
+        self._uncounted = 0
+
+    async def over(
+        self, queries: Sequence[RowQuery], apply: Apply | None = None,
+        outside: Outside | None = None, *, first: tuple[RowQuery, Apply] | None = None,
+    ) -> dict[str, int]:  # fmt: skip
+        """Process all rows, each query after the former; returns the counts.
+
+        `first` is a query that is worked off before them in its own way, and not counted.
+        """
+        ctx = self._ctx
+        self._outside = outside
+        self._steps = [(query, apply) for query in queries]
+        if first is not None:
+            self._steps.insert(0, first)
+        self._uncounted = len(self._steps) - len(queries)
+        at = Progress() if ctx.state is None else msgspec.convert(ctx.state, Progress)
+        stored = msgspec.json.encode(queries).decode()
+        kind = ctx.claim.operation_type
+        await self._database.write(
+            SQL.begin, ctx.id, kind, ctx.name, stored, ctx.owner, idempotent=True
+        )
+        while at.query < len(self._steps):
+            await self._look()
+            at = msgspec.structs.replace(at, since=at.since or await clock.now(self._database))
+            at = await self._walk(at)
+            at = Progress(query=at.query + 1, success=at.success, failure=at.failure)
+        return {"success": at.success, "failure": at.failure}
+
+    async def _opened(self, query: RowQuery, at: Progress) -> Any:
+        ctx, part = self._ctx, self._part
+        assert at.since is not None
+        asker = await sources.acting(self._database, ctx.owner, query, at.since)
+        own = Own(ctx.id, ctx.claim.series) if part is None else Own(part.parent, part.series)
+        return await sources.opened(self._database, query, own, self._registry, asker)
+
+    async def _allowed(self, query: RowQuery) -> RowQuery:
+        """Return a query with no more than its owner may have now; raises if that is nothing.
+
+        Not all that rows are written by asks for that.
+        """
+        owner = self._ctx.owner
+        if owner is not None and await self._database.fetchval(SQL.kept_out, owner):
+            raise Fail(
+                codes.FORBIDDEN, f"user {owner} is disabled, and nothing is done with"
+                " data in its name; enable it, or have another user do it",
+            )  # fmt: skip
+        if not query.by_key:
+            return query
+        return allowed(query, owner, await self._rights_of(owner))
+
+    async def _look(self) -> None:
+        """Raise if the job was paused or canceled, or if its parent was."""
+        self._ctx.check()
+        if self._heed is not None:
+            await self._heed()
+
+    async def _walk(self, at: Progress) -> Progress:
+        query, _ = self._steps[at.query]
+        found = await self._allowed(query)
+        source = await self._opened(found, at)
+        if at.highest is None:
+            bounds = await source.bounds()
+            if bounds is None:
+                return at
+            at = msgspec.structs.replace(at, highest=bounds.highest, total=bounds.total)
+        assert at.highest is not None
+        before = 0 if self._part is None else self._part.failures_before
+        while rows := await source.page(at.after, at.highest, CHUNK_ROWS):
+            if (now := await self._allowed(query)) != found:
+                found, source = now, await self._opened(now, at)
+                continue
+            at = await self._take(source, at, rows)
+            await self._look()
+            if self._most is not None and before + at.failure > self._most:
+                raise Fail(
+                    None, f"{before + at.failure} rows failed, which is more than {self._most}; the"
+                    f" first {at.success + at.failure} rows were processed",
+                )  # fmt: skip
+        return at
+
+    async def _take(self, source: Any, at: Progress, rows: Sequence[Row]) -> Progress:
+        """Process a chunk; its effects, where it ended and its counts are one commit (A20)."""
+        _, apply = self._steps[at.query]
+        failures = [] if self._outside is None else await self._outside(rows)
+        async with self._database.transaction(own=True) as tx:
+            if apply is not None:
+                with self._ctx.fenced_at_end(tx):
+                    failures = await apply(tx, source, rows)
+            at = msgspec.structs.replace(at, after=rows[-1].key, done=at.done + len(rows))
+            if at.query >= self._uncounted:
+                at = msgspec.structs.replace(
+                    at, success=at.success + len(rows) - len(failures),
+                    failure=at.failure + len(failures),
+                )  # fmt: skip
+                await self._count(tx, at.query - self._uncounted, len(rows), failures)
+            share = min(1.0, at.done / at.total) if at.total else 1.0
+            await self._ctx.checkpoint_in(
+                tx, progress=(at.query + share) / len(self._steps), state=msgspec.to_builtins(at)
+            )
+        return at
+
+    async def _count(
+        self, tx: Transaction, index: int, rows: int, failures: Sequence[RowFailure]
+    ) -> None:
+        """Note what a chunk came to; failures of a part are its parent's."""
+        jobs = [self._ctx.id]
+        if self._part is not None:
+            jobs, index = [*jobs, self._part.parent], self._part.index
+        if failures:
+            await tx.execute(
+                SQL.record_failures, jobs[-1], index, [one.row_id for one in failures],
+                [one.code for one in failures], [one.message for one in failures],
+            )  # fmt: skip
+        await tx.execute(SQL.advance, jobs, index, rows - len(failures), len(failures))
+
+
+def each(act: Callable[[Transaction, Any, Row], Awaitable[None]]) -> Apply:
+    """Return what processes rows one by one, so that one that fails undoes only itself."""
+
+    async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
+        failures = []
+        for row in rows:
+            try:
+                async with tx.transaction():
+                    await act(tx, source, row)
+            except Exception as error:
+                failures.append(failure_of(row, error))
+        return failures
+
+    return apply
+
+
+def failure_of(row: Row, error: Exception) -> RowFailure:
+    """Return how a row failed; what is no fault of the row is raised again."""
+    if isinstance(error, JobCanceled | JobPaused | RetryLater):
+        raise error
+    found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
+    if found.event == "retry":
+        raise error
+    said = error_text.message(error, ERROR_LENGTH_MAX)
+    text = found.friendly or f"{type(error).__name__}: {said}"
+    return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:ERROR_LENGTH_MAX])
+
+
+def worded(function: Run) -> Run:
+    """Return a handler that tells people in words what was asked wrongly, not by a trace alone."""
+
+    async def run(ctx: JobContext) -> Any:
+        try:
+            return await function(ctx)
+        except CallerError as error:
+            found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
+            if found.event != "fail":
+                raise
+            raise Fail(found.error_code, error.message) from error
+
+    return run
+
+
+def told(ctx: JobContext, counts: dict[str, int], what: str) -> dict[str, Any]:
+    """Return the result of a bulk job; if rows failed, people are told."""
+    if counts["failure"]:
+        rows = counts["success"] + counts["failure"]
+        ctx.friendly = f"{counts['failure']} of {rows} rows could not be {what}"
+    return dict(counts)
+
+
+def add(ctx: JobContext, text: str) -> None:
+    """Tell people something more."""
+    ctx.friendly = text if ctx.friendly is None else f"{ctx.friendly}; {text}"

@@ -1,0 +1,196 @@
+"""`relevo job bulk-delete`: conditions step by step, a count and a sample before it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from relevo.cli import exits
+from relevo.cli.calls import way_to
+from relevo.cli.generic.values import Instant, Key, Null, Text, Where
+from relevo.cli.options import EVERYWHERE, command
+from relevo.cli.render import Renderer, new_console, note, printable
+from relevo.errors import Forbidden, InvalidValue
+from relevo.http import operations
+from relevo.jobs.http.models import JobView
+from relevo.store.query import OPERATORS
+
+if TYPE_CHECKING:
+    from relevo.cli.calls import Reply
+    from relevo.cli.session import Session
+
+_JOBS: Final = "jobs"
+_CONTAINERS_SHOWN: Final = 20
+_BODY_SHOWN: Final = 100
+
+
+@command("bulk-delete", shared=EVERYWHERE)
+@click.option("--container", type=Text(), help="Delete items of this container.")
+@click.option("--jobs", is_flag=True, help="Delete records of jobs.")
+@click.option(
+    "--where",
+    type=(Text(), click.Choice(OPERATORS), Key()),
+    multiple=True,
+    metavar="PATH OP VALUE",
+    help="Only rows that meet this, such as: paid = true. May be repeated; all have to hold.",
+)
+@click.option(
+    "--filter",
+    type=Text(),
+    metavar="TEXT",
+    help="Only rows that meet this as well, as in OData, such as: statuscode eq 31 or depth gt 1.",
+)
+@click.option("--name", type=Text(), help="What people call it.")
+@click.option("--start", type=Instant(), help="Not before this time, such as 2031-05-30T18:00:00Z.")
+@click.option("--recurrence", metavar="RULE", help="Makes a series, such as FREQ=DAILY;INTERVAL=3.")
+@click.option(
+    "--timezone", metavar="ZONE", help="Of the rule, such as Europe/Madrid. Default: UTC."
+)
+@click.option("--max-failures", type=click.IntRange(0), help="Fail if more rows than that failed.")
+@click.option("--yes", is_flag=True, help="Create it without a look.")
+@click.pass_obj
+def bulk_delete(session: Session, /, **given: Any) -> int:
+    """Delete many items, or many records of jobs, by a job; prints its id.
+
+    Before it is created you see how many rows it would delete, and the first ten. On a terminal
+    you are asked for what you did not give: which rows, condition after condition, and whether to
+    go on. Elsewhere nothing is created without --yes.
+
+    Of jobs only completed ones are deleted, unless a condition names statecode or statuscode.
+    """
+    session.log_quietly()
+    if given["container"] is not None and given["jobs"]:
+        raise click.UsageError("give --container or --jobs, not both")
+    if given["timezone"] and not given["recurrence"]:
+        raise click.UsageError("--timezone is that of a --recurrence; give both or neither")
+    asks = not given["yes"] and sys.stdin.isatty() and sys.stdout.isatty()
+    query = _query(session, given, asks=asks)
+    steps = not given["where"] and given["filter"] is None
+    if not given["yes"] and not _agreed(session, query, asks=asks, steps=steps):
+        return exits.REFUSED
+    reply = _call(session, "bulk_deletes.create", {"queries": [query], **_options(given)})
+    if session.output == "json":
+        Renderer("json").show(reply.body, None)
+    else:
+        click.echo(msgspec.json.decode(reply.body)["id"])
+    return exits.OK
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """What is said beside the rows, under the names of the wire."""
+    told = {name: given[name] for name in ("name", "start", "max_failures")}
+    if given["recurrence"]:
+        rule = {"pattern": given["recurrence"], "timezone": given["timezone"]}
+        told["recurrence"] = _said({**rule, "start": told.pop("start")})
+    return _said(told)
+
+
+def _said(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _query(session: Session, given: dict[str, Any], *, asks: bool) -> dict[str, Any]:
+    """Return which rows are meant; a person may be asked."""
+    where = [{"path": path, "op": op, "value": _plain(value)} for path, op, value in given["where"]]
+    chosen = _said({"where": where, "filter": given["filter"]})
+    if given["jobs"]:
+        return {"jobs": True, **chosen}
+    container = given["container"]
+    if container is None and not asks:
+        raise click.UsageError("give --container NAME or --jobs")
+    if container is None:
+        _tell_containers(session)
+        container = click.prompt("Delete from which container (or jobs)", type=Text(), err=True)
+        if container == _JOBS:
+            return {"jobs": True, **chosen}
+    return {"container": container, **chosen}
+
+
+def _tell_containers(session: Session) -> None:
+    try:
+        reply = _call(session, "containers.list", {"limit": _CONTAINERS_SHOWN})
+    except Forbidden:
+        return  # who may delete need not be allowed to list
+    page = msgspec.json.decode(reply.body)
+    more = " and more" if page["next"] else ""
+    note(f"containers: {', '.join(printable(one['name']) for one in page['items'])}{more}")
+
+
+def _agreed(session: Session, query: dict[str, Any], *, asks: bool, steps: bool) -> bool:
+    """Show what would be deleted, add conditions to the query if a person wants, and ask."""
+    if not asks:
+        reply = _call(session, "bulk_deletes.preview", query)
+        _show(Renderer(session.output), reply.body, query)
+        note("nothing was created; with --yes it is")
+        return False
+    renderer = Renderer("table", new_console(stderr=True))
+    count = _show(renderer, _call(session, "bulk_deletes.preview", query).body, query)
+    while steps and (added := _condition()) is not None:
+        query["where"].append(added)
+        try:
+            reply = _call(session, "bulk_deletes.preview", query)
+        except InvalidValue as error:
+            note(printable(error.message))
+            query["where"].pop()
+            continue
+        count = _show(renderer, reply.body, query)
+    if click.confirm(f"Delete {_rows(count)}?", err=True):
+        return True
+    note("nothing was created")
+    return False
+
+
+def _condition() -> dict[str, Any] | None:
+    """Ask for one more condition; None if that was all."""
+
+    def read(text: str) -> Any:
+        return Where().convert(text, None, None) if text.strip() else None
+
+    asked = "Add a condition, such as paid = true (empty: that is all)"
+    found: dict[str, Any] | None = click.prompt(
+        asked, default="", show_default=False, value_proc=read, err=True
+    )
+    return None if found is None else {**found, "value": _plain(found["value"])}
+
+
+def _plain(value: Any) -> Any:
+    return None if value is Null else value
+
+
+def _show(renderer: Renderer, body: bytes, query: dict[str, Any]) -> int:
+    """Show count and sample; returns the count."""
+    if renderer.output == "json":
+        renderer.show(body, None)
+        return 0
+    found = msgspec.json.decode(body)
+    count: int = found["count"]
+    renderer.console.print(f"{_rows(count)} would be deleted", style="bold")
+    if query.get("jobs"):
+        renderer.table(found["sample"], JobView)
+    else:
+        for one in found["sample"]:
+            text = printable(msgspec.json.encode(one).decode())
+            cut = text if len(text) <= _BODY_SHOWN else f"{text[:_BODY_SHOWN]}…"
+            renderer.console.print(f"  {cut}", soft_wrap=True)
+    if count > len(found["sample"]):
+        renderer.console.print(f"  and {count - len(found['sample'])} more", style="dim")
+    return count
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"
+
+
+def _call(session: Session, name: str, values: dict[str, Any]) -> Reply:
+    """Run an operation; each opens its own way, since a person may think for long in between."""
+    operation = operations.operation(name)
+
+    async def work() -> Reply:
+        async with way_to(operation, session) as calls:
+            return await calls.call(operation, values)
+
+    return asyncio.run(work())

@@ -1,0 +1,1 @@
+"""The Dataverse web API, and the operations on users and bulk deletes."""

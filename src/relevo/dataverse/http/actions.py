@@ -1,0 +1,225 @@
+"""Messages on the Dataverse surface, and how background work goes.
+
+A message with `Prefer: respond-async` becomes a job; `202` says where to look for its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID  # noqa: TC003 - msgspec reads annotations
+
+import msgspec
+from msgspec import Meta, Struct
+
+from relevo.dataverse.http.asking import READ, SQL, asker, scope_of
+from relevo.dataverse.http.changes import WRITE
+from relevo.dataverse.http.surface import BASE, HEADERS, NEWEST, Asked, Refused
+from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
+from relevo.http.problem import sentence
+from relevo.jobs import states
+from relevo.jobs.core import codes
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, RetryLater, Verdict
+from relevo.jobs.registry import check_open
+from relevo.kernel.operation import Operation, Outcome, Reply
+from relevo.pipeline.model import message_handler
+
+if TYPE_CHECKING:
+    from relevo.dataverse.http.asking import Asker
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.services import Services
+    from relevo.jobs.model import Job
+
+SUBMIT: Final = "jobs:submit"
+MONITOR: Final = "/api/backgroundoperation/{id}"
+
+
+class Execute(Asked, frozen=True, kw_only=True):
+    """Which message, and what goes with it."""
+
+    name: Annotated[str, Meta(description="The message.")]
+    input: Annotated[dict[str, Any], Meta(description="Its parameters.")]
+
+
+class Monitored(Asked, frozen=True, kw_only=True):
+    """Which background operation."""
+
+    id: Annotated[UUID, Meta(description="The id that the answer to the request named.")]
+
+
+class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How far background work is; its outputs are there when it has succeeded."""
+
+    background_operation_state_code: int
+    background_operation_status_code: int
+    background_operation_error_code: int | None = None
+    background_operation_error_message: str | None = None
+
+
+async def execute(services: Services, principal: Principal, command: Execute) -> Reply:
+    """Carry out a custom message, or submit a job that does."""
+    who = await asker(services, principal)
+    if command.name in who.catalogue.by_set:
+        raise MethodNotAllowed(
+            f"rows of {command.name} are not created here; jobs come from events, bulk operations"
+            " and messages"
+        )
+    if command.preferences.respond_async:
+        return await _submitted(services, who, command)
+    if command.name not in services.app.pipeline.registry.bodies:
+        raise NotFound(f"there is no message {command.name[:64]!r}; register it with app.message")
+    service = services.app.service.of(who.user.id, rights=_rights(principal))
+    try:
+        output = await service.execute(command.name, input=command.input)
+    except Verdict as error:
+        raise _told(error) from error
+    context = f"{command.base}/$metadata#Microsoft.Dynamics.CRM.{command.name}Response"
+    return Reply(body={"@odata.context": context, **output})
+
+
+async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
+    job = await services.app.jobs.submit(
+        await _handler(services, command.name),
+        command.input,
+        name=command.name,
+        owner=who.user.id,
+        retain=True,
+        options={"message_name": command.name},
+    )
+    origin = command.base.removesuffix(f"/api/data/{command.version}")
+    there = origin + MONITOR.format(id=job.id)
+    return Reply(status=202, headers={"Location": there, "Preference-Applied": "respond-async"})
+
+
+async def _handler(services: Services, name: str) -> str:
+    """What runs a message in the background: its own handler, or a job handler of that name."""
+    of_message = message_handler(name)
+    if name in services.app.pipeline.registry.bodies:
+        return of_message
+    check_open(name)
+    for found in (of_message, name):
+        if await services.app.database.fetchval(SQL.handler_exists, found):
+            return found
+    raise NotFound(
+        f"no host has had a message or job handler {name[:64]!r}; register it with app.message or"
+        " app.job"
+    )
+
+
+class AskedToWait(Unavailable):
+    """A step of the message asks to try again later."""
+
+    code = "asked_to_wait"
+    fault = "caller"  # its words are meant for who asked
+
+    def __init__(self, error: RetryLater) -> None:
+        super().__init__(error.text or f"{sentence(type(self))} Nothing was done.")
+        self.error_code = codes.BUSY if error.code is None else error.code
+        self.retry_after = self.retry_after if error.delay is None else error.delay
+
+
+def _told(error: Verdict) -> Refused | AskedToWait:
+    """What a step or body decided, as an answer: there is no job that it could be said of (6.3)."""
+    if isinstance(error, RetryLater):
+        return AskedToWait(error)
+    return Refused(codes.HANDLER_REFUSED if error.code is None else error.code, str(error))
+
+
+def _rights(principal: Principal) -> frozenset[str]:
+    bypass = "pipeline:bypass" in principal.permissions
+    return frozenset({"pipeline.bypass"} if bypass else ())
+
+
+async def monitor(services: Services, principal: Principal, command: Monitored) -> Reply:
+    """Say how far background work is."""
+    who = await asker(services, principal)
+    job = await _seen(services, principal, who, READ, command.id)
+    return Reply(body=_progress(job, payload=who.caller.may_read_payload))
+
+
+async def cancel(services: Services, principal: Principal, command: Monitored) -> Reply:
+    """Cancel background work."""
+    who = await asker(services, principal)
+    scope = await scope_of(services, principal, who, WRITE, [command.id])
+    await services.app.jobs.command(command.id, "cancel", user=who.user.id, scope=scope)
+    job = await services.app.jobs.get(command.id)
+    return Reply(body=_progress(job, payload=False))
+
+
+async def _seen(
+    services: Services, principal: Principal, who: Asker, permission: str, key: UUID
+) -> Job:
+    """The job, if the permission reaches it; else it is as if there were none (A27)."""
+    scope = await scope_of(services, principal, who, permission, [key])
+    job = await services.app.jobs.get(key)
+    if scope.owners is not None and job.owner not in scope.owners:
+        raise JobMissing(f"there is no job {key}")
+    return job
+
+
+def _progress(job: Job, *, payload: bool) -> dict[str, Any]:
+    failed = job.status == states.FAILED
+    shown: dict[str, Any] = msgspec.to_builtins(
+        BackgroundOperation(
+            background_operation_state_code=job.state,
+            background_operation_status_code=job.status,
+            background_operation_error_code=job.error_code if failed else None,
+            background_operation_error_message=_reason(job) if failed else None,
+        )
+    )
+    outputs = job.result if payload and isinstance(job.result, dict) else {}
+    return {**outputs, **shown}
+
+
+def _reason(job: Job) -> str:
+    """What people are told of a failure: the handler's words, or what its code means."""
+    known = codes.TEXTS.get(job.error_code or codes.HANDLER_FAILED)
+    return job.friendly or known or codes.TEXTS[codes.HANDLER_FAILED]
+
+
+_COMMON: Final[dict[str, Any]] = {
+    "headers": HEADERS,
+    "url": "url",
+    "fixed": {"version": NEWEST},
+    "minds_reach": True,
+}
+
+OPERATIONS: Final = (
+    Operation(
+        name="dataverse.execute",
+        method="POST",
+        path=f"{BASE}/{{name}}",
+        summary="Carry out a message; with `Prefer: respond-async` in the background.",
+        request=Execute,
+        response=dict[str, Any],
+        permission=SUBMIT,
+        handler=execute,
+        errors=(NotFound, MethodNotAllowed, Forbidden, Refused, AskedToWait),
+        outcomes=(Outcome(202, lambda reply: reply.status == 202, "It is done later."),),
+        body="input",
+        **_COMMON,
+    ),
+    Operation(
+        name="dataverse.monitor.get",
+        method="GET",
+        path=MONITOR,
+        summary="Say how far background work is.",
+        request=Monitored,
+        response=BackgroundOperation,
+        permission=READ,
+        handler=monitor,
+        errors=(JobMissing,),
+        **_COMMON,
+    ),
+    Operation(
+        name="dataverse.monitor.cancel",
+        method="DELETE",
+        path=MONITOR,
+        summary="Cancel background work.",
+        request=Monitored,
+        response=BackgroundOperation,
+        permission=WRITE,
+        handler=cancel,
+        errors=(JobMissing, JobRefused, PlatformJob),
+        **_COMMON,
+    ),
+)

@@ -1,0 +1,349 @@
+"""What there is on the Dataverse surface: the service document and `EntityDefinitions`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID, uuid5
+
+from msgspec import Meta
+
+from relevo.dataverse.http import csdl as dataverse_csdl
+from relevo.dataverse.http.asking import READ, Asker, asker, catalogue
+from relevo.dataverse.http.rows import ERRORS, Rows
+from relevo.dataverse.http.surface import BASE, HEADERS, NAMESPACE, NEWEST, Asked, AskedMany, key_in
+from relevo.errors import InvalidQuery, NotFound
+from relevo.kernel.expressions import to_python
+from relevo.kernel.operation import Operation, Reply, Text
+from relevo.kernel.querying.catalogue import Catalogue, Column, ColumnType, Table
+from relevo.kernel.querying.errors import UNKNOWN_COLUMN
+from relevo.kernel.querying.odata.filters import Reader
+from relevo.kernel.querying.reading import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.services import Services
+
+_SPACE: Final = UUID("0f6f4b51-7f53-5a0e-9d2d-6a7d3f8f5a11")
+"""Namespace of the keys of what is described."""
+_LANGUAGES: Final = {"en": 1033, "es": 3082}
+_KINDS: Final[dict[ColumnType, tuple[str, str]]] = {
+    "guid": ("Uniqueidentifier", "UniqueIdentifier"),
+    "text": ("String", "String"),
+    "memo": ("Memo", "Memo"),
+    "json": ("Memo", "Memo"),
+    "int": ("Integer", "Integer"),
+    "bigint": ("BigInt", "BigInt"),
+    "float": ("Double", "Double"),
+    "bool": ("Boolean", "Boolean"),
+    "datetime": ("DateTime", "DateTime"),
+    "choice": ("Picklist", "Picklist"),
+    "lookup": ("Lookup", "Lookup"),
+}
+"""`AttributeType` of a column, and the class that describes it."""
+_NOT_HERE: Final = frozenset({"$orderby", "$apply", "$skiptoken"})
+
+EntityKey = Annotated[str, Meta(description="`LogicalName='…'`, or the table's `MetadataId`.")]
+AttributeKey = Annotated[str, Meta(description="`LogicalName='…'`, or its `MetadataId`.")]
+
+
+class ListEntities(AskedMany, frozen=True, kw_only=True):
+    """Which tables."""
+
+
+class GetEntity(AskedMany, frozen=True, kw_only=True):
+    """Which table."""
+
+    entity: EntityKey
+
+
+class GetAttribute(AskedMany, frozen=True, kw_only=True):
+    """Which column of which table."""
+
+    entity: EntityKey
+    attribute: AttributeKey
+
+
+class CastAttributes(AskedMany, frozen=True, kw_only=True):
+    """Columns of one kind."""
+
+    entity: EntityKey
+    kind: Annotated[str, Meta(description=f"`{NAMESPACE}.PicklistAttributeMetadata`, say.")]
+
+
+async def service(services: Services, principal: Principal, command: Asked) -> Reply:
+    """List the entity sets."""
+    found = catalogue(services, principal)
+    sets = [
+        {"name": one.set_name, "kind": "EntitySet", "url": one.set_name} for one in found.tables
+    ]
+    return Reply(body={"@odata.context": f"{command.base}/$metadata", "value": sets})
+
+
+async def metadata(services: Services, principal: Principal, _: Asked) -> Text:
+    """Describe the tables in the schema language of OData."""
+    return Text("application/xml", dataverse_csdl.document(catalogue(services, principal)))
+
+
+async def list_entities(services: Services, principal: Principal, command: ListEntities) -> Reply:
+    """Describe tables."""
+    who = await asker(services, principal)
+    found = [_entity(one) for one in who.catalogue.tables]
+    return await _answered(who, command, found, "EntityDefinitions")
+
+
+async def get_entity(services: Services, principal: Principal, command: GetEntity) -> Reply:
+    """Describe one table."""
+    table = _table(catalogue(services, principal), command.entity)
+    return _single(command, _entity(table), "EntityDefinitions")
+
+
+async def list_attributes(services: Services, principal: Principal, command: GetEntity) -> Reply:
+    """Describe the columns of a table."""
+    who = await asker(services, principal)
+    table = _table(who.catalogue, command.entity)
+    found = [_attribute(table, one) for one in table.columns]
+    return await _answered(who, command, found, "Attributes")
+
+
+async def cast_attributes(
+    services: Services, principal: Principal, command: CastAttributes
+) -> Reply:
+    """Describe the columns of one kind; choices with their options."""
+    who = await asker(services, principal)
+    table = _table(who.catalogue, command.entity)
+    wanted = f"#{command.kind}"
+    described = (_attribute(table, one) for one in table.columns)
+    found = [one for one in described if one["@odata.type"] == wanted]
+    if not found and command.kind not in {f"{NAMESPACE}.{_class(one)}" for one in _KINDS}:
+        raise NotFound(f"there is no {command.kind[:96]!r}; see $metadata")
+    return await _answered(who, command, found, "Attributes")
+
+
+async def get_attribute(services: Services, principal: Principal, command: GetAttribute) -> Reply:
+    """Describe one column."""
+    table = _table(catalogue(services, principal), command.entity)
+    wanted = key_in(command.attribute, "LogicalName")
+    for one in table.columns:
+        described = _attribute(table, one)
+        if wanted in (one.name, described["MetadataId"]):
+            return _single(command, described, "Attributes")
+    raise NotFound(f"{table.name} has no column {wanted[:64]!r}")
+
+
+def _class(kind: ColumnType) -> str:
+    return f"{_KINDS[kind][1]}AttributeMetadata"
+
+
+def _table(found: Catalogue, key: str) -> Table:
+    wanted = key_in(key, "LogicalName")
+    for one in found.tables:
+        if wanted.lower() in (one.name, _id(one.name)):
+            return one
+    raise NotFound(f"there is no table {wanted[:64]!r}; EntityDefinitions lists them")
+
+
+def _id(*names: str) -> str:
+    return str(uuid5(_SPACE, "/".join(names)))
+
+
+def _label(texts: Mapping[str, str]) -> dict[str, Any]:
+    labels = [
+        {"Label": text, "LanguageCode": _LANGUAGES[language], "IsManaged": True}
+        for language, text in texts.items()
+    ]
+    return {"LocalizedLabels": labels, "UserLocalizedLabel": labels[0]}
+
+
+def _entity(table: Table) -> dict[str, Any]:
+    return {
+        "MetadataId": _id(table.name),
+        "LogicalName": table.name,
+        "SchemaName": table.schema_name,
+        "EntitySetName": table.set_name,
+        "LogicalCollectionName": table.set_name,
+        "PrimaryIdAttribute": table.key,
+        "PrimaryNameAttribute": table.primary_name,
+        "IsPrivate": False,
+        "IsCustomEntity": False,
+        "DisplayName": _label({"en": table.schema_name}),
+    }
+
+
+def _attribute(table: Table, column: Column) -> dict[str, Any]:
+    # A key that is kept as text can be any text.
+    kind = "text" if (column.type, column.sql_type) == ("guid", "text") else column.type
+    described: dict[str, Any] = {
+        "@odata.type": f"#{NAMESPACE}.{_class(kind)}",
+        "MetadataId": _id(table.name, column.name),
+        "LogicalName": column.name,
+        "SchemaName": column.name,
+        "EntityLogicalName": table.name,
+        "AttributeType": _KINDS[kind][0],
+        "IsPrimaryId": column.name == table.key,
+        "IsPrimaryName": column.name == table.primary_name,
+        "IsValidForRead": True,
+        "IsValidForUpdate": False,
+        "DisplayName": _label({"en": column.name}),
+    }
+    if column.type == "lookup":
+        described["Targets"] = list(column.targets)
+    if column.type == "choice":
+        options = [
+            {"Value": number, "Label": _label(texts)} for number, texts in column.labels.items()
+        ]
+        described["OptionSet"] = {
+            "MetadataId": _id(table.name, column.name, "options"),
+            "Name": f"{table.name}_{column.name}",
+            "IsGlobal": False,
+            "Options": options,
+        }
+    return described
+
+
+async def _answered(who: Asker, asked: AskedMany, rows: list[dict[str, Any]], what: str) -> Reply:
+    """The same without holding up the event loop: a filter is evaluated for every row."""
+    filtered = "$filter" in asked.options.system
+    size = len(rows) * asked.options.size if filtered else asked.options.size
+    return await reading(size, _answer, who, asked, rows, what)
+
+
+def _answer(who: Asker, asked: AskedMany, rows: list[dict[str, Any]], what: str) -> Reply:
+    """Filter and pick; descriptions are few, so there are no pages."""
+    system = asked.options.system
+    for name in sorted(_NOT_HERE & system.keys()):
+        raise InvalidQuery(f"{name} does not apply to {what}; leave it out", pointer=name)
+    if "$filter" in system:
+        rows = _filtered(who, rows, system["$filter"])
+    if "$top" in system and system["$top"].isascii() and system["$top"].isdigit():
+        rows = rows[: int(system["$top"])]
+    body = {
+        "@odata.context": f"{asked.base}/$metadata#{what}",
+        "value": [_picked(asked, row) for row in rows],
+    }
+    return Reply(body=body)
+
+
+def _single(asked: AskedMany, row: dict[str, Any], what: str) -> Reply:
+    context = f"{asked.base}/$metadata#{what}/$entity"
+    return Reply(body={"@odata.context": context, **_picked(asked, row)})
+
+
+def _filtered(who: Asker, rows: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    table = _described(rows)
+    condition = Reader(Catalogue((table,)), who.caller, who.user.now).filter(text, table)
+    holds = to_python.function(condition.tree)
+    return [row for row in rows if holds({name: row.get(name) for name in table.by_name}) is True]
+
+
+def _described(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """What filters over descriptions can name: their texts and truth values."""
+    kinds: dict[str, ColumnType] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, bool | str) and "@" not in name:
+                kinds[name] = "bool" if isinstance(value, bool) else "text"
+    columns = tuple(Column(name=name, type=kind) for name, kind in kinds.items())
+    return Table(
+        name="metadata",
+        set_name="metadata",
+        schema_name="Metadata",
+        key="MetadataId",
+        primary_name="LogicalName",
+        columns=columns,
+        source="",
+    )
+
+
+def _picked(asked: AskedMany, row: dict[str, Any]) -> dict[str, Any]:
+    """The properties that are wanted; the key and the kind always come."""
+    system = asked.options.system
+    wanted = [one.strip() for one in system.get("$select", "").split(",") if one.strip()]
+    for name in wanted:
+        if name not in row and name not in _ENTITY_NAMES:
+            raise InvalidQuery(
+                f"there is no property {name[:64]!r} here; leave it out",
+                dataverse=UNKNOWN_COLUMN,
+                pointer="$select",
+            )
+    expanded = "OptionSet" in system.get("$expand", "")
+    if not wanted:
+        return {name: value for name, value in row.items() if name != "OptionSet" or expanded}
+    kept = {"MetadataId", "@odata.type", *wanted, *(["OptionSet"] if expanded else ())}
+    return {name: value for name, value in row.items() if name in kept}
+
+
+_ENTITY_NAMES: Final = frozenset({"Targets", "OptionSet"})
+"""Properties that only some descriptions have."""
+
+
+def _operation(name: str, path: str, summary: str, request: Any, handler: Any) -> Operation:
+    many = name.endswith(("list", "cast"))
+    return Operation(
+        name=name,
+        method="GET",
+        path=path,
+        summary=summary,
+        request=request,
+        response=Rows if many else dict[str, Any],
+        permission=READ,
+        handler=handler,
+        errors=ERRORS,
+        headers=HEADERS,
+        url="url",
+        fixed={"version": NEWEST},
+        minds_reach=True,
+    )
+
+
+_ENTITY: Final = f"{BASE}/EntityDefinitions({{entity}})"
+
+OPERATIONS: Final = (
+    _operation("dataverse.service", BASE, "List the entity sets.", Asked, service),
+    _operation("dataverse.root", f"{BASE}/", "List the entity sets.", Asked, service),
+    Operation(
+        name="dataverse.metadata",
+        method="GET",
+        path=f"{BASE}/$metadata",
+        summary="Describe the tables in the schema language of OData (CSDL).",
+        request=Asked,
+        response=Text,
+        permission=READ,
+        handler=metadata,
+        errors=ERRORS,
+        headers=HEADERS,
+        url="url",
+        fixed={"version": NEWEST},
+        minds_reach=True,
+    ),
+    _operation(
+        "dataverse.entities.list",
+        f"{BASE}/EntityDefinitions",
+        "Describe tables.",
+        ListEntities,
+        list_entities,
+    ),
+    _operation("dataverse.entities.get", _ENTITY, "Describe a table.", GetEntity, get_entity),
+    _operation(
+        "dataverse.attributes.list",
+        f"{_ENTITY}/Attributes",
+        "Describe the columns of a table.",
+        GetEntity,
+        list_attributes,
+    ),
+    _operation(
+        "dataverse.attributes.cast",
+        f"{_ENTITY}/Attributes/{{kind}}",
+        "Describe the columns of a table that are of one kind.",
+        CastAttributes,
+        cast_attributes,
+    ),
+    _operation(
+        "dataverse.attributes.get",
+        f"{_ENTITY}/Attributes({{attribute}})",
+        "Describe a column of a table.",
+        GetAttribute,
+        get_attribute,
+    ),
+)

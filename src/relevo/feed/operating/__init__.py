@@ -1,0 +1,1 @@
+"""What operators see and do: units, lag, dead letters, cuts, trimming."""

@@ -1,0 +1,170 @@
+"""The pull model: the caller reads pages at its own pace and keeps its place in a token (16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo import limits
+from relevo.errors import BadContinuation, InvalidValue, Unavailable
+from relevo.feed.model import Page
+from relevo.feed.reading import filters, tokens
+from relevo.feed.reading import log as reading
+from relevo.feed.reading import start as starts
+from relevo.feed.reading.tokens import Place, Token
+from relevo.kernel.events.model import LOG_ID
+from relevo.store.ranges import WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from relevo.feed.model import Change, Mode
+    from relevo.feed.reading.filters import Filter, Given
+    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.start import Start
+    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.store.ranges import Interval
+
+MODES = ("latest", "all_versions")
+
+
+def check_mode(mode: str, source: Source) -> None:
+    """Refuse a mode that does not exist, or that the container does not keep."""
+    if source.container_id == LOG_ID:
+        if mode != "events":
+            raise InvalidValue(f"the event log is read in mode 'events', not {mode!r}")
+        return
+    if mode not in MODES:
+        raise InvalidValue(f"mode is 'latest' or 'all_versions', not {mode!r}")
+    if mode == "all_versions" and not source.versions:
+        raise InvalidValue(
+            f"container {source.name!r} keeps no versions; make it with versions=timedelta(…)"
+        )
+
+
+class Reader:
+    """Reads one container's feed page by page, and knows where it is."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, source: Source, token: Token, model: Any,
+        wanted: Filter | None = None,
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._wakeups = wakeups
+        self._source = source
+        self._token = tokens.follow_splits(token, source.ranges)
+        self._model = model
+        self._wanted = wanted
+
+    @classmethod
+    async def open(
+        cls,
+        database: Database,
+        wakeups: Wakeups,
+        container: str,
+        *,
+        start: Start = "beginning",
+        mode: Mode = "latest",
+        interval: Interval = WHOLE,
+        continuation: str | None = None,
+        model: Any = Any,
+        filter: Given | None = None,  # noqa: A002
+    ) -> Reader:
+        """Begin where `continuation` says, else where `start` says."""
+        source = await reading.look(database, container)
+        check_mode(mode, source)
+        wanted = filters.check(filter, mode)
+        digest = wanted.digest if wanted else None
+        if continuation is not None:
+            token = tokens.decode(continuation, incarnation=source.incarnation, mode=mode)
+            if token.filter != digest:
+                raise BadContinuation("the continuation token is of a reader with another filter")
+            await reading.check_positions(
+                database, source, token.incarnation, mode,
+                ((place.range_id, place.lsn) for place in token.places),
+            )  # fmt: skip
+        else:
+            found = await starts.resolve(database, source, mode, starts.check(start), wanted=wanted)
+            places = _within(await starts.current(database, source, mode, found), interval)
+            token = Token(incarnation=source.incarnation, mode=mode, places=places, filter=digest)
+        return cls(database, wakeups, source, token, model, wanted)
+
+    @property
+    def continuation(self) -> str:
+        """Where to go on, for whoever reads next."""
+        return tokens.encode(self._token)
+
+    async def page(
+        self,
+        max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
+    ) -> Page[Any]:
+        """Read the next page: ranges in turn, caught up after a full round without changes.
+
+        The round begins with this call, so nothing that was committed before it is pending then.
+        A page of a reader with a filter may be empty without that: then it came so far.
+        """
+        quiet = 0
+        while True:
+            token = self._token
+            place = token.places[token.next]
+            batch = await reading.read(
+                self._database, self._source, token.mode, place.range_id, place.interval, place.lsn,
+                max_items=max_items, max_bytes=max_bytes, model=self._model,
+                wanted=self._wanted, frugal=True,
+            )  # fmt: skip
+            self._advance(place, batch.position)
+            if batch.changes or (batch.more and batch.position > place.lsn):
+                return self._page(batch.changes, caught_up=False)
+            quiet += 1
+            if quiet == len(token.places):
+                if not await self._was_split():
+                    return self._page((), caught_up=True)
+                quiet = 0
+
+    def _page(self, changes: tuple[Change[Any], ...], *, caught_up: bool) -> Page[Any]:
+        return Page(changes=changes, continuation=self.continuation, caught_up=caught_up)
+
+    async def follow(
+        self,
+        max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
+        *,
+        wait: float | None = None,
+    ) -> AsyncIterator[Page[Any]]:
+        """Yield pages; when caught up, wait up to `wait` seconds for more, or end."""
+        with self._wakeups.signal(f"feed:{self._source.container_id}") as woken:
+            while True:
+                page = await self.page(max_items, max_bytes)
+                yield page
+                if not page.caught_up:
+                    continue
+                if wait is None:
+                    return
+                await woken.wait(min(wait, limits.FEED_WAIT_SECONDS_MAX))
+
+    def _advance(self, place: Place, position: int) -> None:
+        token = self._token
+        places = list(token.places)
+        places[token.next] = msgspec.structs.replace(place, lsn=position)
+        self._token = msgspec.structs.replace(
+            token, places=tuple(places), next=(token.next + 1) % len(places)
+        )
+
+    async def _was_split(self) -> bool:
+        """Look at the ranges again before saying "caught up"; go on with the children."""
+        source = await reading.look(self._database, self._source.name)
+        if source.incarnation != self._source.incarnation:
+            raise Unavailable(f"container {source.name!r} was dropped and made anew")
+        self._source = source
+        before, self._token = self._token, tokens.follow_splits(self._token, source.ranges)
+        return self._token is not before
+
+
+def _within(places: tuple[Place, ...], interval: Interval) -> tuple[Place, ...]:
+    near = [(one, one.interval.intersect(interval)) for one in places
+            if one.interval.overlaps(interval)]  # fmt: skip
+    if not near:
+        raise InvalidValue(f"the start says nothing about {interval}; give one that does")
+    return tuple(Place(one.range_id, part.low, part.high, one.lsn) for one, part in near)

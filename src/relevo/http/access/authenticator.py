@@ -1,0 +1,181 @@
+"""Who asks, and whether they may: every request passes `Authenticator` and then `authorise`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from relevo.dataverse.users.model import Reach
+from relevo.errors import Forbidden, Unauthenticated
+from relevo.http.access import roles, signing
+from relevo.http.access.replays import READS, Replays
+from relevo.jobs.model import SYSTEM
+from relevo.kernel.operation import PUBLIC, Operation
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from relevo.http.access.keyring import Key, KeyRing
+    from relevo.http.access.oidc import Issuer
+    from relevo.http.request import Head
+
+
+class Principal(Struct, frozen=True, kw_only=True):
+    """Who asks: a key, or the local administrator."""
+
+    id: str
+    name: str
+    permissions: frozenset[str] = frozenset()
+    scopes: tuple[str, ...] = ()
+    """Patterns of the resources it may touch, such as `queue:mail-*`; none is no restriction."""
+    user: UUID | None = None
+    """Whose rows are its own; None for who is known elsewhere, and found by `id`."""
+    reach: Mapping[str, Reach] = {}
+    """How far permissions reach that do not reach everything."""
+    disabled: bool = False
+    """Whether its user is kept out, whatever the key may do."""
+
+
+ANONYMOUS: Final = Principal(id="", name="anonymous")
+LOCAL_ADMIN: Final = Principal(
+    id="local",
+    name="local administrator",
+    permissions=roles.permissions_of(("admin",)),
+    user=SYSTEM,
+)
+"""Who runs the CLI beside the database: it could change every row anyway."""
+
+
+def authorise(principal: Principal, operation: Operation, command: Any = None) -> None:
+    """Return if the principal may do this, else raise `Forbidden`; the only place that decides it.
+
+    With a command, the scopes are held against the resource it touches. A key with scopes reaches
+    only operations that name their resource.
+    """
+    if operation.permission == PUBLIC:
+        return
+    if principal.disabled:
+        raise Forbidden(f"the user of {principal.name!r} is disabled; ask an administrator")
+    known = operation.permission in roles.PERMISSIONS
+    if not known or operation.permission not in principal.permissions:
+        raise Forbidden(
+            f"{operation.name} needs the permission {operation.permission!r}, which none of this"
+            " key's roles grants; use another key"
+        )
+    if principal.reach.get(operation.permission, "all") != "all" and not operation.minds_reach:
+        raise Forbidden(
+            f"{operation.name} is about everybody's rows, and this key's right reaches"
+            f" {principal.reach[operation.permission]!r} alone; use another key"
+        )
+    if not principal.scopes:
+        return
+    if operation.scope is None and operation.checks_scopes:
+        return
+    if operation.scope is None:
+        raise Forbidden(
+            f"{operation.name} is not bound to one resource, and this key is limited to"
+            f" {', '.join(principal.scopes)}; use a key without scopes"
+        )
+    resource = None if command is None else operation.resource(command)
+    if resource and not reaches(principal, resource):
+        raise Forbidden(
+            f"{resource!r} is outside of this key's scopes ({', '.join(principal.scopes)})"
+        )
+
+
+def reaches(principal: Principal, resource: str) -> bool:
+    """Whether a resource, such as `worker:ana`, lies within a principal's scopes."""
+    scopes = principal.scopes
+    return not scopes or any(fnmatchcase(resource, pattern) for pattern in scopes)
+
+
+class Caller(Struct, frozen=True):
+    """A principal whose request head was genuine."""
+
+    principal: Principal
+    check_body: Callable[[bytes], None] | None = None
+    """Raises `Unauthenticated` if the body is not the signed one, or the request was here before;
+    None if it was not signed."""
+
+
+class Authenticator:
+    """Turns the `Authorization` header into a principal, from keys that are held in memory."""
+
+    def __init__(
+        self,
+        ring: KeyRing,
+        *,
+        public_hosts: tuple[str, ...],
+        skew_seconds: float,
+        issuer: Issuer | None = None,
+    ) -> None:
+        self._ring = ring
+        self._issuer = issuer
+        self._public_hosts = tuple(host.encode() for host in public_hosts)
+        self._skew_seconds = skew_seconds
+        self._replays = Replays(skew_seconds)
+
+    async def authenticate(self, head: Head) -> Caller:
+        """Return who sent this, judged by its head alone; raises `Unauthenticated`.
+
+        The body of a signed request is checked when it has been read, by `check_body`, so that
+        strangers cannot make a host keep bodies.
+        """
+        sent = head.values(b"authorization")
+        if len(sent) != 1:
+            raise Unauthenticated(
+                "send one Authorization header: `Bearer <key>`, or an HMAC-SHA256 signature"
+            )
+        scheme, _, rest = sent[0].partition(b" ")
+        match scheme.lower():
+            case b"bearer":
+                return await self._bearer(rest.strip())
+            case b"hmac-sha256":
+                return await self._signature(head, rest.strip())
+            case _:
+                raise Unauthenticated(
+                    "the Authorization header is neither `Bearer` nor `HMAC-SHA256`"
+                )
+
+    async def _bearer(self, token: bytes) -> Caller:
+        if self._issuer is not None and self._issuer.is_token(token):
+            await self._ring.signing_keys(fresh=False)  # which also tells the time
+            principal = await self._issuer.principal(token, self._ring.now())
+            disabled = await self._ring.is_disabled(principal.id)
+            return Caller(msgspec.structs.replace(principal, disabled=disabled))
+        key = await self._ring.by_hash(hashlib.sha256(token).digest())
+        if key is None:
+            raise Unauthenticated("this key is unknown, revoked or expired")
+        return Caller(self._use(key))
+
+    async def _signature(self, head: Head, text: bytes) -> Caller:
+        signature = signing.parse(text)
+        texts = signing.texts_to_sign(signature, head, self._public_hosts)
+        # Memory may not know a key that was made elsewhere a moment ago; then the database does.
+        for fresh in (False, True):
+            keys = await self._ring.signing_keys(fresh=fresh)
+            date = signing.check_date(signature, head, self._ring.now(), self._skew_seconds)
+            found = signing.match(signature, texts, {key.id: key.secret for key in keys})
+            if found is not None:
+                key = next(key for key in keys if key.id == found)
+                return Caller(self._use(key), partial(self._check_body, head, signature, date))
+        raise Unauthenticated("the signature is not that of any valid key over this request")
+
+    def _check_body(
+        self, head: Head, signature: signing.Signature, date: datetime, body: bytes
+    ) -> None:
+        """Refuse a body that is not the signed one, and a request that was here before."""
+        signing.check_body(head, body)
+        if head.method not in READS:
+            self._replays.check(signature.text, date, self._ring.now())
+
+    def _use(self, key: Key) -> Principal:
+        self._ring.note_use(key)
+        return key.principal

@@ -1,0 +1,146 @@
+"""Bearer tokens of an OpenID Connect issuer: who signed them, for whom, and which roles they bring.
+
+The issuer's keys are fetched when a token needs them and kept; a key that is not among them makes
+them be fetched again, but not by every stranger's token. What cannot be verified is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from relevo.errors import OutboundFailed, SettingsError, Unauthenticated, Unavailable
+from relevo.http.access import roles
+from relevo.http.access.authenticator import Principal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from relevo.kernel.outbound.outside import Calls
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
+"""Signatures with a public key; a secret that both sides know would not do."""
+LEEWAY_SECONDS: Final = 60
+KEPT_SECONDS: Final = 3_600.0
+"""How long the issuer's keys are used without asking again."""
+REFETCH_SECONDS: Final = 30.0
+"""How often they are fetched at the most, whatever tokens come."""
+TOKEN_BYTES_MAX: Final = 8_192
+_REFUSED: Final = "this token is not valid here: it is expired, foreign or damaged"
+
+
+class Issuer:
+    """Verifies the tokens of one issuer.
+
+    Needs `joserfc`, which the extra `oidc` installs; raises `SettingsError` without it.
+    """
+
+    def __init__(self, client: Calls, url: str, audience: str, roles_claim: str) -> None:
+        try:
+            import joserfc  # noqa: F401 - whether it is there
+        except ImportError:
+            raise SettingsError(
+                "oidc_issuer is set, and joserfc is not installed; install relevo[oidc]"
+            ) from None
+        self._client = client
+        self._url = url.rstrip("/")
+        self._audience = audience
+        self._roles_claim = roles_claim
+        self._keys: Any = None
+        self._fetched_at = -KEPT_SECONDS
+        self._fetching = asyncio.Lock()
+
+    @staticmethod
+    def is_token(text: bytes) -> bool:
+        """Whether a bearer looks like a token and not like a key."""
+        return text.count(b".") == 2 and len(text) <= TOKEN_BYTES_MAX
+
+    async def principal(self, token: bytes, now: datetime) -> Principal:
+        """Return whom a token stands for; raises `Unauthenticated`, `Unavailable`."""
+        claims = await self._claims(token.decode("latin-1"), now)
+        given = tuple(one for one in _texts(claims, self._roles_claim) if roles.is_role(one))
+        name = claims.get("preferred_username") or claims.get("name") or claims["sub"]
+        return Principal(
+            id=f"oidc:{claims['sub']}",
+            name=str(name),
+            permissions=roles.permissions_of(given),
+            scopes=roles.scopes_of(given),
+            reach=roles.reach_of(given),
+        )
+
+    async def _claims(self, token: str, now: datetime) -> dict[str, Any]:
+        from joserfc import jwt
+        from joserfc.errors import JoseError
+
+        registry = jwt.JWTClaimsRegistry(
+            now=int(now.timestamp()),
+            leeway=LEEWAY_SECONDS,
+            iss={"essential": True, "value": self._url},
+            aud={"essential": True, "value": self._audience},
+            sub={"essential": True},
+            exp={"essential": True},
+        )
+        for again in (False, True):
+            keys = await self._key_set(again=again)
+            try:
+                found = jwt.decode(token, keys, algorithms=list(ALGORITHMS))
+                registry.validate(found.claims)
+                return found.claims
+            except (JoseError, ValueError) as error:
+                if again or not _is_unknown_key(error):
+                    break
+        raise Unauthenticated(_REFUSED)
+
+    async def _key_set(self, *, again: bool) -> Any:
+        """Return the issuer's keys; fetched if they are old, or `again` and not just fetched."""
+        async with self._fetching:
+            age = time.monotonic() - self._fetched_at
+            if self._keys is None or age > KEPT_SECONDS or (again and age > REFETCH_SECONDS):
+                self._keys = await self._fetched()
+                self._fetched_at = time.monotonic()
+            return self._keys
+
+    async def _fetched(self) -> Any:
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
+        try:
+            about = await self._json(f"{self._url}/.well-known/openid-configuration")
+            if str(about["issuer"]).rstrip("/") != self._url:
+                raise Unavailable(f"the issuer at {self._url} calls itself by another name")
+            return KeySet.import_key_set(await self._json(about["jwks_uri"]))
+        except (
+            OutboundFailed,
+            KeyError,
+            TypeError,
+            AttributeError,
+            JoseError,
+            ValueError,
+        ) as error:
+            raise Unavailable(f"the keys of the issuer cannot be had: {error}") from error
+
+    async def _json(self, url: str) -> Any:
+        answer = await self._client.get(url, {"accept": "application/json"})
+        if answer.status != 200:
+            raise OutboundFailed(f"{url} answered {answer.status} instead of 200")
+        return msgspec.json.decode(answer.body)
+
+
+def _is_unknown_key(error: Exception) -> bool:
+    """Whether another set of keys might help: the issuer may have changed them."""
+    from joserfc.errors import BadSignatureError, InvalidKeyIdError
+
+    return isinstance(error, BadSignatureError | InvalidKeyIdError | ValueError)
+
+
+def _texts(claims: dict[str, Any], path: str) -> list[str]:
+    """Return the words of a claim: a list of them, or one text with spaces between."""
+    found: Any = claims
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    if isinstance(found, str):
+        return found.split()
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []

@@ -1,0 +1,216 @@
+"""Who gets in: connections, requests, long polls and streams, bounded in all and for each caller.
+
+Slots follow one rule of shares: nobody holds more than is left for the others. One caller alone
+gets half of them, two a third each, and a newcomer always finds one.
+
+Connections over a bound are not turned away at once, since one of them may be a probe: they are
+served probes and nothing else, have little time, and the oldest goes when one more comes.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+from msgspec import Struct
+
+from relevo import limits
+from relevo.errors import Overloaded, RateLimited, SettingsError
+from relevo.kernel.networks import Networks, subscriber
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = structlog.get_logger(__name__)
+PEERS_LOGGED_MAX: Final = 1_000
+"""Peers whose last line is remembered; with more in one second, the others get none."""
+
+
+class Shares:
+    """Slots of one kind, by holder."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self.what = what
+        self.most = most
+        self._used = 0
+        self._held: dict[str, int] = {}
+
+    def take(self, holder: str) -> None:
+        """Take a slot; raises `Overloaded` if there is none, `RateLimited` if they are others'."""
+        held, left = self._held.get(holder, 0), self.most - self._used
+        if held >= left:
+            raise self._refusal(held, left)
+        self._held[holder] = held + 1
+        self._used += 1
+
+    def give(self, holder: str) -> None:
+        """Give one back."""
+        self._used -= 1
+        held = self._held[holder] - 1
+        if held:
+            self._held[holder] = held
+        else:
+            del self._held[holder]
+
+    def _refusal(self, held: int, left: int) -> Overloaded | RateLimited:
+        if left <= 0:
+            return Overloaded(f"this host has {self._used} {self.what}, as many as it takes")
+        return RateLimited(
+            f"you have {held} {self.what} on this host, and {left} are left for others; wait until"
+            " some of yours have ended"
+        )
+
+
+class Slot:
+    """What one exchange holds at a time: a slot of some kind, or none."""
+
+    __slots__ = ("_holder", "_shares")
+
+    def __init__(self) -> None:
+        self._shares: Shares | None = None
+        self._holder = ""
+
+    def take(self, shares: Shares, holder: str) -> None:
+        """Hold a slot of `shares`, in the place of the one held before."""
+        self.leave()
+        shares.take(holder)
+        self._shares, self._holder = shares, holder
+
+    def leave(self) -> None:
+        """Hold none."""
+        if self._shares is not None:
+            self._shares.give(self._holder)
+            self._shares = None
+
+
+class Connection(Protocol):
+    """What is asked of a connection."""
+
+    def expire(self, now: float) -> int:
+        """Close it if its time is over; returns the bytes that its peer has not taken yet."""
+
+    def drop(self, reason: str) -> None:
+        """Close it without a word."""
+
+
+class ConnectionBounds(Struct, frozen=True, kw_only=True):
+    """How many connections a server takes."""
+
+    most: int
+    per_address: int
+    probes: int
+    """How many more are taken for a moment, for probes."""
+    backlog: int
+    trusted: Networks = Networks()
+    """Proxies: their clients share their address, so they have no bound but the one for all."""
+
+    @classmethod
+    def within(
+        cls, descriptors: int, *, own: int = 0, trusted: Networks | None = None
+    ) -> ConnectionBounds:
+        """Return what fits into a number of descriptors, beside those that the host itself needs.
+
+        `own` is what this host needs more than others. Raises `SettingsError` if too few are left.
+        """
+        probes = min(limits.PROBE_CONNECTIONS_MAX, descriptors // 8)
+        backlog = min(limits.BACKLOG_MAX, descriptors // 8)
+        free = descriptors - own - limits.DESCRIPTORS_KEPT - probes - backlog
+        if free < limits.CONNECTIONS_MIN:
+            need = 2 * (own + limits.DESCRIPTORS_KEPT)
+            raise SettingsError(
+                f"this process may open {descriptors} files, which leaves no room for connections;"
+                f" allow it {need} or more with `ulimit -n {need}`"
+            )
+        most = min(free, limits.CONNECTIONS_MAX)
+        return cls(
+            most=most,
+            per_address=most // 2,
+            probes=probes,
+            backlog=backlog,
+            trusted=trusted or Networks(),
+        )
+
+    @classmethod
+    def of_process(cls, *, own: int = 0, trusted: Networks | None = None) -> ConnectionBounds:
+        """Return what fits into what this process may open."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        endless = soft in (resource.RLIM_INFINITY, -1)
+        descriptors = 10 * limits.CONNECTIONS_MAX if endless else soft
+        return cls.within(descriptors, own=own, trusted=trusted)
+
+
+class Connections:
+    """The connections of a server."""
+
+    def __init__(self, bounds: ConnectionBounds) -> None:
+        self.bounds = bounds
+        self.peers = PeerLog()
+        self._admitted: dict[Connection, str] = {}
+        self._by_address: dict[str, int] = {}
+        self._probes: dict[Connection, None] = {}
+
+    def enter(self, connection: Connection, address: str) -> str | None:
+        """Count a connection; returns the bound that it exceeds, and then it may only probe."""
+        peer = subscriber(address)
+        here = self._by_address.get(peer, 0)
+        if len(self._admitted) >= self.bounds.most:
+            bound = f"this host has {len(self._admitted)} connections, as many as it takes"
+        elif here >= self.bounds.per_address and address not in self.bounds.trusted:
+            bound = f"{here} connections of one address are open, as many as this host takes"
+        else:
+            self._admitted[connection] = peer
+            self._by_address[peer] = here + 1
+            return None
+        self.peers.note(address, "http.crowded", reason=bound)
+        if len(self._probes) >= self.bounds.probes:
+            next(iter(self._probes)).drop("one more connection came than is taken for probes")
+        self._probes[connection] = None
+        return bound
+
+    def leave(self, connection: Connection) -> None:
+        """Count a connection no longer."""
+        self._probes.pop(connection, None)
+        peer = self._admitted.pop(connection, None)
+        if peer is not None:
+            left = self._by_address[peer] - 1
+            if left:
+                self._by_address[peer] = left
+            else:
+                del self._by_address[peer]
+
+    def sweep(self, now: float) -> None:
+        """Close what is over its time; if much waits for peers that read slowly, the worst too."""
+        unsent = {one: one.expire(now) for one in [*self._admitted, *self._probes]}
+        total = sum(unsent.values())
+        if total <= limits.UNSENT_BYTES_MAX:
+            return
+        for one in sorted(unsent, key=lambda one: -unsent[one]):
+            if total <= limits.UNSENT_BYTES_MAX:
+                break
+            one.drop(f"{total} bytes wait for peers that do not read them")
+            total -= unsent[one]
+
+
+class PeerLog:
+    """Logs what peers do wrong: a line per peer and second at most, whatever they do."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lines: dict[str, tuple[float, int]] = {}
+
+    def note(self, address: str, event: str, *, reason: str) -> None:
+        """Log an event of a peer, or count it for the next line."""
+        now, peer = self._clock(), subscriber(address)
+        at, more = self._lines.get(peer, (float("-inf"), 0))
+        if now - at < 1.0:
+            self._lines[peer] = (at, more + 1)
+            return
+        if peer not in self._lines and len(self._lines) >= PEERS_LOGGED_MAX:
+            self._lines = {one: line for one, line in self._lines.items() if now - line[0] < 1.0}
+            if len(self._lines) >= PEERS_LOGGED_MAX:
+                return
+        self._lines[peer] = (now, 0)
+        counted = {"more": more} if more else {}
+        log.warning(event, peer=peer, reason=reason, **counted)

@@ -1,0 +1,181 @@
+"""Runs the API on a port: uvicorn in the current event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import structlog
+import uvicorn
+from msgspec import Struct
+
+from relevo.errors import SettingsError
+from relevo.http.admission import ConnectionBounds, Connections
+from relevo.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, check_uvicorn
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from relevo.http.application import HttpApi
+
+log = structlog.get_logger(__name__)
+GRACE_SECONDS: Final = 10
+"""How long requests in flight may take to end when the server stops."""
+CUT_OFF_SECONDS: Final = 2.0
+"""How long requests past the grace may take to say that they were broken off."""
+SWEEP_SECONDS: Final = 0.5
+"""How often the deadlines of connections are looked at."""
+
+
+class Address(Struct, frozen=True):
+    """Where a server listens."""
+
+    host: str
+    port: int
+    scheme: Literal["http", "https"] = "http"
+
+    @property
+    def url(self) -> str:
+        """The base of its URLs."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+@asynccontextmanager
+async def serving(
+    api: HttpApi,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    grace_seconds: int = GRACE_SECONDS,
+    bounds: ConnectionBounds | None = None,
+) -> AsyncIterator[Address]:
+    """Serve while the block runs, then stop: no new connections, requests in flight may end.
+
+    Port 0 takes a free one; the address says which. With `tls` nothing but https is answered.
+    `bounds` are those that this process's descriptors allow, unless told. Raises `SettingsError`
+    if the port is taken. Signals are the caller's business.
+    """
+    check_uvicorn()
+    connections = Connections(bounds or ConnectionBounds.of_process())
+    listener = await asyncio.to_thread(_listen, host, port, connections.bounds.backlog)
+    server = _Server(_config(api, tls, grace_seconds, connections))
+    task = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
+    sweeping = asyncio.create_task(_sweep(connections), name="http deadlines")
+    try:
+        await _first(task, server.up.wait())
+        yield Address(host, listener.getsockname()[1], "https" if tls else "http")
+    finally:
+        api.stop()
+        server.should_exit = True
+        await task
+        if cut_off := server.server_state.tasks:  # past the grace; they are about to say so
+            await asyncio.wait(cut_off, timeout=CUT_OFF_SECONDS)
+        sweeping.cancel()
+        await server.drop_connections()
+
+
+async def serve(
+    api: HttpApi, host: str, port: int, *, on_started: Callable[[Address], None]
+) -> None:
+    """Serve until cancelled, then stop as `serving` does; `on_started` hears of the address."""
+    async with serving(api, host, port) as address:
+        on_started(address)
+        await asyncio.Event().wait()
+
+
+async def _sweep(connections: Connections) -> None:
+    clock = asyncio.get_running_loop().time
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        try:
+            connections.sweep(clock())
+        except Exception:
+            log.exception("http.sweep_failed")  # without it no bound would hold any more
+
+
+async def _first(task: asyncio.Task[None], up: Any) -> None:
+    """Wait until the server is up, or raise what kept it from that."""
+    waiting = asyncio.ensure_future(up)
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if task.done():
+        task.result()
+
+
+def _listen(host: str, port: int, backlog: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name such as localhost may mean several; the old family is the one all clients try.
+        family, kind, protocol, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(f"cannot listen on host {host!r}: {error}; see --host") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(backlog)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        why = error.strerror
+        if error.errno == errno.EADDRINUSE:
+            why = "another program listens there; stop it, or choose another port with --port"
+        raise SettingsError(f"cannot listen on {host} port {port}: {why}") from None
+    return listener
+
+
+def _config(
+    api: HttpApi, tls: ssl.SSLContext | None, grace_seconds: int, connections: Connections
+) -> uvicorn.Config:
+    class Protocol(BoundedProtocol):
+        refuse = staticmethod(api.refuse)
+        admission = connections
+
+    config = uvicorn.Config(
+        api,
+        http=Protocol,
+        ws="none",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # a stranger's malformed request is answered, not worth a line of log
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=connections.bounds.backlog,  # so many are accepted before any can be refused
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=grace_seconds,
+    )
+    config.load()
+    config.ssl = tls  # its own options take neither a least version nor care of encrypted keys
+    return config
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that leaves signals alone and says when it is up."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    async def drop_connections(self) -> None:
+        """Close what is still open past the grace: over TLS, peers that do not say goodbye."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # in which the loop closes them

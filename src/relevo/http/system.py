@@ -1,0 +1,63 @@
+"""What machines ask of a host: is it alive, is it ready, what does it measure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from relevo.kernel.operation import Text
+from relevo.kernel.telemetry.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.services import Services
+
+
+class Nothing(Struct, frozen=True):
+    """A command without fields."""
+
+
+class Liveness(Struct, frozen=True, kw_only=True):
+    """The process answers."""
+
+    alive: bool = True
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    """Whether the host can do its work."""
+
+    ready: bool
+    reasons: list[str]
+    """What stands in the way; empty when ready."""
+    write_probe_age_seconds: float | None = None
+    """How long ago a write of this host was last tried; at most every 5 s, and only if asked."""
+
+
+async def livez(_: Services, __: Principal, ___: Nothing) -> Liveness:
+    """Answer from the event loop alone: no database, nothing that a restart would not mend."""
+    return Liveness()
+
+
+async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
+    """Say what stands in the way, in full."""
+    found = await services.app.health()
+    return Readiness(
+        ready=found.ok,
+        reasons=list(found.reasons),
+        write_probe_age_seconds=found.write_probe_age,
+    )
+
+
+async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
+    """Say whether work should be sent here."""
+    found = await health(services, _, __)
+    # Anybody may ask this one, so what follows a colon (an address, an error's text) is left out.
+    reasons = [reason.partition(":")[0] for reason in found.reasons]
+    return msgspec.structs.replace(found, reasons=reasons)
+
+
+async def metrics(services: Services, _: Principal, __: Nothing) -> Text:
+    """Return the figures in the text format of Prometheus."""
+    return Text(CONTENT_TYPE, services.app.measure())

@@ -1,0 +1,306 @@
+"""`relevo job submit`, `show`, `wait`, `views` and `watch`: system jobs, for people."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from relevo.cli import exits
+from relevo.cli.calls import way_to
+from relevo.cli.generic.values import Instant, Json, Null, Text
+from relevo.cli.options import EVERYWHERE, command
+from relevo.cli.render import Renderer, echo_json, note, printable
+from relevo.http import operations
+from relevo.jobs.cli.board import board, screen
+from relevo.jobs.core import codes
+from relevo.jobs.http.models import WAIT_SECONDS_MAX, JobView
+from relevo.jobs.http.views import VIEWS
+
+if TYPE_CHECKING:
+    from relevo.cli.calls import Calls
+    from relevo.cli.session import Session
+
+_ID: Final = "The job's id, as `relevo job list` shows it."
+_EMPTY: Final = "nothing"
+_UNKNOWN: Final = codes.shown(codes.HANDLER_MISSING)
+"""What a suspended job has whose arguments no host has known so far."""
+_LATE: Final = 6
+"""Exit code of a wait that was given up: the same command may be tried again."""
+
+
+@command("submit", shared=EVERYWHERE)
+@click.argument("handler", type=Text(), metavar="HANDLER", help="The name of what runs it.")
+@click.argument(
+    "data",
+    type=Json(),
+    required=False,
+    metavar="[DATA]",
+    help="The handler's arguments as a JSON object, @FILE, or - for standard input.",
+)
+@click.option("--name", type=Text(), help="What people call it. Default: the handler's name.")
+@click.option(
+    "--token",
+    type=Text(),
+    help="Runs after the jobs of this token that came before. Default: none.",
+)
+@click.option("--start", type=Instant(), help="Not before this time, such as 2031-05-30T18:00:00Z.")
+@click.option("--lane", type=Text(), help="Default: the lane of the handler.")
+@click.option("--priority", type=click.IntRange(0, 9), help="Counts in lanes that go by it.")
+@click.option("--recurrence", metavar="RULE", help="Makes a series, such as FREQ=DAILY;INTERVAL=3.")
+@click.option(
+    "--timezone", metavar="ZONE", help="Of the rule, such as Europe/Madrid. Default: UTC."
+)
+@click.option("--retain", is_flag=True, help="Keep the record in any case.")
+@click.option("--hold", is_flag=True, help="If it fails, suspend the rest of its token.")
+@click.option("--wait", is_flag=True, help="Wait for its end, as `relevo job wait` does.")
+@click.pass_obj
+def submit(session: Session, /, **given: Any) -> int:
+    """Submit a job; prints its id.
+
+    It runs on a host that has the handler, such as `relevo run module:app`. A handler's own
+    token= is a Python function, which is not asked here: give --token.
+    """
+    session.log_quietly()
+    wait = given.pop("wait")
+    rule, zone = given.pop("recurrence"), given.pop("timezone")
+    if zone and not rule:
+        raise click.UsageError("--timezone is that of a --recurrence; give both or neither")
+    values = {name: each for name, each in given.items() if each not in (None, False, Null)}
+    if not isinstance(values.get("data", {}), dict):
+        raise click.UsageError('DATA is an object of arguments, such as {"customer": "ana"}')
+    if values.pop("hold", False):
+        values["on_failure"] = "hold"
+    if rule:
+        start = values.pop("start", None)
+        values["recurrence"] = {
+            name: each
+            for name, each in (("pattern", rule), ("start", start), ("timezone", zone))
+            if each is not None
+        }
+    return asyncio.run(_submit(session, values, wait=wait))
+
+
+async def _submit(session: Session, values: dict[str, Any], *, wait: bool) -> int:
+    operation = operations.operation("jobs.submit")
+    async with way_to(operation, session) as calls:
+        reply = await calls.call(operation, values)
+        key = msgspec.json.decode(reply.body)["id"]
+        if wait:
+            note(f"submitted {key}")
+            return await _wait(session, calls, key, None)
+    if session.output == "json":
+        Renderer("json").show(reply.body, operation.response)
+    else:
+        click.echo(key)
+    return exits.OK
+
+
+@command("show", shared=EVERYWHERE)
+@click.argument("id", type=click.UUID, metavar="ID", help=_ID)
+@click.option("--payload", is_flag=True, help="Also what it was given, saved and returned.")
+@click.pass_obj
+def show(session: Session, id: Any, payload: bool) -> None:  # noqa: A002 - the word of the API
+    """Show a job: what it is, how it is, and what keeps it."""
+    session.log_quietly()
+    asyncio.run(_show(session, str(id), payload=payload))
+
+
+async def _show(session: Session, key: str, *, payload: bool) -> None:
+    names = ["jobs.get", *(["jobs.payload"] if payload else [])]
+    found: dict[str, Any] = {}
+    async with way_to(operations.operation("jobs.get"), session) as calls:
+        for name in names:
+            reply = await calls.call(operations.operation(name), {"id": key})
+            found[name] = msgspec.json.decode(reply.body)
+    job = found["jobs.get"]
+    more = {k: v for k, v in found.get("jobs.payload", {}).items() if k != "id"}
+    renderer = Renderer(session.output)
+    if session.output == "json":
+        body = {**job, "payload": more} if payload else job
+        renderer.show(msgspec.json.encode(body), JobView)
+        return
+    renderer.console.print(printable(_sentence(job)), soft_wrap=True)
+    shown = {k: v for k, v in job.items() if v is not None}
+    renderer.record(shown, JobView)
+    if not payload:
+        _hint(job)
+    for name, value in more.items():
+        text = value if name == "message" else msgspec.json.encode(value).decode()
+        if value is not None:
+            renderer.console.print(f"\n{name}:", soft_wrap=True)
+            renderer.console.print("\n".join(map(printable, str(text).splitlines())))
+
+
+def _sentence(job: dict[str, Any]) -> str:
+    """What keeps a job, or what became of it."""
+    name = f"{job['name']}: "
+    match job["status"]:
+        case "waiting_for_resources" if job["blocked_by"]:
+            return f"{name}waits for job {job['blocked_by']} of the same token."
+        case "waiting_for_resources" if job["blocked"]:
+            return (
+                f"{name}waits for a job of the same token that you may not see; an operator can"
+                f" lift that: relevo job unblock {job['id']}"
+            )
+        case "waiting_for_resources":
+            return f"{name}waits for a free slot of lane {job['lane']} on a host with its handler."
+        case "waiting" if job["postpone_until"] and job["error_code"] == _UNKNOWN:
+            return f"{name}{_reason(job)}; the next try is at {job['postpone_until']}."
+        case "waiting" if job["postpone_until"]:
+            why = "is tried again" if job["retries"] else "runs"
+            return f"{name}{why} at {job['postpone_until']}."
+        case "waiting":
+            return f"{name}waits until somebody resumes it: relevo job resume {job['id']}"
+        case "in_progress":
+            done = "" if job["progress"] is None else f", {job['progress']:.0%} done"
+            return f"{name}runs on {job['host']}{done}."
+        case "failed":
+            return f"{name}failed ({job['error_code']}): {_reason(job).rstrip('.')}."
+        case status:
+            return f"{name}{status.replace('_', ' ')}."
+
+
+def _reason(job: dict[str, Any]) -> str:
+    """Why a job failed, as far as everybody may know it."""
+    code = job["error_code"]
+    meaning = None if code is None else codes.TEXTS.get(codes.stored(int(code, 16)))
+    return str(job["friendly_message"] or meaning or "its handler gave this code")
+
+
+def _hint(job: dict[str, Any]) -> None:
+    if job["status"] == "failed":
+        note(f"its error with the trace: relevo job show {job['id']} --payload")
+
+
+@command("wait", shared=EVERYWHERE)
+@click.argument("id", type=click.UUID, metavar="ID", help=_ID)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.0),
+    metavar="SECONDS",
+    help="Give up after this time, with exit code 6. Default: never.",
+)
+@click.pass_obj
+def wait(session: Session, id: Any, timeout: float | None) -> int:  # noqa: A002
+    """Wait until a job has ended, and show it.
+
+    Ends with 0 if the job succeeded and with 4 if it failed or was canceled.
+    """
+    session.log_quietly()
+
+    async def work() -> int:
+        async with way_to(operations.operation("jobs.wait"), session) as calls:
+            return await _wait(session, calls, str(id), timeout)
+
+    return asyncio.run(work())
+
+
+async def _wait(session: Session, calls: Calls, key: str, timeout: float | None) -> int:
+    operation = operations.operation("jobs.wait")
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = WAIT_SECONDS_MAX if end is None else end - time.monotonic()
+        seconds = max(0.0, min(left, WAIT_SECONDS_MAX))
+        reply = await calls.call(operation, {"id": key, "wait_seconds": seconds})
+        found = msgspec.json.decode(reply.body)
+        if found["done"]:
+            break
+        if end is not None and time.monotonic() >= end:
+            note(f"job {key} has not ended within {timeout:g} s")
+            return _LATE
+    renderer, job = Renderer(session.output), found["job"]
+    if session.output == "json":
+        renderer.show(reply.body, operation.response)
+    elif job is None:
+        said = "was deleted" if found.get("deleted") else "succeeded; its record is removed"
+        renderer.console.print(said)
+    else:
+        renderer.console.print(printable(_sentence(job)), soft_wrap=True)
+        _hint(job)
+    succeeded = not found.get("deleted") if job is None else job["status"] == "succeeded"
+    return exits.OK if succeeded else exits.REFUSED
+
+
+@command("views", shared=EVERYWHERE)
+@click.argument(
+    "names",
+    nargs=-1,
+    type=click.Choice([one.name.rpartition(".")[2] for one in VIEWS]),
+    metavar="[VIEW]...",
+    help="Which: counts, running, waiting, suspended, failures, chains, volumes. Default: all.",
+)
+@click.option(
+    "--hours",
+    type=click.FloatRange(0.0, min_open=True),
+    default=24.0,
+    help="Completed jobs count if they ended so lately. Default: 24.",
+)
+@click.pass_obj
+def views(session: Session, names: tuple[str, ...], hours: float) -> None:
+    """Show how jobs stand: counts, what runs, waits, is suspended, fails, blocks and stores."""
+    session.log_quietly()
+    wanted = [one for one in VIEWS if not names or one.name.rpartition(".")[2] in names]
+
+    async def work() -> dict[str, bytes]:
+        found = {}
+        async with way_to(wanted[0], session) as calls:
+            for one in wanted:
+                fields = {field.name for field in msgspec.structs.fields(one.request)}
+                values = {"hours": hours} if "hours" in fields else {}
+                found[one.name] = (await calls.call(one, values)).body
+        return found
+
+    found = asyncio.run(work())
+    renderer = Renderer(session.output)
+    if session.output == "json":
+        raw = {name.rpartition(".")[2]: msgspec.Raw(body) for name, body in found.items()}
+        renderer.show(msgspec.json.encode(raw), None)
+        return
+    for one in wanted:
+        renderer.console.print(f"{one.summary.rstrip('.')}:", style="bold")
+        if msgspec.json.decode(found[one.name])["items"]:
+            renderer.show(found[one.name], one.response)
+        else:
+            renderer.console.print(_EMPTY, style="dim")
+        renderer.console.print()
+
+
+@command("watch", shared=EVERYWHERE)
+@click.option("--once", is_flag=True, help="Look once, and end.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 3_600.0),
+    default=1.0,
+    metavar="SECONDS",
+    help="How often it looks. Default: 1.",
+)
+@click.pass_obj
+def watch(session: Session, once: bool, every: float) -> None:
+    """Watch jobs: what each lane holds, and what runs with its progress.
+
+    On a terminal it is drawn in place, until Ctrl-C; into a pipe one picture after the other, and
+    with --output json a line each time.
+    """
+    session.log_quietly()
+    asyncio.run(_watch(session, None if once else every))
+
+
+async def _watch(session: Session, every: float | None) -> None:
+    lanes, running = (operations.operation(n) for n in ("lanes.list", "jobs.views.running"))
+    renderer = Renderer(session.output)
+    async with way_to(lanes, session) as calls:
+        with screen(renderer, live=every is not None) as draw:
+            while True:
+                held = msgspec.json.decode((await calls.call(lanes, {})).body)["items"]
+                runs = msgspec.json.decode((await calls.call(running, {})).body)["items"]
+                if session.output == "json":
+                    echo_json(msgspec.json.encode({"lanes": held, "running": runs}))
+                else:
+                    draw(board(renderer, held, runs))
+                if every is None:
+                    return
+                await asyncio.sleep(every)

@@ -1,0 +1,1 @@
+"""What decides about jobs: codes, kinds, outcomes, patches and series. Pure."""

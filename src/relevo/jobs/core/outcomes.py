@@ -1,0 +1,308 @@
+"""What an error makes of a job: fail, try again, wait for somebody (async-service 6.3).
+
+    found = classify(error, workflow=False, retries=job.retries, random=random)
+    found.event  # "retry", one of the events of `relevo.jobs.states`
+
+Errors of drivers and HTTP clients are known by their attributes and by the names of their classes,
+not by import: a handler may use any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
+
+from relevo.errors import (
+    CallerError,
+    ConditionNotMet,
+    Conflict,
+    DatabaseUnavailable,
+    EmbeddedServerError,
+    Forbidden,
+    HandlerError,
+    HandlerTimeout,
+    LeaseStoreError,
+    MonitoredError,
+    NotFound,
+    OutboundFailed,
+    OutboundRefused,
+    OutcomeUnknown,
+    RateLimited,
+    RelevoError,
+    SchemaError,
+    Unavailable,
+)
+from relevo.jobs.core import codes
+from relevo.jobs.errors import (
+    Fail,
+    JobCanceled,
+    JobPaused,
+    LoopDetected,
+    RecordMissing,
+    RetryLater,
+    Suspend,
+    UnknownArguments,
+    Verdict,
+)
+from relevo.kernel import error_text
+from relevo.limits import JOB_DEFER_SECONDS_MIN, JOB_UNSERVED_SECONDS_MAX
+
+if TYPE_CHECKING:
+    from random import Random
+
+Event = Literal["done", "fail", "retry", "defer", "suspend", "stop", "yield"]
+
+TEXT_MAX: Final = 100_000
+"""Characters that `message` and `friendlymessage` hold."""
+
+
+class Attempts(Struct, frozen=True, kw_only=True):
+    """How many attempts a job has in all, the first included, by what it failed with."""
+
+    retry_later: int = 4
+    infrastructure: int = 10
+    time_limit: int = 2
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What is to happen to a job; `delay` (seconds) is there for `retry` and `defer` only."""
+
+    event: Event
+    error_code: int | None = None
+    friendly: str | None = None
+    message: str | None = None
+    delay: float | None = None
+
+
+class Rule(Struct, frozen=True):
+    """A row of 6.3. `attempts` names the limit of `Attempts` after which a retry is a failure."""
+
+    name: str
+    fits: Callable[[BaseException], bool]
+    plugin: Event
+    workflow: Event
+    code: int | None
+    attempts: Literal["retry_later", "infrastructure", "time_limit"] | None = None
+
+
+_STORAGE: Final = (
+    DatabaseUnavailable,
+    OutcomeUnknown,
+    SchemaError,
+    EmbeddedServerError,
+    LeaseStoreError,
+    MonitoredError,
+)
+_STORAGE_STATES: Final = ("08", "40", "53", "55", "57", "58", "XX")
+"""Classes of SQLSTATE that are no fault of the statement: it may succeed another time."""
+_STORAGE_NAMES: Final = frozenset(
+    {"DeadlockDetectedError", "SerializationError", "InterfaceError", "OperationalError"}
+)
+_NETWORK_NAMES: Final = frozenset(
+    {
+        "ConnectionError",
+        "TimeoutError",
+        "Timeout",
+        "gaierror",
+        "herror",
+        "SSLError",
+        "URLError",
+        "IncompleteRead",
+        "ChunkedEncodingError",
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "TransportError",
+    }
+)
+_DATA_CODES: Final[tuple[tuple[type[CallerError], int], ...]] = (
+    (NotFound, codes.NOT_FOUND),
+    (Forbidden, codes.FORBIDDEN),
+    (ConditionNotMet, codes.STALE_ETAG),
+    (Conflict, codes.STATE_CHANGED),
+    (CallerError, codes.BAD_REQUEST),
+)
+
+
+def _named(error: BaseException, names: frozenset[str]) -> bool:
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _of_storage(error: BaseException) -> bool:
+    if isinstance(error, _STORAGE):
+        return True
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if isinstance(state, str):
+        return state.startswith(_STORAGE_STATES)
+    return _named(error, _STORAGE_NAMES)
+
+
+def _remote_status(error: BaseException) -> int | None:
+    """The HTTP status of another system that an error carries, whatever client made it."""
+    if isinstance(error, RelevoError):
+        return None  # the status of Relevo's own errors is what Relevo answers
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status", "status_code"):
+            found = getattr(holder, name, None)
+            if isinstance(found, int) and 100 <= found <= 599:
+                return found
+    return None
+
+
+def _refused_remotely(error: BaseException) -> bool:
+    return _remote_status(error) in (401, 403)
+
+
+def _failed_remotely(error: BaseException) -> bool:
+    return _remote_status(error) is not None
+
+
+def _of_network(error: BaseException) -> bool:
+    if isinstance(error, OutboundFailed):
+        return not isinstance(error, OutboundRefused)
+    return _named(error, _NETWORK_NAMES)
+
+
+def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
+    return lambda error: isinstance(error, kinds)
+
+
+RULES: Final = (
+    Rule("unknown arguments", _is(UnknownArguments), "defer", "defer", codes.HANDLER_MISSING),
+    Rule("loop detected", _is(LoopDetected), "fail", "fail", codes.LOOP_DETECTED),
+    Rule("RetryLater", _is(RetryLater), "retry", "retry", None, "retry_later"),
+    Rule("Suspend", _is(Suspend), "suspend", "suspend", None),
+    Rule("Fail", _is(Fail), "fail", "fail", codes.HANDLER_REFUSED),
+    Rule("time limit", _is(HandlerTimeout), "retry", "retry", codes.TIME_LIMIT, "time_limit"),
+    Rule("storage", _of_storage, "retry", "retry", codes.UNEXPECTED, "infrastructure"),
+    Rule("busy", _is(Unavailable, RateLimited), "retry", "retry", codes.BUSY, "infrastructure"),
+    Rule("remote refuses", _refused_remotely, "suspend", "suspend", codes.REMOTE_FAILED),
+    Rule("remote fails", _failed_remotely, "retry", "retry", codes.REMOTE_FAILED, "infrastructure"),
+    Rule("network", _of_network, "retry", "retry", codes.REMOTE_FAILED, "infrastructure"),
+    Rule("record missing", _is(RecordMissing), "fail", "suspend", codes.RECORD_MISSING),
+    Rule("data operation", _is(CallerError), "fail", "suspend", None),
+    Rule("anything else", _is(BaseException), "fail", "fail", codes.HANDLER_FAILED),
+)
+"""The first that fits counts."""
+
+
+def classify(
+    error: BaseException,
+    *,
+    workflow: bool,
+    retries: int,
+    random: Random,
+    limits: Attempts = Attempts(),  # noqa: B008 - frozen
+    canceling: bool = False,
+    deferred: float = 0.0,
+) -> Outcome:
+    """Return what is to happen to a job whose handler ended with `error`.
+
+    `retries` are those already made; `canceling` says that a cancel was asked for, without which
+    `JobCanceled` is an error like another; `deferred` is for how many seconds no host has known the
+    arguments. Of a group of errors the most serious decides.
+    """
+    found = [
+        _classify_one(
+            one, workflow=workflow, retries=retries, random=random, limits=limits, deferred=deferred
+        )
+        if not (stopped := _interruption(one, canceling=canceling))
+        else Outcome(event=stopped)
+        for one in _leaves(error)
+    ]
+    worst = min(found, key=lambda one: _SERIOUS.index(one.event))
+    if worst.event in ("stop", "yield"):
+        return worst
+    return Outcome(
+        event=worst.event,
+        error_code=worst.error_code,
+        friendly=worst.friendly,
+        message=trace_of(error),
+        delay=worst.delay,
+    )
+
+
+_SERIOUS: Final[tuple[Event, ...]] = (
+    "fail", "suspend", "retry", "defer", "stop", "yield", "done"
+)  # fmt: skip
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in _leaves(one)]
+    wrapped = isinstance(error, HandlerError) and not isinstance(error, HandlerTimeout)
+    if wrapped and error.__cause__ is not None:
+        return _leaves(error.__cause__)
+    return [error]
+
+
+def _interruption(error: BaseException, *, canceling: bool) -> Event | None:
+    if isinstance(error, JobPaused):
+        return "yield"
+    canceled = isinstance(error, JobCanceled) or _named(error, frozenset({"CancelledError"}))
+    return "stop" if canceled and canceling else None
+
+
+def _classify_one(
+    error: BaseException, *, workflow: bool, retries: int, random: Random, limits: Attempts,
+    deferred: float,
+) -> Outcome:  # fmt: skip
+    rule = next(rule for rule in RULES if rule.fits(error))
+    event = rule.workflow if workflow else rule.plugin
+    if rule.attempts is not None and retries + 1 >= getattr(limits, rule.attempts):
+        event = "fail"
+    if event == "defer" and deferred >= JOB_UNSERVED_SECONDS_MAX:
+        event = "fail"
+    code = _code_of(error, rule)
+    if event == "fail" and code is None:
+        code = codes.HANDLER_FAILED
+    text = str(error.text or "") if isinstance(error, Verdict) else ""
+    if isinstance(error, UnknownArguments) and event == "fail":
+        text = error.failure
+    return Outcome(
+        event=event,
+        error_code=code,
+        friendly=shortened(text) or None,
+        delay=_delay_of(event, error, retries, random, deferred),
+    )
+
+
+def _code_of(error: BaseException, rule: Rule) -> int | None:
+    if isinstance(error, Verdict):
+        return error.code if error.code is not None else rule.code
+    if rule.code is not None or not isinstance(error, CallerError):
+        return rule.code
+    own = getattr(error, "error_code", None)
+    if isinstance(own, int):
+        return own
+    return next(code for kind, code in _DATA_CODES if isinstance(error, kind))
+
+
+def backoff(retries: int, random: Random) -> float:
+    """Seconds to wait before the next attempt, after so many retries; a fifth more or less."""
+    usual = min(3_600.0, 30.0 * 2.0 ** min(retries, 64))
+    return usual * (0.8 + 0.4 * random.random())
+
+
+def _delay_of(
+    event: Event, error: BaseException, retries: int, random: Random, deferred: float
+) -> float | None:
+    if event == "defer":  # a tenth of the time that it has waited: many of them cost hosts little
+        return max(JOB_DEFER_SECONDS_MIN, deferred / 10) * (0.8 + 0.4 * random.random())
+    if event != "retry":
+        return None
+    if isinstance(error, RetryLater) and error.delay is not None:
+        return error.delay
+    asked = getattr(error, "retry_after", 0.0) if isinstance(error, RelevoError) else 0.0
+    return max(asked, backoff(retries, random))
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the trace of an error as `message` holds it."""
+    return error_text.trace(error, TEXT_MAX)
+
+
+def shortened(text: str) -> str:
+    """Return a text that the database can hold: at most `TEXT_MAX` characters."""
+    return error_text.fit(text, TEXT_MAX)

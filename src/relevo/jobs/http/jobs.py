@@ -1,0 +1,325 @@
+"""`/v1/jobs`: submit, find, follow and command system jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from relevo.dataverse.http.asking import PAYLOAD, READ, asker, scope_of
+from relevo.errors import InvalidQuery, InvalidValue, QueryTooCostly
+from relevo.http import paging
+from relevo.http.paging import Page
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
+from relevo.jobs.http.models import (
+    ByJob,
+    CancelJob,
+    CommandJob,
+    JobPayload,
+    JobSubmitted,
+    JobUnblocked,
+    JobView,
+    JobWaited,
+    ListJobs,
+    PostponeJob,
+    SubmitJob,
+    WaitForJob,
+    version_of,
+    view_of,
+)
+from relevo.jobs.model import SYSTEM, Recurrence
+from relevo.jobs.registry import check_open
+from relevo.kernel.operation import Operation, Versioned
+from relevo.kernel.pages import Fetched
+from relevo.kernel.querying.model import Position
+
+if TYPE_CHECKING:
+    from relevo.dataverse.http.bulk_deletes import ListBulkDeletes
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.services import Services
+    from relevo.jobs.model import Job
+    from relevo.jobs.querying.query import Found, JobQuery
+
+V = TypeVar("V")
+_EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
+
+
+async def submit_job(services: Services, principal: Principal, command: SubmitJob) -> JobSubmitted:
+    """Store a job; a host that has its handler runs it, in the name of who submitted it."""
+    check_open(command.handler)
+    who = await asker(services, principal)
+    told = msgspec.structs.asdict(command)
+    handler, data, recurrence = (told.pop(name) for name in ("handler", "data", "recurrence"))
+    if recurrence is not None:
+        recurrence = Recurrence(**msgspec.structs.asdict(recurrence))
+    owner = None if who.user.id == SYSTEM else who.user.id
+    made = await services.app.jobs.submit(
+        handler, data, recurrence=recurrence, owner=owner, **told
+    )  # fmt: skip
+    return JobSubmitted(made.id)
+
+
+async def list_jobs(services: Services, principal: Principal, command: ListJobs) -> Page[JobView]:
+    """Return jobs by the time of their submit."""
+    who = await asker(services, principal)
+    query = _narrowed(services.app.jobs.query(who.caller), command)
+    found = await jobs_found(query, command, payload=False)
+    views = await views_of(services, principal, found.jobs)
+    return page_of(services, found, views)
+
+
+async def jobs_found(
+    query: JobQuery, command: ListJobs | ListBulkDeletes, *, payload: bool
+) -> Found:
+    """Return a page of jobs that are ordered by the time of their submit."""
+    after = paging.decode(command.cursor, _Place)
+    position = None if after is None else Position((after.created_at, after.sequence, after.id))
+    return await query.page(command.limit, position, payload=payload)
+
+
+def page_of(services: Services, found: Found, views: list[V]) -> Page[V]:
+    """Return what is shown of a page of jobs."""
+    end = None if found.position is None else _Place(*found.position.values)
+    pairs = Fetched(list(zip(found.jobs, views, strict=True)), found.position is not None)
+    return paging.page(
+        services.page_bytes,
+        pairs,
+        lambda pair: _Place(pair[0].created_at, pair[0].sequence, pair[0].id),
+        show=lambda pair: pair[1],
+        end=end,
+    )
+
+
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    created_at: Annotated[datetime, Meta(tz=True)]
+    sequence: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    id: UUID
+
+
+def _narrowed(query: JobQuery, command: ListJobs) -> JobQuery:
+    wanted = {name: getattr(command, name) for name in _EQUAL}
+    query = query.where(**{name: one for name, one in wanted.items() if one not in (None, ())})
+    query = query.created(after=command.created_after, before=command.created_before)
+    if command.filter is not None:
+        query = query.filter(command.filter)
+    if command.order == "newest":
+        return query.order_by("-createdon", "-sequence")
+    return query.order_by("createdon", "sequence")
+
+
+async def views_of(services: Services, principal: Principal, jobs: list[Job]) -> list[JobView]:
+    """Return what is shown of jobs, with those they wait for."""
+    blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID | None]()
+    if blocked:
+        who = await asker(services, principal)
+        heads = await services.app.jobs.chains.blocked_by(blocked, who.caller)
+    return [view_of(job, heads) for job in jobs]
+
+
+async def seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
+    """Return a job that a permission reaches; others are as if they were not there (A27)."""
+    who = await asker(services, principal)
+    reach = principal.reach.get(permission, "all")
+    caller = msgspec.structs.replace(who.caller, scope=reach)
+    job = await services.app.jobs.query(caller).where(id=key).first()
+    if job is None:
+        raise JobMissing(f"there is no job {key}")
+    return job
+
+
+async def get_job(services: Services, principal: Principal, command: ByJob) -> Versioned:
+    """Return a job as it is."""
+    job = await seen(services, principal, command.id)
+    (view,) = await views_of(services, principal, [job])
+    return Versioned(body=view, etag=f'W/"{job.version}"', modified_at=job.modified_at)
+
+
+async def get_payload(services: Services, principal: Principal, command: ByJob) -> JobPayload:
+    """Return what a job was given, saved and returned."""
+    job = await seen(services, principal, command.id, PAYLOAD)
+    return JobPayload(
+        id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
+    )
+
+
+async def wait_for_job(services: Services, principal: Principal, command: WaitForJob) -> JobWaited:
+    """Return when a job has ended, or when the time is over."""
+    await seen(services, principal, command.id)  # one that never was is not waited for
+    try:
+        end = await services.app.jobs.end_of(command.id, command.wait_seconds)
+        done = True
+        if end.gone is not None:
+            return JobWaited(done=True, job=None, deleted=True)
+    except TimeoutError:
+        done = False
+    try:
+        job = await services.app.jobs.get(command.id)
+        (view,) = await views_of(services, principal, [job])
+    except JobMissing:
+        return JobWaited(done=True, job=None)
+    return JobWaited(done=done or view.state == "completed", job=view)
+
+
+async def cancel_job(services: Services, principal: Principal, command: CancelJob) -> None:
+    """Cancel a job; a running handler is asked to stop."""
+    await _give(services, principal, command, "cancel", series=command.series)
+
+
+async def pause_job(services: Services, principal: Principal, command: CommandJob) -> None:
+    """Ask a running handler to yield at its next checkpoint."""
+    await _give(services, principal, command, "pause")
+
+
+async def resume_job(services: Services, principal: Principal, command: CommandJob) -> None:
+    """Let a suspended job go on."""
+    await _give(services, principal, command, "resume")
+
+
+async def postpone_job(services: Services, principal: Principal, command: PostponeJob) -> None:
+    """Let a job wait until an instant."""
+    await _give(services, principal, command, "postpone", until=command.until)
+
+
+async def unblock_job(services: Services, principal: Principal, command: ByJob) -> JobUnblocked:
+    """Let a job no longer wait for the one before it in its chain."""
+    who = await asker(services, principal)
+    return JobUnblocked(await services.app.jobs.unblock(command.id, user=who.user.id))
+
+
+async def delete_job(services: Services, principal: Principal, command: CommandJob) -> None:
+    """Remove a job's record; a running handler is asked to stop."""
+    await _give(services, principal, command, "delete")
+
+
+async def _give(
+    services: Services, principal: Principal, command: CommandJob, name: str, **told: Any
+) -> None:
+    who = await asker(services, principal)
+    permission = "jobs:delete" if name == "delete" else "jobs:write"
+    scope = await scope_of(services, principal, who, permission, [command.id])
+    await services.app.jobs.command(
+        command.id,
+        name,
+        version=version_of(command.if_match),
+        user=who.user.id,
+        scope=scope,
+        **told,
+    )
+
+
+_HEADERS: Final = {"if_match": "If-Match"}
+_REFUSALS: Final = (JobMissing, JobRefused, StaleJob, PlatformJob)
+
+
+def _action(verb: str, summary: str, request: Any, handler: Any) -> Operation:
+    return Operation(
+        name=f"jobs.{verb}",
+        method="POST",
+        path=f"/v1/jobs/{{id}}:{verb}",
+        summary=summary,
+        request=request,
+        response=None,
+        permission="jobs:write",
+        handler=handler,
+        errors=_REFUSALS,
+        minds_reach=True,
+        headers=_HEADERS,
+    )
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="jobs.submit",
+        method="POST",
+        path="/v1/jobs",
+        summary="Submit a job for a handler; it is stored when this answers.",
+        request=SubmitJob,
+        response=JobSubmitted,
+        permission="jobs:submit",
+        handler=submit_job,
+        errors=(InvalidValue, JobRefused),
+        minds_reach=True,
+        status=201,
+        scope="handler:{handler}",
+    ),
+    Operation(
+        name="jobs.list",
+        method="GET",
+        path="/v1/jobs",
+        summary="List jobs, by what they are and how they are.",
+        request=ListJobs,
+        response=Page[JobView],
+        permission="jobs:read",
+        handler=list_jobs,
+        errors=(InvalidQuery, QueryTooCostly),
+        minds_reach=True,
+    ),
+    Operation(
+        name="jobs.get",
+        method="GET",
+        path="/v1/jobs/{id}",
+        summary="Show a job.",
+        request=ByJob,
+        response=JobView,
+        permission="jobs:read",
+        handler=get_job,
+        errors=(JobMissing,),
+        minds_reach=True,
+    ),
+    Operation(
+        name="jobs.payload",
+        method="GET",
+        path="/v1/jobs/{id}/payload",
+        summary="Show what a job was given, saved and returned, and the trace of its error.",
+        request=ByJob,
+        response=JobPayload,
+        permission="jobs:payload",
+        handler=get_payload,
+        errors=(JobMissing,),
+        minds_reach=True,
+    ),
+    Operation(
+        name="jobs.wait",
+        method="GET",
+        path="/v1/jobs/{id}/end",
+        summary="Wait until a job has ended, and say how.",
+        request=WaitForJob,
+        response=JobWaited,
+        permission="jobs:read",
+        handler=wait_for_job,
+        wait="wait_seconds",
+        errors=(JobMissing,),
+        minds_reach=True,
+    ),
+    _action("cancel", "Cancel a job; a running handler is asked to stop.", CancelJob, cancel_job),
+    _action("pause", "Ask a running job to yield at its next checkpoint.", CommandJob, pause_job),
+    _action("resume", "Let a suspended job go on.", CommandJob, resume_job),
+    _action("postpone", "Let a job wait until an instant.", PostponeJob, postpone_job),
+    Operation(
+        name="jobs.unblock",
+        method="POST",
+        path="/v1/jobs/{id}:unblock",
+        summary="Let a job no longer wait for the one before it in the chain of its token.",
+        request=ByJob,
+        response=JobUnblocked,
+        permission="jobs:write",
+        handler=unblock_job,
+        errors=(JobMissing, JobRefused),
+    ),
+    Operation(
+        name="jobs.delete",
+        method="DELETE",
+        path="/v1/jobs/{id}",
+        summary="Remove a job and its record; a running handler is asked to stop.",
+        request=CommandJob,
+        response=None,
+        permission="jobs:delete",
+        handler=delete_job,
+        errors=_REFUSALS,
+        minds_reach=True,
+        headers=_HEADERS,
+    ),
+)

@@ -1,0 +1,277 @@
+"""What `/v1/jobs` takes and answers.
+
+What users put into their jobs, what handlers saved and returned, and traces have a permission of
+their own, `jobs:payload`; everything else of a job is seen with `jobs:read`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from uuid import UUID
+
+from msgspec import Meta, Struct
+
+from relevo import limits
+from relevo.errors import InvalidValue
+from relevo.http.paging import Cursor, Limit
+from relevo.jobs.core.operation_types import label_of
+from relevo.jobs.model import (
+    MISFIRE_GRACE_MAX,
+    NAME_LENGTH_MAX,
+    TOKEN_LENGTH_MAX,
+    Job,
+    Missed,
+    Overlap,
+)
+from relevo.jobs.querying.views import shown_code, state_word, status_word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WAIT_SECONDS_MAX: Final = 30.0
+State = Literal["ready", "suspended", "locked", "completed"]
+Status = Literal[
+    "waiting_for_resources",
+    "waiting",
+    "in_progress",
+    "pausing",
+    "canceling",
+    "succeeded",
+    "failed",
+    "canceled",
+]
+Instant = Annotated[datetime, Meta(tz=True)]
+IfMatch = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=40,
+        description='Only if the job is this version, as its etag says: `W/"7"`; `*` is any.',
+    ),
+]
+
+
+class RecurrenceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a job recurs."""
+
+    pattern: Annotated[str, Meta(max_length=256, description="Such as `FREQ=DAILY;INTERVAL=3`.")]
+    start: Instant | None = None
+    timezone: (
+        Annotated[str, Meta(max_length=64, description="IANA name; without it, UTC.")] | None
+    ) = None
+    overlap: Overlap = "queue"
+    missed: Missed = "coalesce"
+    misfire_grace: Annotated[float, Meta(ge=0.0, le=MISFIRE_GRACE_MAX)] = 3600.0
+    stop_on_failure: bool = False
+
+
+class SubmitJob(Struct, frozen=True, kw_only=True):
+    """A job to be made."""
+
+    handler: Annotated[
+        str,
+        Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="What runs it, by name."),
+    ]
+    data: Annotated[dict[str, Any], Meta(description="The arguments of the handler.")] | None = None
+    name: (
+        Annotated[str, Meta(max_length=NAME_LENGTH_MAX, description="What people call it.")] | None
+    ) = None
+    token: (
+        Annotated[
+            str,
+            Meta(
+                max_length=TOKEN_LENGTH_MAX,
+                description="Jobs of one token run one after the other, in order.",
+            ),
+        ]
+        | None
+    ) = None
+    start: Annotated[datetime, Meta(tz=True, description="Not before this time.")] | None = None
+    lane: (
+        Annotated[str, Meta(max_length=64, description="Default: that of the handler.")] | None
+    ) = None
+    priority: (
+        Annotated[int, Meta(ge=0, le=9, description="Counts in lanes that go by priority.")] | None
+    ) = None
+    recurrence: (
+        Annotated[RecurrenceBody, Meta(description="Makes it the first of a series.")] | None
+    ) = None
+    retain: Annotated[
+        bool, Meta(description="Keep the record although the handler removes those of successes.")
+    ] = False
+    on_failure: Annotated[
+        Literal["continue", "hold"],
+        Meta(description="`hold` suspends the rest of its token if it fails."),
+    ] = "continue"
+
+
+class JobSubmitted(Struct, frozen=True):
+    """A job that was made."""
+
+    id: UUID
+
+
+class ListJobs(Struct, frozen=True, kw_only=True):
+    """Which jobs, and which page of them."""
+
+    state: Annotated[
+        tuple[State, ...], Meta(max_length=4, description="Only in these states.")
+    ] = ()
+    status: Annotated[
+        tuple[Status, ...], Meta(max_length=8, description="Only with these statuses.")
+    ] = ()
+    handler: Annotated[str, Meta(description="Only of this handler.")] | None = None
+    lane: Annotated[str, Meta(description="Only of this lane.")] | None = None
+    type: Annotated[int, Meta(ge=1, description="Only of this operation type.")] | None = None
+    token: Annotated[str, Meta(description="Only of this token.")] | None = None
+    series: Annotated[UUID, Meta(description="Only runs of this series.")] | None = None
+    created_after: Annotated[datetime, Meta(tz=True, description="From then on.")] | None = None
+    created_before: Annotated[datetime, Meta(tz=True, description="Before then.")] | None = None
+    filter: (
+        Annotated[
+            str,
+            Meta(
+                max_length=4_000,
+                description="An OData filter over the columns of `asyncoperation`, such as"
+                " `contains(name,'mail') and retrycount gt 0`.",
+            ),
+        ]
+        | None
+    ) = None
+    order: Annotated[
+        Literal["newest", "oldest"], Meta(description="By the time of their submit.")
+    ] = "newest"
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+class ByJob(Struct, frozen=True, kw_only=True):
+    """Which job."""
+
+    id: Annotated[UUID, Meta(description="The job's id.")]
+
+
+class CommandJob(ByJob, frozen=True, kw_only=True):
+    """Which job, in which version."""
+
+    if_match: IfMatch | None = None
+
+
+class CancelJob(CommandJob, frozen=True, kw_only=True):
+    """What is canceled."""
+
+    series: Annotated[bool, Meta(description="End the series that it belongs to, too.")] = False
+
+
+class PostponeJob(CommandJob, frozen=True, kw_only=True):
+    """Until when a job waits."""
+
+    until: Annotated[datetime, Meta(tz=True, description="When it may run.")]
+
+
+class WaitForJob(ByJob, frozen=True, kw_only=True):
+    """Whose end is waited for, and how long."""
+
+    wait_seconds: Annotated[
+        float,
+        Meta(ge=0.0, le=WAIT_SECONDS_MAX, description="The answer comes then at the latest."),
+    ] = 20.0
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A system job without what users put into it."""
+
+    id: UUID
+    name: str
+    handler: str
+    lane: str
+    state: str
+    status: str
+    status_code: int
+    """As `statuscode` has it; the tens are the `statecode`."""
+    operation_type: int
+    type_label: str
+    priority: int
+    token: str | None
+    blocked: bool
+    """Whether it waits for another job of its token."""
+    blocked_by: UUID | None
+    """That job; null also if it is one that the caller may not see."""
+    owner: UUID | None
+    created_at: datetime
+    modified_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    postpone_until: datetime | None
+    attempt: int
+    retries: int
+    crashes: int
+    run_seconds: float
+    progress: float | None
+    error_code: str | None
+    friendly_message: str | None
+    """What its handler says to people."""
+    host: str | None
+    series: UUID | None
+    pattern: str | None
+    sequence: int
+    version: int
+
+
+class JobUnblocked(Struct, frozen=True):
+    """What a job no longer waits for."""
+
+    taken_out: UUID
+    """The job that left the chain. It keeps its state and its time, and runs apart from it."""
+
+
+class JobPayload(Struct, frozen=True, kw_only=True):
+    """What users put into a job, and what came of it."""
+
+    id: UUID
+    data: Any
+    state: Any
+    """What the handler saved to go on from."""
+    result: Any
+    message: str | None
+    """The technical text of an error, with its trace."""
+
+
+class JobWaited(Struct, frozen=True, kw_only=True):
+    """Whether a job has ended, and how it is."""
+
+    done: bool
+    job: JobView | None
+    """Null if its record was removed meanwhile: then it counts as succeeded."""
+    deleted: bool = False
+    """Whether somebody deleted it before it had ended."""
+
+
+def view_of(job: Job, heads: Mapping[UUID, UUID | None]) -> JobView:
+    """Return what is shown of a job; `heads` are what jobs wait for, None for what is not shown."""
+    return JobView(
+        id=job.id, name=job.name, handler=job.handler, lane=job.lane, state=state_word(job.status),
+        status=status_word(job.status), status_code=job.status, operation_type=job.operation_type,
+        type_label=label_of(job.operation_type), priority=job.priority, token=job.token,
+        blocked=job.id in heads, blocked_by=heads.get(job.id), owner=job.owner,
+        created_at=job.created_at, modified_at=job.modified_at, started_at=job.started_at,
+        completed_at=job.completed_at, postpone_until=job.postpone_until, attempt=job.attempt,
+        retries=job.retries, crashes=job.crashes, run_seconds=job.run_seconds,
+        progress=job.progress, error_code=shown_code(job.error_code), friendly_message=job.friendly,
+        host=job.host_name, series=job.series, pattern=job.pattern, sequence=job.sequence,
+        version=job.version,
+    )  # fmt: skip
+
+
+def version_of(if_match: str | None) -> int | None:
+    """Return the version that `If-Match` names; None for any."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    number = if_match.strip().removeprefix("W/").strip('"')
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise InvalidValue(
+            f'If-Match is {if_match!r}; send the etag of the job, such as W/"7", or *',
+            pointer="If-Match",
+        )
+    return int(number)

@@ -1,0 +1,1 @@
+"""Queries over jobs: the tables as queries see them, conditions, views and chains."""

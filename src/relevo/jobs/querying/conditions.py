@@ -1,0 +1,205 @@
+"""Conditions over columns of jobs from Python values; what no row could fulfil is refused."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from relevo.errors import InvalidValue
+from relevo.jobs import states
+from relevo.jobs.querying import catalogue
+from relevo.jobs.querying.surroundings import SURROUNDINGS
+from relevo.kernel.decoding import refuse_unstorable
+from relevo.kernel.expressions.tree import (
+    Compare,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    List,
+    Logic,
+    Name,
+)
+from relevo.kernel.querying.model import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from relevo.kernel.expressions.tree import CompareOperator
+    from relevo.kernel.querying.catalogue import Column, ColumnType
+
+CATALOGUE: Final = catalogue.served(SURROUNDINGS)
+"""Jobs and what is around them, as other surfaces serve them (A24)."""
+JOBS: Final = CATALOGUE.by_name[catalogue.JOBS.name]
+AGE_MAX: Final = timedelta(days=365_000)
+
+
+class State(IntEnum):
+    """The four states of a job (`statecode`)."""
+
+    READY = 0
+    SUSPENDED = 1
+    LOCKED = 2
+    COMPLETED = 3
+
+
+class Status(IntEnum):
+    """The eight statuses of a job (`statuscode`); each belongs to one state."""
+
+    WAITING_FOR_RESOURCES = states.READY
+    WAITING = states.WAITING
+    IN_PROGRESS = states.IN_PROGRESS
+    PAUSING = states.PAUSING
+    CANCELING = states.CANCELING
+    SUCCEEDED = states.SUCCEEDED
+    FAILED = states.FAILED
+    CANCELED = states.CANCELED
+
+
+READY: Final = State.READY
+SUSPENDED: Final = State.SUSPENDED
+LOCKED: Final = State.LOCKED
+COMPLETED: Final = State.COMPLETED
+
+SHORT: Final = {
+    "id": "asyncoperationid", "state": "statecode", "status": "statuscode",
+    "type": "operationtype", "token": "dependencytoken", "owner": "ownerid",
+    "lane": "relevo_lane", "handler": "relevo_handler", "extension": "relevo_extension",
+    "series": "relevo_seriesid", "priority": "relevo_priority", "attempt": "relevo_attempt",
+    "error_code": "errorcode", "created_at": "createdon", "started_at": "startedon",
+    "completed_at": "completedon", "modified_at": "modifiedon", "postpone_until": "postponeuntil",
+}  # fmt: skip
+"""What Python calls columns; their logical names are understood as well."""
+_WORDS: Final[Mapping[str, type[IntEnum]]] = {"statecode": State, "statuscode": Status}
+_FORMS: Final[Mapping[ColumnType, str]] = {
+    "guid": "a UUID",
+    "lookup": "a UUID",
+    "text": "a text in UTF-8 without U+0000",
+    "memo": "a text in UTF-8 without U+0000",
+    "json": "a text in UTF-8 without U+0000",
+    "int": "a whole number of 64 bits",
+    "bigint": "a whole number of 64 bits",
+    "choice": "a whole number of 64 bits",
+    "float": "a number",
+    "bool": "True or False",
+    "datetime": "a datetime with an offset",
+}
+
+
+def column_of(name: str) -> str:
+    """Return the logical name of a column; raises `InvalidValue`."""
+    found = SHORT.get(name, name)
+    if found not in JOBS.by_name:
+        raise InvalidValue(
+            f"jobs have no column {name!r}; use one of {', '.join(sorted(SHORT))}, or a logical"
+            " name such as createdon",
+            pointer=name,
+        )
+    return found
+
+
+def condition(name: str, value: Any) -> Expression:
+    """Return what holds for jobs with a value, or one of several, in a column."""
+    column = column_of(name)
+    if value is None:
+        return IsNull(Name(column))
+    several = isinstance(value, list | tuple | set | frozenset)
+    values = [one for one in (value if several else (value,)) if one is not None]
+    wanted = [_checked(JOBS.by_name[column], one, name) for one in values]
+    if column == "statecode":  # it stands for its statuses, of which the database has statistics
+        column = "statuscode"
+        wanted = [one for one in states.LABELS if states.state_of(one) in wanted]
+    elif not several:
+        return _compare("=", column, wanted[0])
+    found = In(Name(column), List(tuple(map(Constant, wanted))), RULES)
+    if several and None in value:
+        return Logic("or", (IsNull(Name(column)), found), RULES)
+    return found
+
+
+def compared(operator: CompareOperator, name: str, value: Any, called: str = "") -> Expression:
+    """Return a comparison of a column with a value; `called` is what the caller calls it."""
+    column = column_of(name)
+    return _compare(operator, column, _checked(JOBS.by_name[column], value, called or name))
+
+
+def _compare(operator: CompareOperator, column: str, value: Any) -> Expression:
+    return Compare(operator, Name(column), Constant(value), RULES)
+
+
+def age(**parts: float) -> timedelta:
+    """Return a length of time before now; raises `InvalidValue`."""
+    try:
+        found = timedelta(**parts)
+    except (OverflowError, ValueError):
+        found = timedelta.max
+    if not timedelta() <= found <= AGE_MAX:
+        told = ", ".join(f"{name}={value:g}" for name, value in parts.items() if value)
+        raise InvalidValue(
+            f"older_than takes 0 to {AGE_MAX.days:,} days, not {told}", pointer="older_than"
+        )
+    return found
+
+
+def all_of(conditions: Sequence[Expression]) -> Expression | None:
+    """Return what holds if all conditions do; None if there are none."""
+    if not conditions:
+        return None
+    return conditions[0] if len(conditions) == 1 else Logic("and", tuple(conditions), RULES)
+
+
+def _checked(column: Column, value: Any, name: str) -> Any:
+    """A value as the column stores it."""
+    words = _WORDS.get(column.name)
+    found = _stored(column, value.value if isinstance(value, Enum) else value, words)
+    if found is None:
+        form = f"one of {', '.join(one.name.lower() for one in words)}" if words else ""
+        raise InvalidValue(
+            f"{name} is {form or _FORMS[column.type]}, not {value!r:.128}", pointer=name
+        )
+    return found
+
+
+def _stored(column: Column, value: Any, words: type[IntEnum] | None) -> Any:
+    """The value if the column can have it, else None."""
+    if words is not None:
+        numbers = {one.name: one.value for one in words}
+        number = numbers.get(value.upper()) if isinstance(value, str) else value
+        return number if type(number) is int and number in numbers.values() else None
+    match column.type:
+        case "guid" | "lookup":
+            key = _uuid(value)
+            if column.sql_type != "text":
+                return key
+            return value if isinstance(value, str) and _storable(value) else key and str(key)
+        case "text" | "memo" | "json":
+            return value if isinstance(value, str) and _storable(value) else None
+        case "int" | "bigint" | "choice":
+            return value if type(value) is int and -(2**63) <= value < 2**63 else None
+        case "float":
+            known = type(value) in (int, float) and abs(value) <= sys.float_info.max
+            return float(value) if known else None
+        case "bool":
+            return value if isinstance(value, bool) else None
+        case "datetime":
+            return (
+                value if isinstance(value, datetime) and value.tzinfo and _storable(value) else None
+            )
+
+
+def _uuid(value: Any) -> UUID | None:
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _storable(value: Any) -> bool:
+    try:
+        refuse_unstorable(value, "")
+    except InvalidValue:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What all parts stand on: it knows no part."""

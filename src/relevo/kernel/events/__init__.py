@@ -1,0 +1,25 @@
+"""The event log: what users may observe, appended in the transaction that makes it so.
+
+    async with database.transaction() as tx:
+        ...
+        await events.append(tx, [Event("relevo.job.completed", "job/7", 3, Completed(attempts=1))])
+    events.sent()
+
+Types are registered in a catalogue; readers see every committed event once in each stripe's order,
+for as long as the log is kept.
+"""
+
+from relevo.kernel.events.catalogue import Catalogue, EventType
+from relevo.kernel.events.log import EventLog
+from relevo.kernel.events.model import Event, LogState, Page, Recorded, Stripe
+
+__all__ = [
+    "Catalogue",
+    "Event",
+    "EventLog",
+    "EventType",
+    "LogState",
+    "Page",
+    "Recorded",
+    "Stripe",
+]

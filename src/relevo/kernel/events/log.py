@@ -1,0 +1,205 @@
+"""The event log: one append inside the caller's transaction, one read, and its housekeeping."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from relevo import limits
+from relevo.errors import InvalidValue, TooLarge
+from relevo.kernel.events import model, reading
+from relevo.kernel.events.catalogue import Catalogue
+from relevo.kernel.events.model import Page, Place
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.attaching import Attachable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from relevo.kernel.events.model import By, Event, LogState, Start
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
+
+SQL = catalog.load(__package__)
+log = structlog.get_logger(__name__)
+DAYS_AHEAD = 2
+"""Partitions are there so many days before they are needed."""
+
+Row = tuple[str, int, str, int, str]
+
+
+class EventLog(Attachable):
+    """What has happened in an installation, kept for a set time.
+
+    >>> async with database.transaction() as tx:  # doctest: +SKIP
+    ...     await tx.execute("update …")
+    ...     await events.append(tx, [Event("relevo.job.completed", "job/7", 3, Completed(1))])
+    >>> events.sent()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue | None = None,
+        database: Database | None = None,
+        wakeups: Wakeups | None = None,
+    ) -> None:
+        super().__init__("the event log", database, wakeups)
+        self.catalogue = Catalogue() if catalogue is None else catalogue
+        self._encoder = msgspec.json.Encoder()
+
+    async def append(
+        self,
+        tx: Transaction,
+        events: Sequence[Event],
+        *,
+        by: By = "subject",
+        pipeline: int | None = None,
+    ) -> None:
+        """Append events in the caller's transaction: once, as its last statement, then commit.
+
+        `by="subject"` promises that a subject's events are read in the order of their appends; two
+        transactions with subjects of one stripe follow each other. `by="pipeline"` lets those of
+        different pipelines (a small number per writer, over 16 stripes) never wait for each other;
+        readers then order a subject's events by `version`. Do not mix both for one subject.
+
+        Refuses by name, before anything is written: an unknown type, data of another struct or
+        above 512 KiB, more than 10,000 events. Call `sent()` after the commit.
+        """
+        number = _pipeline(by, pipeline)
+        if len(events) > model.EVENTS_PER_APPEND_MAX:
+            raise TooLarge(
+                f"{len(events)} events in one append; at most {model.EVENTS_PER_APPEND_MAX} are"
+                " taken, use several transactions"
+            )
+        if events:
+            rows = [self._row(event) for event in events]
+            await tx.execute(SQL.append, *map(list, zip(*rows, strict=True)), number)
+
+    def sent(self) -> None:
+        """Wake readers of the log; for whoever has committed events. A hint: losing one delays."""
+        self.wakeups.send(model.TOPIC)
+
+    def _row(self, event: Event) -> Row:
+        kind = self.catalogue.of(event)
+        if (
+            _has_control(event.subject)
+            or not 1 <= len(event.subject.encode()) <= model.SUBJECT_BYTES_MAX
+        ):
+            raise InvalidValue(
+                f"the subject of event {event.type!r} is text without control characters of 1 to"
+                f" {model.SUBJECT_BYTES_MAX} bytes, not {event.subject[:100]!r}",
+                pointer="subject",
+            )
+        if not 0 <= event.version <= model.VERSION_MAX:
+            raise InvalidValue(
+                f"the version of {event.subject!r} is 0 to 2^63 - 1, not {event.version}",
+                pointer="version",
+            )
+        body = self._encoder.encode(event.data)
+        if len(body) > model.DATA_BYTES_MAX:
+            raise TooLarge(
+                f"data of event {event.type!r} of {event.subject!r} has {len(body)} bytes; at most"
+                f" {model.DATA_BYTES_MAX} are taken. Store it elsewhere and say where"
+            )
+        return kind.name, kind.version, event.subject, event.version, body.decode()
+
+    async def read(
+        self,
+        after: str | None = None,
+        *,
+        start: Start = "beginning",
+        max_items: int = limits.FEED_ITEMS_DEFAULT,
+        max_bytes: int = limits.FEED_BYTES_MAX,
+        wait: float | None = None,
+    ) -> Page:
+        """Return the next events after a continuation, else from `start` on, by LSN.
+
+        With `wait`, waits up to so many seconds for something to come. Raises `FeedExpired` if
+        events that this reader has not seen were trimmed, `BadContinuation` for a foreign token.
+        """
+        with self.wakeups.signal(model.TOPIC) as woken:
+            place = await self._place(after, model.check_start(start))
+            page = await self._page(place, max_items, max_bytes)
+            if page.events or not wait:
+                return page
+            await woken.wait(min(wait, limits.FEED_WAIT_SECONDS_MAX))
+            return await self._page(place, max_items, max_bytes)
+
+    async def _place(self, after: str | None, start: Start) -> Place:
+        state = await reading.look(self.database)
+        if after is None:
+            found = await reading.resolve(self.database, state, start)
+            return Place(state.incarnation, found)
+        place = model.decode(after, state)
+        reading.check_positions(state, place.positions)
+        return place
+
+    async def _page(self, place: Place, max_items: int, max_bytes: int) -> Page:
+        events = await reading.read(
+            self.database, place.incarnation, place.positions, max_items=max_items,
+            max_bytes=max_bytes, frugal=True,
+        )  # fmt: skip
+        positions = {**place.positions, **{one.stripe: one.lsn for one in events}}
+        return Page(
+            events=events,
+            continuation=model.encode(Place(place.incarnation, positions)),
+            caught_up=not events,
+        )
+
+    async def state(self) -> LogState:
+        """Return how long events are kept, and what was trimmed."""
+        return await reading.look(self.database)
+
+    async def keep(self, kept: timedelta) -> None:
+        """Keep events so long, at least; they go by whole days. 7 days unless told."""
+        if not kept.total_seconds() > 0:
+            raise InvalidValue(f"events are kept for a time above 0, not {kept}")
+        await self.database.write(SQL.keep, kept, idempotent=True)
+
+    async def prepare(self) -> int:
+        """Make the partitions of the next days; return how many were missing."""
+        made = 0
+        for day in range(DAYS_AHEAD + 1):
+            made += await self._do(SQL.make_partition, day)
+        return made
+
+    async def trim(self) -> int:
+        """Let go of days older than events are kept; return how many partitions were dropped.
+
+        A day is declared trimmed first, and dropped by a call at least a minute later: so no
+        statement that found it readable finds it gone.
+        """
+        dropped = await self._do(SQL.drop_trimmed)
+        if trimmed := await self._do(SQL.trim):
+            log.info("events.trimmed", days=trimmed)
+        return dropped
+
+    async def _do(self, sql: str, *arguments: Any) -> int:
+        rows = await self.database.write(sql, *arguments, idempotent=True)
+        return int(rows[0][0])
+
+    def duties(self) -> list[Duty]:
+        """Return what housekeeping should do for the log."""
+        return [
+            Duty("make event partitions", 600.0, self.prepare),
+            Duty("trim events", 60.0, self.trim),
+        ]
+
+
+def _pipeline(by: By, pipeline: int | None) -> int | None:
+    if by == "subject" and pipeline is None:
+        return None
+    if by == "pipeline" and pipeline is not None and 0 <= pipeline <= model.PIPELINE_MAX:
+        return pipeline
+    raise InvalidValue(
+        "events are striped by='subject', or by='pipeline' with pipeline= a number from 0; got"
+        f" by={by!r}, pipeline={pipeline!r}"
+    )
+
+
+def _has_control(text: str) -> bool:
+    return not text.isprintable() and any(unicodedata.category(one) in ("Cc", "Cs") for one in text)

@@ -1,0 +1,75 @@
+"""Leader-only housekeeping: small periodic duties that one host of the installation does.
+
+It runs under a lease like everything else; whoever owns it does the duties, in turn, and a duty
+that fails is logged and tried again at its next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from relevo.kernel.leases.model import SINGLETON
+from relevo.kernel.postgres import catalog, clock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from relevo.kernel.leases.held import Lease
+    from relevo.kernel.leases.service import Leases
+    from relevo.kernel.postgres.database import Database
+
+SQL = catalog.load(__package__)
+log = structlog.get_logger(__name__)
+
+
+class Duty:
+    """Something to be done every so many seconds by one host."""
+
+    def __init__(self, name: str, every: float, work: Callable[[], Awaitable[object]]) -> None:
+        self.name = name
+        self.every = every
+        self.work = work
+        self.failures = 0
+
+
+class Housekeeping:
+    """The duties of the leader; parts add theirs before the host starts."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.duties = [
+            Duty("raise the clock's mark", 1.0, lambda: clock.raise_mark(database)),
+            Duty("end lapsed hosts", 5.0, lambda: database.write(SQL.end_lapsed_hosts)),
+            Duty("forget ended hosts", 5.0, lambda: database.write(SQL.forget_hosts)),
+        ]
+
+    async def join(self, leases: Leases) -> None:
+        """Be a candidate for leading."""
+        await leases.join("housekeeping", "main", self._lead, leases=["leader"], settings=SINGLETON)
+
+    async def _lead(self, lease: Lease) -> None:
+        loop = asyncio.get_running_loop()
+        due = dict.fromkeys(self.duties, loop.time())
+        while not lease.stopping.is_set():
+            for duty in self.duties:
+                if due[duty] <= loop.time() and lease.may_act:
+                    await self._do(duty)
+                    due[duty] = loop.time() + duty.every
+            try:
+                async with asyncio.timeout(max(0.05, min(due.values()) - loop.time())):
+                    await lease.stopping.wait()
+            except TimeoutError:
+                continue
+
+    async def _do(self, duty: Duty) -> None:
+        try:
+            await duty.work()
+            duty.failures = 0
+        except Exception as error:
+            duty.failures += 1
+            log.warning(
+                "housekeeping.failed", duty=duty.name, error=f"{type(error).__name__}: {error}"
+            )

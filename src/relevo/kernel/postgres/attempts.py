@@ -1,0 +1,144 @@
+"""How an attempt at a call ended, what may be repeated, and what its caller is told in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+import asyncpg
+
+from relevo.errors import (
+    Closed,
+    ConnectionsBusy,
+    DatabaseUnavailable,
+    EmbeddedServerError,
+    OutcomeUnknown,
+)
+from relevo.kernel.postgres.failures import is_own, meaning
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from relevo.kernel.postgres.pool.session import Block, Connection
+
+Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
+"""How an attempt failed: as `failures.meaning`, and what it means that a connection was lost."""
+
+CONNECT_ERRORS: Final = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    EmbeddedServerError,
+)
+"""What may be raised instead of a connection."""
+
+
+class NotConnected(Exception):
+    """No connection could be had, so nothing was sent."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(_text(reason))
+
+
+class Attempt:
+    """How far an attempt got."""
+
+    committing = False
+    """From here on its fate may be unknown."""
+    own = False
+    """The body of its transaction failed by itself."""
+
+
+@asynccontextmanager
+async def transaction_of(
+    connection: Connection, attempt: Attempt, *, theirs: bool = False, opening: str = ""
+) -> AsyncIterator[None]:
+    """Open a transaction; notes when its commit is sent, and whose error ends it.
+
+    Whatever the body raised comes out, also when the connection is dead by then.
+    """
+    transaction = connection.transaction(isolation="read_committed")
+    transaction.theirs, transaction.opening = theirs, opening
+    try:
+        await transaction.start()
+    except asyncio.CancelledError:
+        cut(connection)  # nobody knows whether it has begun
+        raise
+    try:
+        yield
+    except BaseException as error:
+        attempt.own = is_own(error)
+        await _roll_back(connection, transaction)
+        raise
+    attempt.committing = True
+    await transaction.commit()
+
+
+def cut(connection: asyncpg.Connection) -> None:
+    """End a connection at once, if it has not ended by itself."""
+    with contextlib.suppress(asyncpg.InterfaceError):  # it is the pool's again
+        connection.terminate()
+
+
+async def _roll_back(connection: Connection, transaction: Block) -> None:
+    """Roll back also when cancelled; if the connection is gone, the server does it by itself."""
+    ended = asyncio.ensure_future(transaction.rollback())
+    # Cancelled once more, nobody waits for it any longer: then its error is nobody's.
+    ended.add_done_callback(lambda task: task.cancelled() or task.exception())
+    try:
+        await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        cut(connection)
+        raise
+    except Exception:
+        cut(connection)  # what was to be undone must not stay open
+
+
+def ending_of(error: Exception, attempt: Attempt) -> Ending:
+    """Classify the error of an attempt."""
+    if attempt.own:
+        return "fault"
+    if isinstance(error, NotConnected):
+        return "aborted"
+    if isinstance(error, Closed | ConnectionsBusy):
+        return "closed"
+    found = meaning(error)
+    if found == "lost":
+        return "unknown" if attempt.committing else "aborted"
+    return found
+
+
+def may_repeat(error: Exception, ending: Ending, *, repeatable: bool) -> bool:
+    """Whether another attempt does no harm, and may help; `repeatable` calls may happen twice."""
+    match ending:
+        case "aborted":
+            return True
+        case "refused":
+            return not isinstance(error, asyncpg.DiskFullError)
+        case "unknown":
+            return repeatable
+        case _:
+            return False
+
+
+def verdict(error: Exception, ending: Ending, where: str, *, unknown: bool) -> Exception:
+    """What the caller is told; `unknown` if any of the attempts may have happened."""
+    if ending == "fault":
+        return error
+    if unknown or ending == "unknown":
+        return OutcomeUnknown(
+            f"the connection to the database at {where} broke during a commit; it may or may not"
+            f" have happened ({_text(error)}); look, or repeat it if that does no harm"
+        )
+    if ending == "closed":
+        return error
+    if isinstance(error, NotConnected):
+        return DatabaseUnavailable(f"cannot connect to the database at {where}: {error}")
+    return DatabaseUnavailable(f"the database at {where} did not take the call: {_text(error)}")
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,103 @@
+"""Named SQL: every statement of a part stands in its `sql/queries.sql`, with a sentence.
+
+    -- name: heartbeat
+    -- Renews a host that is still within its time.
+    update …;
+
+`SQL = catalog.load(__package__)` reads the file once; `SQL.heartbeat` is the text. A name that does
+not exist is an error when the module that uses it is imported by the tests, not in production.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import re
+from typing import Final
+
+from msgspec import Struct
+
+_NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
+_MARK: Final = "/* relevo "
+_ANY_MARK: Final = "/*relevo "
+_ANY_PATH: Final = "-- path: any"
+
+
+class Query(Struct, frozen=True):
+    """A named statement and the sentence that says what it is for."""
+
+    name: str
+    sentence: str
+    sql: str
+
+
+class Queries:
+    """The statements of one part; attributes are their texts."""
+
+    def __init__(self, part: str, queries: dict[str, Query]) -> None:
+        self.part = part
+        self.queries = queries
+
+    def __getattr__(self, name: str) -> str:
+        try:
+            return self.queries[name].sql
+        except KeyError:
+            raise AttributeError(f"{self.part} has no query named {name!r}") from None
+
+
+def own(name: str, sql: str, *, any_path: bool = False) -> str:
+    """Mark a statement as Relevo's own: it runs with Relevo's search path, and is told by name.
+
+    Every statement of a `queries.sql` is marked; one that is composed must be marked by hand. One
+    that has a line `-- path: any` runs with whatever path there is, which saves a round trip inside
+    of users' transactions: it calls one function and names it and every type with their schema.
+
+    >>> own("jobs.query", "select 1")
+    '/* relevo jobs.query */ select 1'
+    """
+    return f"{_ANY_MARK if any_path else _MARK}{name} */ {sql}"
+
+
+def is_own(sql: str) -> bool:
+    """Whether a statement needs Relevo's search path."""
+    return sql.startswith(_MARK)
+
+
+def runs_with_any_path(sql: str) -> bool:
+    """Whether a statement does not depend on the search path."""
+    return sql.startswith(_ANY_MARK)
+
+
+def name_of(sql: str) -> str | None:
+    """Return the name of a statement of Relevo's."""
+    if not sql.startswith((_MARK, _ANY_MARK)):
+        return None
+    return sql[: sql.index(" */")].partition("relevo ")[2]
+
+
+def parse(part: str, text: str) -> Queries:
+    """Split a `queries.sql` into its statements; each needs a unique name and a sentence."""
+    pieces = _NAME.split(text)
+    found: dict[str, Query] = {}
+    for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        lines = body.strip().split("\n")
+        comment = [line for line in lines if line.startswith("--")]
+        sql = "\n".join(line for line in lines if not line.startswith("--")).strip().rstrip(";")
+        if any(line.startswith("-- name") for line in comment):
+            raise ValueError(f"after query {name!r} of {part}: names look like `-- name: the_name`")
+        if not comment or not sql:
+            raise ValueError(f"query {name!r} of {part} needs a sentence and a statement")
+        if name in found:
+            raise ValueError(f"query {name!r} of {part} is there twice")
+        sentence = " ".join(c.removeprefix("--").strip() for c in comment if c != _ANY_PATH)
+        label = f"{part.rpartition('.')[2]}.{name}"
+        marked = own(label, sql, any_path=_ANY_PATH in comment)
+        found[name] = Query(name, sentence, marked)
+    return Queries(part, found)
+
+
+@functools.cache
+def load(package: str) -> Queries:
+    """Return the queries of the package `package` (pass `__package__`)."""
+    text = importlib.resources.files(package).joinpath("sql", "queries.sql").read_text("utf-8")
+    return parse(package, text)

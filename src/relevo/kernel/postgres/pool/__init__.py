@@ -1,0 +1,1 @@
+"""Connections: how they are opened, what their sessions set, and how they are shared."""

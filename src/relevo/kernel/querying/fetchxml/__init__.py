@@ -1,0 +1,1 @@
+"""FetchXML documents, read into the one query."""

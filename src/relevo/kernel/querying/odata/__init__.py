@@ -1,0 +1,1 @@
+"""OData query options, read into the one query."""

@@ -1,0 +1,259 @@
+"""Where a job goes, what it asks of workers, how urgent it is: a policy applied to labels (11).
+
+Pure, in two phases. `needed` lists the calls to the outside that the policy's rules need; with
+their answers `classify` gives the outcome, and the trail of how it came about. Both look at the
+same labels, and an outcome names the versions that it was made for: whoever writes it compares them
+(J17).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
+
+from relevo import limits
+from relevo.errors import RuleFailed
+from relevo.kernel.labels import Value
+from relevo.router.core import rules
+from relevo.router.core.attachments import Selector, rule_of, yielded
+from relevo.router.core.rules import Call
+from relevo.router.core.selectors import WorkerSelector, all_hold
+from relevo.router.events import ErrorData
+from relevo.router.wire.policy_parts import ExpressionRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from random import Random
+
+    from relevo.router.core.attachments import Attachment
+    from relevo.router.core.rules import Answers
+    from relevo.router.model import ClassificationPolicy
+    from relevo.router.wire.policy_parts import RouterRule
+
+QueueBy = Literal["selectors", "job", "fallback"]
+
+_QUEUES: Final = "/queueSelectorAttachments"
+_WORKERS: Final = "/workerSelectorAttachments"
+_PRIORITY: Final = "/prioritizationRule"
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """The job as it was when its classification began."""
+
+    version: int
+    labels: Mapping[str, Value]
+    queue_id: str | None = None
+    priority: int = limits.ROUTER_PRIORITY_DEFAULT
+
+
+class Candidate(Struct, frozen=True):
+    """A queue that a job may go to: its labels, `Id` among them, and how many jobs wait in it."""
+
+    id: str
+    labels: Mapping[str, Value]
+    waiting: int = 0
+
+
+class Step(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What one attachment or rule of the policy has given."""
+
+    place: str
+    """Which one it is, as a JSON pointer into the policy."""
+    kind: str
+    value: Any = None
+    """The decision of a condition, the number of the allocation drawn, the priority."""
+    selectors: tuple[Selector, ...] = ()
+    failure: str | None = None
+
+
+class Classified(Struct, frozen=True, kw_only=True):
+    """What a classification has found."""
+
+    job_version: int
+    policy_version: int
+    queue_id: str
+    queue_by: QueueBy
+    attached: tuple[WorkerSelector, ...]
+    priority: int
+    trail: tuple[Step, ...]
+
+
+class Unclassifiable(Struct, frozen=True, kw_only=True):
+    """Why a classification has found nothing: at least one error."""
+
+    job_version: int
+    policy_version: int
+    errors: tuple[ErrorData, ...]
+    trail: tuple[Step, ...]
+
+
+def needed(policy: ClassificationPolicy, labels: Mapping[str, Value]) -> tuple[Call, ...]:
+    """Return the calls that must be made before a job with these labels can be classified."""
+    payload = {"job": dict(labels)}
+    return tuple(
+        Call(place, rule, payload) for place, rule in _rules(policy) if rules.is_external(rule)
+    )
+
+
+def evaluates(policy: ClassificationPolicy) -> bool:
+    """Whether a policy has expressions, which take time."""
+    return any(isinstance(rule, ExpressionRule) for _, rule in _rules(policy))
+
+
+def classify(
+    job: Subject,
+    policy: ClassificationPolicy,
+    queues: Mapping[str, Candidate],
+    random: Random,
+    *,
+    policy_version: int = 0,
+    answers: Answers | None = None,
+) -> Classified | Unclassifiable:
+    """Apply a policy to a job; `answers` are those of the calls that `needed` lists.
+
+    Raises nothing. All rules that fail are told at once, not only the first.
+    """
+    run = _Run(job, answers or {}, random)
+    of_queues = run.attach(_QUEUES, policy.queue_selector_attachments)
+    of_workers = run.attach(_WORKERS, policy.worker_selector_attachments)
+    priority = run.priority(policy.prioritization_rule)
+    chosen = _choose(of_queues, job, policy, queues)
+    if chosen is None and not run.errors:
+        run.fail(
+            "QueueNotFound",
+            f"{_no_match(of_queues)}, the job names no queue and the policy no fallbackQueueId;"
+            " give one of them",
+        )
+    if chosen is None or run.errors:
+        return Unclassifiable(
+            job_version=job.version,
+            policy_version=policy_version,
+            errors=tuple(run.errors),
+            trail=tuple(run.trail),
+        )
+    return Classified(
+        job_version=job.version,
+        policy_version=policy_version,
+        queue_id=chosen[0],
+        queue_by=chosen[1],
+        attached=tuple(one for one in of_workers if isinstance(one, WorkerSelector)),
+        priority=priority,
+        trail=tuple(run.trail),
+    )
+
+
+def _choose(
+    selectors: Sequence[Selector],
+    job: Subject,
+    policy: ClassificationPolicy,
+    queues: Mapping[str, Candidate],
+) -> tuple[str, QueueBy] | None:
+    """Return the queue and what named it: matching selectors, else the job, else the policy."""
+    matching = [one for one in _looked_at(selectors, queues) if all_hold(selectors, one.labels)]
+    if matching:
+        return min(matching, key=lambda one: (one.waiting, one.id)).id, "selectors"
+    if job.queue_id is not None:
+        return job.queue_id, "job"
+    if policy.fallback_queue_id is not None:
+        return policy.fallback_queue_id, "fallback"
+    return None
+
+
+def _looked_at(
+    selectors: Sequence[Selector], queues: Mapping[str, Candidate]
+) -> Iterable[Candidate]:
+    """Return the queues that can match: none without selectors, one if its id is asked for."""
+    if not selectors:
+        return ()
+    for one in selectors:
+        if one.key == "Id" and one.label_operator == "equal":
+            named = queues.get(one.value) if isinstance(one.value, str) else None
+            return () if named is None else (named,)
+    return queues.values()
+
+
+def _no_match(selectors: Sequence[Selector]) -> str:
+    if not selectors:
+        return "the policy attaches no queue selectors"
+    return f"no queue has the labels that {len(selectors)} selectors ask for"
+
+
+def _rules(policy: ClassificationPolicy) -> Iterator[tuple[str, RouterRule]]:
+    """Yield the rules of a policy with their places, where `_Run` looks for their answers."""
+    flavours: tuple[tuple[str, Iterable[Attachment]], ...] = (
+        (_QUEUES, policy.queue_selector_attachments),
+        (_WORKERS, policy.worker_selector_attachments),
+    )
+    for of, attachments in flavours:
+        for index, attachment in enumerate(attachments):
+            rule = rule_of(attachment)
+            if rule is not None:
+                yield f"{of}/{index}", rule
+    if policy.prioritization_rule is not None:
+        yield _PRIORITY, policy.prioritization_rule
+
+
+class _Run:
+    """One classification under way: what fails is noted, and the rest is still looked at."""
+
+    def __init__(self, job: Subject, answers: Answers, random: Random) -> None:
+        self.errors: list[ErrorData] = []
+        self.trail: list[Step] = []
+        self._job = job
+        self._payload = {"job": dict(job.labels)}
+        self._answers = answers
+        self._random = random
+
+    def fail(self, code: str, message: str, target: str | None = None) -> None:
+        """Note an error. It may quote what others wrote, and the event with it must be storable."""
+        text = _UNSTORABLE.sub("?", message)
+        self.errors.append(ErrorData(code=code, message=text, target=target))
+
+    def attach(self, of: str, attachments: Iterable[Attachment]) -> tuple[Selector, ...]:
+        """Return what all attachments of one flavour yield, in their order."""
+        found: tuple[Selector, ...] = ()
+        for index, attachment in enumerate(attachments):
+            place, kind = f"{of}/{index}", _tag(attachment)
+            value_of = partial(self._value, place)
+            try:
+                one = yielded(attachment, self._job.labels, value_of, self._random)
+                if len(found) + len(one.selectors) > limits.ROUTER_SELECTORS_MAX:
+                    raise RuleFailed(
+                        f"with this one there are more than {limits.ROUTER_SELECTORS_MAX} selectors"
+                    )
+            except RuleFailed as error:
+                self._note_failure(place, kind, error)
+                continue
+            found += one.selectors
+            self.trail.append(
+                Step(place=place, kind=kind, value=one.value, selectors=one.selectors)
+            )
+        return found
+
+    def priority(self, rule: RouterRule | None) -> int:
+        """Return the priority that the policy's rule gives; without one it stays."""
+        if rule is None:
+            return self._job.priority
+        try:
+            found = rules.priority(self._value(_PRIORITY, rule))
+        except RuleFailed as error:
+            self._note_failure(_PRIORITY, _tag(rule), error)
+            return self._job.priority
+        self.trail.append(Step(place=_PRIORITY, kind=_tag(rule), value=found))
+        return found
+
+    def _value(self, place: str, rule: RouterRule) -> Any:
+        return rules.value_of(rule, self._payload, self._answers, place)
+
+    def _note_failure(self, place: str, kind: str, error: RuleFailed) -> None:
+        self.fail("RuleFailed", error.message, place)
+        self.trail.append(Step(place=place, kind=kind, failure=error.message))
+
+
+def _tag(part: Struct) -> str:
+    return str(part.__struct_config__.tag)

@@ -1,0 +1,82 @@
+"""How well a worker suits a job: the score that applies without a rule, and what rules are told.
+
+default_score({}, selectors, {"language": "french", "sales": 15, "cost": 10})   # 0.707
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import TYPE_CHECKING, Any, Final
+
+from relevo.kernel.labels import ORDERINGS, Value, holds, kind, same
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from relevo.router.core.selectors import WorkerSelector
+    from relevo.router.matching.situation import JobState, Scoring, WorkerState
+
+STEEPEST: Final = 60.0
+"""How far from a threshold counts; e to the power of more would overflow some day."""
+
+
+def default_score(
+    wanted: Mapping[str, Value],
+    selectors: Sequence[WorkerSelector],
+    labels: Mapping[str, Value],
+) -> float:
+    """Return the average, from 0 to 1, of how well labels meet all that a job asks for (13.5).
+
+    `wanted` are the job's labels, each of which asks for an equal one. Expired selectors ask for
+    nothing; who asks for nothing rates everybody 0.
+    """
+    active = [one for one in selectors if one.status == "active"]
+    asked = len(wanted) + len(active)
+    if not asked:
+        return 0.0
+    met = sum(key in labels and same(labels[key], value) for key, value in wanted.items())
+    return (met + sum(_degree(one, labels.get(one.key)) for one in active)) / asked
+
+
+def _degree(selector: WorkerSelector, label: Value | None) -> float:
+    value = selector.value
+    if selector.label_operator not in ORDERINGS:
+        return float(holds(selector.label_operator, label, value))
+    if kind(label) != "number" or kind(value) != "number":
+        return 0.0
+    assert isinstance(label, int | float)
+    assert isinstance(value, int | float)
+    ahead = label - value if selector.label_operator.startswith("greater") else value - label
+    try:
+        distance = ahead / (abs(value) or 1)
+    except OverflowError:  # whole numbers have no largest one
+        distance = STEEPEST if (ahead > 0) else -STEEPEST
+    return 1 / (1 + exp(-max(-STEEPEST, min(STEEPEST, distance))))
+
+
+def payload(scoring: Scoring, job: JobState, workers: Sequence[WorkerState]) -> dict[str, Any]:
+    """Return what a scoring rule is told: one worker, or with batch scoring all of these."""
+    told: dict[str, Any] = {}
+    if "jobLabels" in scoring.parameters:
+        told["job"] = dict(job.labels)
+    if "workerSelectors" in scoring.parameters:
+        told["selectors"] = [_selector(one) for one in job.selectors if one.status == "active"]
+    if scoring.batch:
+        told["workers"] = [one.all_labels for one in workers]
+    else:
+        (one,) = workers
+        told["worker"] = one.all_labels
+    return told
+
+
+def _selector(selector: WorkerSelector) -> dict[str, Any]:
+    # Published samples differ in the name of the operator, so rules find both.
+    told = {
+        "key": selector.key,
+        "operator": selector.label_operator,
+        "labelOperator": selector.label_operator,
+        "value": selector.value,
+    }
+    if selector.expires_after_seconds is not None:
+        told["expiresAfterSeconds"] = selector.expires_after_seconds
+    return told

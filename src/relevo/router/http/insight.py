@@ -1,0 +1,290 @@
+"""`/v1/router`: why a job waits and a worker has nothing, and what a policy would do.
+
+Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+from relevo import limits
+from relevo.errors import NotFound
+from relevo.kernel.labels import Value
+from relevo.kernel.operation import Operation
+from relevo.router.core.classification import Classified, Unclassifiable
+from relevo.router.http.policies import ResourceId
+from relevo.router.wire.checks import check_labels
+
+if TYPE_CHECKING:
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.services import Services
+    from relevo.router.core.attachments import Selector
+    from relevo.router.core.explaining import Obstacle
+
+
+class ByRouterId(Struct, frozen=True, kw_only=True):
+    """Which one."""
+
+    id: ResourceId
+
+
+class SelectorShown(Struct, frozen=True, kw_only=True):
+    """What is asked of a worker or a queue."""
+
+    key: str
+    label_operator: str
+    value: Value | None = None
+
+
+class OfferMade(Struct, frozen=True, kw_only=True):
+    """Whom a job was offered to, and what became of it."""
+
+    offer_id: UUID
+    worker_id: str
+    state: str
+    reason: str | None
+    """Why it was revoked."""
+    offered_at: datetime
+    ended_at: datetime | None
+    retry_at: datetime | None
+    score: float | None
+    """What the worker was rated, where the queue takes the best."""
+
+
+class CandidateShown(Struct, frozen=True, kw_only=True):
+    """A worker that is eligible, with what decides among several."""
+
+    worker_id: str
+    load_ratio: float
+    idle_since: datetime
+    score: float | None
+
+
+class WorkersRuledOut(Struct, frozen=True, kw_only=True):
+    """Workers with the same labels that the same condition rules out."""
+
+    reason: str
+    selector: SelectorShown | None
+    """The one they do not meet."""
+    labels: Mapping[str, Value]
+    count: int
+    workers: tuple[str, ...]
+    """The first few by id."""
+
+
+class JobExplained(Struct, frozen=True, kw_only=True):
+    """Why a job is where it is."""
+
+    job_id: str
+    status: str
+    says: str
+    """In a sentence."""
+    queue_id: str | None
+    position: int | None
+    """1 is next; null for a job that does not wait."""
+    verdict: str | None
+    """`chosen`: the first candidate is next. `offered`: as many offers are open as there may be.
+    `nobody`: all workers are ruled out. `noQueue`: its queue is gone. Null if it does not wait."""
+    candidates: tuple[CandidateShown, ...]
+    """Who is eligible, whom the mode takes first."""
+    ruled_out: tuple[WorkersRuledOut, ...]
+    offers: tuple[OfferMade, ...]
+    """Those that were made, the latest first."""
+
+
+class JobsNotForIt(Struct, frozen=True, kw_only=True):
+    """Waiting jobs that a worker does not get for the same reason."""
+
+    reason: str
+    selector: SelectorShown | None
+    queue_id: str
+    channel_id: str
+    count: int
+    jobs: tuple[str, ...]
+    """The first few in the order in which they wait."""
+
+
+class WorkerExplained(Struct, frozen=True, kw_only=True):
+    """Why a worker has what it has."""
+
+    worker_id: str
+    state: str
+    says: str
+    """In a sentence."""
+    load_ratio: float
+    eligible_for: tuple[str, ...]
+    """Waiting jobs that it could get, in their order."""
+    ruled_out: tuple[JobsNotForIt, ...]
+
+
+async def explain_job(services: Services, _: Principal, command: ByRouterId) -> JobExplained:
+    """Say why a job waits, whom it would go to, and what rules out the others."""
+    told = await services.app.router.explanations.job(command.id)
+    found = told.next
+    return JobExplained(
+        job_id=told.job_id, status=told.status, says=told.says, queue_id=told.queue_id,
+        position=told.position, verdict=None if found is None else found.verdict,
+        candidates=() if found is None else tuple(
+            CandidateShown(
+                worker_id=one.worker, load_ratio=one.load_ratio, score=one.score,
+                idle_since=datetime.fromtimestamp(one.idle_since, UTC),
+            )
+            for one in found.candidates
+        ),
+        ruled_out=() if found is None else tuple(
+            WorkersRuledOut(
+                reason=one.obstacle.reason, selector=_asked(one.obstacle), labels=one.labels,
+                count=one.count, workers=one.workers,
+            )
+            for one in found.ruled_out
+        ),
+        offers=tuple(OfferMade(**msgspec.structs.asdict(one)) for one in told.offers),
+    )  # fmt: skip
+
+
+async def explain_worker(services: Services, _: Principal, command: ByRouterId) -> WorkerExplained:
+    """Say which jobs a worker could get, and why no others."""
+    told = await services.app.router.explanations.worker(command.id)
+    found = told.next
+    return WorkerExplained(
+        worker_id=told.worker_id, state=told.state, says=told.says, load_ratio=told.load_ratio,
+        eligible_for=() if found is None else found.eligible_for,
+        ruled_out=() if found is None else tuple(
+            JobsNotForIt(
+                reason=one.obstacle.reason, selector=_asked(one.obstacle), queue_id=one.queue,
+                channel_id=one.channel, count=one.count, jobs=one.jobs,
+            )
+            for one in found.ruled_out
+        ),
+    )  # fmt: skip
+
+
+def _asked(obstacle: Obstacle) -> SelectorShown | None:
+    return None if obstacle.selector is None else _selector(obstacle.selector)
+
+
+def _selector(one: Selector) -> SelectorShown:
+    return SelectorShown(key=one.key, label_operator=one.label_operator, value=one.value)
+
+
+class TryClassification(ByRouterId, frozen=True, kw_only=True):
+    """What a job would be that is not made."""
+
+    labels: Annotated[dict[str, Value], Meta(description="The labels of the job.")] = {}
+    queue_id: Annotated[str, Meta(description="The queue that the job names.")] | None = None
+    priority: Annotated[
+        int,
+        Meta(
+            ge=limits.ROUTER_PRIORITY_MIN,
+            le=limits.ROUTER_PRIORITY_MAX,
+            description="The priority of the job.",
+        ),
+    ] = limits.ROUTER_PRIORITY_DEFAULT
+
+
+class StepShown(Struct, frozen=True, kw_only=True):
+    """What one attachment or rule of the policy has given."""
+
+    place: str
+    """Which one it is, as a JSON pointer into the policy."""
+    kind: str
+    value: Any
+    """The decision of a condition, the number of the allocation drawn, the priority."""
+    selectors: tuple[SelectorShown, ...]
+    failure: str | None
+
+
+class FailureShown(Struct, frozen=True, kw_only=True):
+    """Why a classification has found nothing."""
+
+    code: str
+    message: str
+    target: str | None
+
+
+class ClassificationTried(Struct, frozen=True, kw_only=True):
+    """What a policy would do with a job."""
+
+    classified: bool
+    queue_id: str | None = None
+    queue_by: str | None = None
+    """What named the queue: `selectors` that match, the `job`, or the `fallback` of the policy."""
+    priority: int | None = None
+    attached: tuple[SelectorShown, ...] = ()
+    """What it would ask of workers."""
+    errors: tuple[FailureShown, ...] = ()
+    trail: tuple[StepShown, ...] = ()
+    """Every step, in the order of the policy."""
+
+
+async def try_classification(
+    services: Services, _: Principal, command: TryClassification
+) -> ClassificationTried:
+    """Apply a policy to labels without making a job; rules outside are really called."""
+    check_labels({"/labels": command.labels})
+    found = await services.app.router.explanations.classification(
+        command.id, command.labels, queue_id=command.queue_id, priority=command.priority
+    )
+    trail = tuple(
+        StepShown(
+            place=one.place, kind=one.kind, value=one.value, failure=one.failure,
+            selectors=tuple(map(_selector, one.selectors)),
+        )
+        for one in found.trail
+    )  # fmt: skip
+    match found:
+        case Unclassifiable():
+            errors = tuple(FailureShown(**msgspec.structs.asdict(one)) for one in found.errors)
+            return ClassificationTried(classified=False, errors=errors, trail=trail)
+        case Classified():
+            return ClassificationTried(
+                classified=True, queue_id=found.queue_id, queue_by=found.queue_by,
+                priority=found.priority, attached=tuple(map(_selector, found.attached)),
+                trail=trail,
+            )  # fmt: skip
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="router.explain.job",
+        method="GET",
+        path="/v1/router/jobs/{id}/explanation",
+        summary="Say why a job waits, whom it would go to, and what rules out the others.",
+        request=ByRouterId,
+        response=JobExplained,
+        permission="router:read",
+        handler=explain_job,
+        errors=(NotFound,),
+        scope="job:{id}",
+    ),
+    Operation(
+        name="router.explain.worker",
+        method="GET",
+        path="/v1/router/workers/{id}/explanation",
+        summary="Say which waiting jobs a worker could get, and why no others.",
+        request=ByRouterId,
+        response=WorkerExplained,
+        permission="router:read",
+        handler=explain_worker,
+        errors=(NotFound,),
+        scope="worker:{id}",
+    ),
+    Operation(
+        name="router.classify",
+        method="POST",
+        path="/v1/router/classification-policies/{id}:try",
+        summary="Say what a classification policy would do with a job; none is made.",
+        request=TryClassification,
+        response=ClassificationTried,
+        permission="router:manage",
+        handler=try_classification,
+        errors=(NotFound,),
+        scope="classification_policy:{id}",
+    ),
+)

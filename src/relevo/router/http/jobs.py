@@ -1,0 +1,386 @@
+"""`/routing/jobs`, and how queues stand: what the ancestor's client asks of jobs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args
+
+from msgspec import Meta, Struct
+
+from relevo import limits
+from relevo.errors import (
+    ConditionNotMet,
+    InvalidState,
+    NotFound,
+    ReferenceNotFound,
+    UnassignLimitReached,
+)
+from relevo.http import paging
+from relevo.http.access.authenticator import reaches
+from relevo.kernel.operation import Handler, Operation, Versioned
+from relevo.kernel.pages import Fetched
+from relevo.router.core.jobs import Unassigned
+from relevo.router.http.policies import (
+    CONDITIONS,
+    CREATED,
+    FIXED,
+    ById,
+    ListResources,
+    PatchResource,
+)
+from relevo.router.http.surface import Listing, one_of
+from relevo.router.listing import JobFilter, JobStatus
+from relevo.router.model import (
+    CancelJobOptions,
+    CloseJobOptions,
+    CompleteJobOptions,
+    UnassignJobOptions,
+)
+from relevo.router.wire.checks import bounded
+from relevo.router.wire.exception_parts import Note  # noqa: TC001 - of fields
+from relevo.router.wire.policy_parts import Text  # noqa: TC001 - of fields
+from relevo.router.wire.views import (
+    RouterJob,
+    RouterJobPositionDetails,
+    RouterQueueStatistics,
+    Shown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.paging import Page
+    from relevo.http.services import Services
+    from relevo.router.listing import Listing as Found
+    from relevo.router.work import May
+
+T = TypeVar("T")
+STATUSES: Final = ("all", "active", *get_args(JobStatus))
+QUERY: Final = frozenset({"api-version"})
+_SCOPE: Final = "job:{id}"
+
+
+class Done(Struct, frozen=True):
+    """It is done, and there is nothing more to say."""
+
+
+class Place(Struct, frozen=True, array_like=True):
+    """Where a page of jobs or workers has ended."""
+
+    number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class ListJobs(ListResources, frozen=True, kw_only=True, rename="camel"):
+    """Which jobs, and which page of them; conditions combine with "and"."""
+
+    status: Annotated[
+        str,
+        Meta(
+            description="Only of this status; `active` is all that is not finished.",
+            extra_json_schema={"enum": list(STATUSES)},
+        ),
+    ] = "all"
+    queue_id: Annotated[str, Meta(description="Only of this queue.")] | None = None
+    channel_id: Annotated[str, Meta(description="Only of this channel.")] | None = None
+    classification_policy_id: (
+        Annotated[str, Meta(description="Only of this classification policy.")] | None
+    ) = None
+    scheduled_before: (
+        Annotated[datetime, Meta(description="Only those scheduled then or before.")] | None
+    ) = None
+    scheduled_after: (
+        Annotated[datetime, Meta(description="Only those scheduled then or later.")] | None
+    ) = None
+
+
+class CancelJob(ById, frozen=True, kw_only=True, rename="camel"):
+    """What a job is cancelled with."""
+
+    note: Note | None = None
+    disposition_code: Text | None = None
+
+
+class ByAssignment(ById, frozen=True, kw_only=True, rename="camel"):
+    """Which assignment of which job."""
+
+    assignment_id: Annotated[str, Meta(description="The assignment, of this job.")]
+
+
+class CompleteJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
+    """What a job is completed with."""
+
+    note: Note | None = None
+
+
+class CloseJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
+    """What a job is closed with, and when."""
+
+    disposition_code: Text | None = None
+    close_at: (
+        Annotated[datetime, Meta(description="Not before then; unset or past is at once.")] | None
+    ) = None
+    note: Note | None = None
+
+
+class UnassignJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
+    """What becomes of a job that is taken back."""
+
+    suspend_matching: (
+        Annotated[bool, Meta(description="Whether it waits for its caller from now on.")] | None
+    ) = None
+
+
+def page_of(
+    services: Services, found: Found[T], show: Callable[[T], Any] = lambda item: item
+) -> Page[Any]:
+    """Return what a list of the router found as a page."""
+    numbered = Fetched(list(zip(found.numbers, found.items, strict=True)), found.after is not None)
+    return paging.page(
+        services.page_bytes, numbered, lambda one: Place(one[0]), show=lambda one: show(one[1])
+    )
+
+
+def after(command: ListResources) -> int:
+    """Return where a page begins."""
+    found = paging.decode(command.cursor, Place)
+    return 0 if found is None else found.number
+
+
+async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page[RouterJob]:
+    """Return jobs in the order of their creation."""
+    wanted = JobFilter(
+        status=one_of(command.status, STATUSES, "status"),
+        queue_id=command.queue_id,
+        channel_id=command.channel_id,
+        classification_policy_id=command.classification_policy_id,
+        scheduled_before=_utc(command.scheduled_before),
+        scheduled_after=_utc(command.scheduled_after),
+    )
+    limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
+    found = await services.app.router.work.list_jobs(wanted, after(command), limit)
+    return page_of(services, found)
+
+
+async def get_job(services: Services, _: Principal, command: ById) -> Versioned:
+    """Return a job."""
+    return _versioned(await services.app.router.work.show_job(command.id))
+
+
+async def patch_job(services: Services, _: Principal, command: PatchResource) -> Versioned:
+    """Create a job, or merge a change into it."""
+    work = services.app.router.work
+    return _versioned(await work.put_job(command.id, command.patch, command.conditions))
+
+
+async def delete_job(services: Services, _: Principal, command: ById) -> None:
+    """Delete a job that is finished; again changes nothing."""
+    await services.app.router.work.delete_job(command.id)
+
+
+async def cancel_job(services: Services, _: Principal, command: CancelJob) -> Done:
+    """Finish a job without further work."""
+    told = CancelJobOptions(note=command.note, disposition_code=command.disposition_code)
+    await services.app.router.work.cancel_job(command.id, told)
+    return Done()
+
+
+async def reclassify_job(services: Services, _: Principal, command: ById) -> Done:
+    """Classify a waiting job again."""
+    await services.app.router.work.reclassify_job(command.id)
+    return Done()
+
+
+async def position(services: Services, _: Principal, command: ById) -> RouterJobPositionDetails:
+    """Return where a waiting job stands in its queue."""
+    return await services.app.router.work.position(command.id)
+
+
+async def complete_job(services: Services, principal: Principal, command: CompleteJob) -> Done:
+    """Say that the work of an assignment is done."""
+    told, may = CompleteJobOptions(note=command.note), _may(principal, command)
+    await services.app.router.work.complete_job(command.id, command.assignment_id, told, may)
+    return Done()
+
+
+async def close_job(services: Services, principal: Principal, command: CloseJob) -> Done:
+    """Finish a completed job and free its worker."""
+    told, may = (
+        CloseJobOptions(
+            disposition_code=command.disposition_code,
+            close_at=command.close_at,
+            note=command.note,
+        ),
+        _may(principal, command),
+    )
+    await services.app.router.work.close_job(command.id, command.assignment_id, told, may)
+    return Done()
+
+
+async def unassign_job(
+    services: Services, principal: Principal, command: UnassignJob
+) -> Unassigned:
+    """Take a job back from its worker."""
+    told = UnassignJobOptions(suspend_matching=bool(command.suspend_matching))
+    work, may = services.app.router.work, _may(principal, command)
+    return await work.unassign_job(command.id, command.assignment_id, told, may)
+
+
+async def statistics(services: Services, _: Principal, command: ById) -> RouterQueueStatistics:
+    """Return how long a queue is, and how long one waits in it."""
+    router = services.app.router
+    await router.policies.get("queues", command.id)
+    return await router.work.statistics(command.id)
+
+
+def _may(principal: Principal, command: ByAssignment) -> May | None:
+    """Return whose assignments a key is for; None if it may touch all of the job's."""
+    if reaches(principal, f"job:{command.id}"):
+        return None
+    return lambda worker_id: reaches(principal, f"worker:{worker_id}")
+
+
+def _versioned(shown: Shown[RouterJob]) -> Versioned:
+    return Versioned(
+        body=shown.view,
+        etag=shown.view.etag,
+        modified_at=shown.modified_at,
+        created=shown.created,
+    )
+
+
+def _utc(instant: datetime | None) -> datetime | None:
+    if instant is None:
+        return None
+    zoned = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    return bounded(zoned)
+
+
+def _action(verb: str, summary: str, request: type[Struct], handler: Handler) -> Operation:
+    return Operation(
+        name=f"router.jobs.{verb}",
+        method="POST",
+        path=f"/routing/jobs/{{id}}:{verb}",
+        summary=summary,
+        request=request,
+        response=Done,
+        permission="router:work",
+        handler=handler,
+        errors=(NotFound, InvalidState),
+        scope=_SCOPE,
+        query=QUERY,
+        fixed=FIXED,
+    )
+
+
+def _of_assignment(
+    verb: str, summary: str, request: type[Struct], response: type, handler: Handler
+) -> Operation:
+    return Operation(
+        name=f"router.jobs.{verb}",
+        method="POST",
+        path=f"/routing/jobs/{{id}}/assignments/{{assignmentId}}:{verb}",
+        summary=summary,
+        request=request,
+        response=response,
+        permission="offers:answer",
+        handler=handler,
+        errors=(NotFound, InvalidState, UnassignLimitReached),
+        checks_scopes=True,
+        query=QUERY,
+        fixed=FIXED,
+    )
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="router.jobs.list",
+        method="GET",
+        path="/routing/jobs",
+        summary="List jobs.",
+        request=ListJobs,
+        response=Listing[RouterJob],
+        permission="router:read",
+        handler=list_jobs,
+        fixed=FIXED,
+    ),
+    Operation(
+        name="router.jobs.get",
+        method="GET",
+        path="/routing/jobs/{id}",
+        summary="Show a job.",
+        request=ById,
+        response=RouterJob,
+        permission="router:read",
+        handler=get_job,
+        errors=(NotFound,),
+        scope=_SCOPE,
+        fixed=FIXED,
+    ),
+    Operation(
+        name="router.jobs.patch",
+        method="PATCH",
+        path="/routing/jobs/{id}",
+        summary="Create a job, or change it by a merge patch.",
+        request=PatchResource,
+        response=RouterJob,
+        permission="router:work",
+        handler=patch_job,
+        errors=(ConditionNotMet, ReferenceNotFound, InvalidState),
+        outcomes=(CREATED,),
+        scope=_SCOPE,
+        headers=CONDITIONS,
+        body="patch",
+        fixed=FIXED,
+    ),
+    Operation(
+        name="router.jobs.delete",
+        method="DELETE",
+        path="/routing/jobs/{id}",
+        summary="Delete a job that is finished; again changes nothing.",
+        request=ById,
+        response=None,
+        permission="router:work",
+        handler=delete_job,
+        errors=(InvalidState,),
+        scope=_SCOPE,
+        fixed=FIXED,
+    ),
+    Operation(
+        name="router.jobs.position",
+        method="GET",
+        path="/routing/jobs/{id}/position",
+        summary="Say where a waiting job stands in its queue.",
+        request=ById,
+        response=RouterJobPositionDetails,
+        permission="router:read",
+        handler=position,
+        errors=(NotFound, InvalidState),
+        scope=_SCOPE,
+        fixed=FIXED,
+    ),
+    _action("cancel", "Finish a job without further work.", CancelJob, cancel_job),
+    _action("reclassify", "Classify a waiting job again.", ById, reclassify_job),
+    _of_assignment(
+        "complete", "Say that the work of an assignment is done.", CompleteJob, Done, complete_job
+    ),
+    _of_assignment(
+        "close", "Finish a completed job and free its worker.", CloseJob, Done, close_job
+    ),
+    _of_assignment(
+        "unassign", "Take a job back from its worker.", UnassignJob, Unassigned, unassign_job
+    ),
+    Operation(
+        name="router.queues.statistics",
+        method="GET",
+        path="/routing/queues/{id}/statistics",
+        summary="Say how long a queue is, and how long one waits in it.",
+        request=ById,
+        response=RouterQueueStatistics,
+        permission="router:read",
+        handler=statistics,
+        errors=(NotFound,),
+        scope="router_queue:{id}",
+        fixed=FIXED,
+    ),
+)

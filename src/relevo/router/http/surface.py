@@ -1,0 +1,173 @@
+"""The job router's surface: its ancestor's errors, lists and headers, for official clients."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, get_args
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from relevo import errors
+from relevo.http.paging import Page
+from relevo.http.problem import JSON, Answer, Headers, detail, retry_after
+from relevo.http.request import origin
+from relevo.http.surface import SECURITY, Surface
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from relevo.http.request import Head
+
+T = TypeVar("T")
+Version = Literal["2023-11-01", "2024-01-18-preview"]
+PREVIEW: Final = "2024-01-18-preview"
+VERSIONS: Final = ", ".join(get_args(Version)).encode()
+CONTINUATION: Final = "continuation"
+"""The argument of the query that says where a list goes on."""
+_ID: Final = re.compile(rb"[!-~]{1,128}")
+
+
+class ErrorDetail(Struct, frozen=True, omit_defaults=True):
+    """What went wrong, in the ancestor's words."""
+
+    code: str
+    """Stable and meant for programs."""
+    message: str
+    target: str | None = None
+    """Where in the request the fault lies: a JSON pointer, or the name of a header."""
+
+
+class ErrorEnvelope(Struct, frozen=True):
+    """An error, as the ancestor wraps it."""
+
+    error: ErrorDetail
+
+
+class Listing(Struct, Generic[T], frozen=True, rename="camel", omit_defaults=True):
+    """One page of a list."""
+
+    value: list[T]
+    next_link: str | None = None
+    """The address of the following page; absent on the last one."""
+
+
+CODES: Final[dict[type[errors.RelevoError], str]] = {
+    errors.CallerError: "BadRequest",
+    errors.InvalidValue: "InvalidValue",
+    errors.InvalidJson: "InvalidJson",
+    errors.MissingField: "MissingField",
+    errors.ReferenceNotFound: "ReferenceNotFound",
+    errors.InvalidExpression: "InvalidExpression",
+    errors.MissingApiVersion: "MissingApiVersionParameter",
+    errors.UnsupportedApiVersion: "UnsupportedApiVersionValue",
+    errors.Unauthenticated: "Denied",
+    errors.Forbidden: "Forbidden",
+    errors.NotFound: "NotFound",
+    errors.MethodNotAllowed: "MethodNotAllowed",
+    errors.Conflict: "Conflict",
+    errors.InvalidState: "InvalidState",
+    errors.InUse: "InUse",
+    errors.OfferGone: "OfferGone",
+    errors.UnassignLimitReached: "UnassignLimitReached",
+    errors.ConditionNotMet: "ConditionNotMet",
+    errors.TooLarge: "RequestTooLarge",
+    errors.UnsupportedMediaType: "UnsupportedMediaType",
+    errors.RateLimited: "ThrottleLimitExceeded",
+    errors.RelevoError: "InternalError",
+    errors.Unavailable: "ServiceUnavailable",
+    errors.OutcomeUnknown: "ServiceUnavailable",
+}
+"""The ancestor's names; an error that is not listed goes by its nearest listed ancestor."""
+
+
+def code_of(kind: type[errors.RelevoError]) -> str:
+    """Return the ancestor's code for a class of our errors."""
+    return next(CODES[each] for each in kind.__mro__ if each in CODES)
+
+
+def render(error: errors.RelevoError, _: str) -> Answer:
+    """Return an error in the ancestor's envelope."""
+    code = code_of(type(error))
+    content = ErrorEnvelope(ErrorDetail(code, detail(error), error.pointer or None))
+    headers = ((b"content-type", JSON), (b"x-ms-error-code", code.encode()), *retry_after(error))
+    return Answer(error.status, headers, msgspec.json.encode(content))
+
+
+def check_version(head: Head) -> None:
+    """Refuse a request that does not say which version of the API it speaks, or another one."""
+    asked = parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("api-version", [])
+    spoken = VERSIONS.decode()
+    if not asked or not asked[-1]:
+        raise errors.MissingApiVersion(
+            f"the query needs api-version; spoken are {spoken}", pointer="api-version"
+        )
+    if asked[-1] not in get_args(Version):
+        raise errors.UnsupportedApiVersion(
+            f"api-version {asked[-1][:40]!r} is not spoken here; use one of {spoken}",
+            pointer="api-version",
+        )
+
+
+def listing(head: Head, page: Page[Any]) -> Listing[Any]:
+    """Return a page as the ancestor shows it, with an absolute address for the next one.
+
+    The address is that which the client itself has used, because it signs the host that it knows.
+    """
+    if page.next is None:
+        return Listing(page.items)
+    arguments = [
+        (name, value)
+        for name, value in parse_qsl(head.query.decode("latin-1"))
+        if name != CONTINUATION
+    ]
+    query = urlencode([*arguments, (CONTINUATION, page.next)])
+    path = head.target.partition(b"?")[0].decode("latin-1")
+    return Listing(page.items, f"{origin(head)}{path}?{query}")
+
+
+def one_of(text: str, names: Iterable[str], argument: str) -> str:
+    """Return the name that is meant, in whatever letter case it was sent."""
+    known = {name.casefold(): name for name in names}
+    found = known.get(text.casefold())
+    if found is None:
+        raise errors.InvalidValue(
+            f"{argument} is one of {', '.join(known.values())}, not {text[:40]!r}",
+            pointer=f"/{argument}",
+        )
+    return found
+
+
+def page_of(listed: Listing[T]) -> Page[T]:
+    """Return a list of the ancestor's form as a page of ours: a client's part."""
+    query = parse_qs(urlsplit(listed.next_link or "").query)
+    return Page(listed.value, query.get(CONTINUATION, [None])[0])
+
+
+def _headers(head: Head, request_id: str) -> Headers:
+    ours: Headers = (
+        (b"x-ms-request-id", request_id.encode()),
+        (b"x-request-id", request_id.encode()),
+        (b"api-supported-versions", VERSIONS),
+        *SECURITY,
+    )
+    theirs = head.value(b"x-ms-client-request-id") or b""
+    wanted = head.value(b"x-ms-return-client-request-id") or b""
+    if wanted.lower() != b"true" or not _ID.fullmatch(theirs):
+        return ours
+    return (*ours, (b"x-ms-client-request-id", theirs))
+
+
+SURFACE: Final = Surface(
+    segment="routing",
+    render=render,
+    challenge=b"HMAC-SHA256",
+    strict=False,
+    headers=_headers,
+    check=check_version,
+    page=listing,
+    problem=ErrorEnvelope,
+    problem_type="application/json",
+    code=code_of,
+)

@@ -1,0 +1,1 @@
+"""The matcher: the loop that one host runs to decide who is offered what."""

@@ -1,0 +1,1 @@
+"""The router's documents as callers send and get them. Pure."""

@@ -1,0 +1,24 @@
+"""How policies and queues are answered: as they are stored, without their secrets. Pure.
+
+Addresses of rules may hold secrets too, in their query: only who may write them is shown those.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relevo.router.wire import credentials, documents
+
+if TYPE_CHECKING:
+    from relevo.router.administration import Stored
+
+
+def resource(stored: Stored, *, to_writer: bool = False) -> dict[str, Any]:
+    """Return a policy or queue: what is unset is left out, what is empty is there."""
+    document = documents.shown(stored.document)
+    if not to_writer:
+        document = credentials.with_redacted_urls(document)
+    if stored.kind == "queues":
+        labels = {**document.get("labels", {}), documents.ID_LABEL: stored.id}
+        document = {**document, "labels": labels}
+    return {"id": stored.id, "etag": stored.etag, **document}

@@ -1,0 +1,292 @@
+"""Many items at once: queries, batches that happen whole, bulk writes that do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from relevo import limits
+from relevo.errors import (
+    BadContinuation,
+    ConditionNotMet,
+    ContainerRecreated,
+    Forbidden,
+    ItemExists,
+    NotFound,
+    QueryTooCostly,
+    RelevoError,
+)
+from relevo.http import problem
+from relevo.http.paging import Limit, Page
+from relevo.kernel.operation import Operation
+from relevo.store import Create, Delete, Patch, Read, Replace, Upsert
+from relevo.store.http.containers import SCOPE, ByContainer
+from relevo.store.http.items import (
+    Body,
+    Changes,
+    IfMatch,
+    ItemId,
+    ItemView,
+    KeyValue,
+    Written,
+    container_of,
+    key_of,
+    view,
+    written,
+)
+from relevo.store.query import CONDITIONS_MAX
+
+if TYPE_CHECKING:
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.services import Services
+    from relevo.store import Item, Outcome
+    from relevo.store.model import Step
+
+BULK_ITEMS_MAX: Final = 10_000
+"""Items of one bulk write; a body of the largest size holds about as many small ones."""
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """What a member of an item has to be; 1 and 1.0 are equal, 1 and "1" are not."""
+
+    path: Annotated[str, Meta(min_length=1, description="A name, or a pointer such as `/a/b`.")]
+    op: Literal["=", "!=", "<", "<=", ">", ">=", "in", "exists"] = "="
+    value: Any
+
+
+class QueryItems(ByContainer, frozen=True, kw_only=True):
+    """Which items."""
+
+    partition_key: KeyValue | UnsetType = UNSET
+    where: Annotated[
+        tuple[Condition, ...],
+        Meta(max_length=CONDITIONS_MAX, description="Conditions that all have to hold."),
+    ] = ()
+    order_by: Annotated[
+        Literal["id", "ts"],
+        Meta(description="By partition key and id, or by the time of the last write."),
+    ] = "id"
+    cursor: (
+        Annotated[
+            str,
+            Meta(
+                max_length=8_000,
+                description="`next` of the page before; without it the first page.",
+            ),
+        ]
+        | None
+    ) = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+async def query_items(services: Services, _: Principal, command: QueryItems) -> Page[ItemView]:
+    """Return items that match, in order; without a partition key all are looked through."""
+    key: Any = command.partition_key
+    query = container_of(services, command).query(
+        partition_key=key if key is UNSET else key_of(key),
+        where=[(one.path, one.op, one.value) for one in command.where],
+        order_by=command.order_by,
+        after=command.cursor,
+    )
+    found = await query.page(command.limit, limited=True)
+    return Page([view(item) for item in found.items], found.token)
+
+
+class CreateStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="create"):
+    """The item must not exist."""
+
+    item: Body
+
+
+class UpsertStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="upsert"):
+    """Create the item or replace it."""
+
+    item: Body
+    if_match: IfMatch | None = None
+
+
+class ReplaceStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="replace"):
+    """The item must exist."""
+
+    item: Body
+    if_match: IfMatch | None = None
+
+
+class PatchStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="patch"):
+    """Change parts of an item."""
+
+    id: ItemId
+    operations: Changes
+    if_match: IfMatch | None = None
+
+
+class DeleteStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="delete"):
+    """Remove the item."""
+
+    id: ItemId
+    if_match: IfMatch | None = None
+
+
+class ReadStep(Struct, frozen=True, kw_only=True, tag_field="kind", tag="read"):
+    """The item as it is at this point of the batch; needs `items:read`, too."""
+
+    id: ItemId
+
+
+WireStep = CreateStep | UpsertStep | ReplaceStep | PatchStep | DeleteStep | ReadStep
+_STEPS: Final[dict[type[Struct], Any]] = {
+    CreateStep: Create, UpsertStep: Upsert, ReplaceStep: Replace, PatchStep: Patch,
+    DeleteStep: Delete, ReadStep: Read,
+}  # fmt: skip
+
+
+class BatchItems(ByContainer, frozen=True, kw_only=True):
+    """Steps on items of one partition key."""
+
+    partition_key: KeyValue
+    steps: Annotated[
+        tuple[WireStep, ...],
+        Meta(
+            min_length=1,
+            max_length=limits.BATCH_ITEMS_MAX,
+            description="Done in order: all of them, or none.",
+        ),
+    ]
+
+
+class StepResult(Written, frozen=True, kw_only=True):
+    """What a step left or saw; only a step that reads says what is in the item."""
+
+    body: Any | UnsetType = UNSET
+
+
+class BatchDone(Struct, frozen=True):
+    """What each step left or saw, in order; null for deletes."""
+
+    results: list[StepResult | None]
+
+
+async def batch_items(services: Services, principal: Principal, command: BatchItems) -> BatchDone:
+    """Do several steps on items of one partition key: all or none."""
+    reads = [isinstance(step, ReadStep) for step in command.steps]
+    if any(reads) and "items:read" not in principal.permissions:
+        raise Forbidden(
+            "a batch with a step that reads needs the permission 'items:read', too; use another"
+            " key, or leave out the step"
+        )
+    steps: list[Step] = [
+        _STEPS[type(step)](**msgspec.structs.asdict(step)) for step in command.steps
+    ]
+    try:
+        done = await container_of(services, command).batch(key_of(command.partition_key), steps)
+    except RelevoError as error:
+        error.pointer = f"/steps{error.pointer}" if error.pointer else None
+        raise
+    return BatchDone([_result(*each) for each in zip(done, reads, strict=True)])
+
+
+def _result(item: Item[Any] | None, seen: bool) -> StepResult | None:
+    if item is None:
+        return None
+    body = item.body if seen else UNSET
+    return StepResult(**msgspec.structs.asdict(written(item)), body=body)
+
+
+class BulkItems(ByContainer, frozen=True, kw_only=True):
+    """Items that are written each by itself."""
+
+    items: Annotated[
+        tuple[dict[str, Any], ...],
+        Meta(
+            min_length=1,
+            max_length=BULK_ITEMS_MAX,
+            description="The items; for deletes, `id` and partition key are enough.",
+        ),
+    ]
+    kind: Annotated[
+        Literal["create", "upsert", "replace", "delete"], Meta(description="What is done with all.")
+    ] = "upsert"
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Why an item was not written."""
+
+    code: str
+    detail: str
+    pointer: str | None
+
+
+class ItemOutcome(Struct, frozen=True, kw_only=True):
+    """What one item came to: an etag, or an error."""
+
+    id: str | None
+    etag: str | None
+    lsn: int | None
+    created: bool
+    error: Refusal | None
+
+
+class BulkDone(Struct, frozen=True):
+    """What a bulk write came to."""
+
+    written: int
+    refused: int
+    items: list[ItemOutcome]
+    """In the order in which the items were given."""
+
+
+async def bulk_items(services: Services, _: Principal, command: BulkItems) -> BulkDone:
+    """Write many items, each by itself, and say what each came to."""
+    done = await container_of(services, command).bulk(command.items, command.kind)
+    shown = [_outcome(one) for one in done.outcomes]
+    return BulkDone(done.written, len(shown) - done.written, shown)
+
+
+def _outcome(one: Outcome) -> ItemOutcome:
+    error = None
+    if one.error is not None:
+        detail = problem.detail(one.error)
+        error = Refusal(code=one.error.code, detail=detail, pointer=one.error.pointer)
+    return ItemOutcome(id=one.id, etag=one.etag, lsn=one.lsn, created=one.created, error=error)
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="items.query",
+        method="POST",
+        path="/v1/containers/{container}/items:query",
+        summary="Find items.",
+        request=QueryItems,
+        response=Page[ItemView],
+        permission="items:read",
+        handler=query_items,
+        errors=(NotFound, BadContinuation, ContainerRecreated, QueryTooCostly),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="items.batch",
+        method="POST",
+        path="/v1/containers/{container}/items:batch",
+        summary="Do several steps on items of one partition key: all or none.",
+        request=BatchItems,
+        response=BatchDone,
+        permission="items:write",
+        handler=batch_items,
+        errors=(NotFound, ItemExists, ConditionNotMet),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="items.bulk",
+        method="POST",
+        path="/v1/containers/{container}/items:bulk",
+        summary="Write many items, each by itself; the answer says what each came to.",
+        request=BulkItems,
+        response=BulkDone,
+        permission="items:write",
+        handler=bulk_items,
+        errors=(NotFound,),
+        scope=SCOPE,
+    ),
+)

@@ -1,0 +1,306 @@
+"""`/v1/containers`: what holds items, and the ranges that its feed is cut into."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta, Struct
+
+from relevo import limits
+from relevo.errors import Conflict, NotFound
+from relevo.http import paging
+from relevo.http.paging import Cursor, Limit, Page
+from relevo.kernel.operation import Operation
+from relevo.kernel.pages import Fetched, first
+
+if TYPE_CHECKING:
+    from relevo.http.access.authenticator import Principal
+    from relevo.http.services import Services
+    from relevo.store import ContainerInfo, Range
+
+VERSIONS_SECONDS_MAX: Final = 10 * 366 * 86_400
+"""Ten years: further back there is no time that can be subtracted from every other."""
+TTL_SECONDS_MAX: Final = 2**31 - 1
+SCOPE: Final = "container:{container}"
+
+Name = Annotated[
+    str, Meta(min_length=1, max_length=limits.NAME_LENGTH_MAX, description="The container's name.")
+]
+Path = Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
+
+
+class ContainerView(Struct, frozen=True, kw_only=True):
+    """What a container is."""
+
+    name: str
+    partition_key: list[str]
+    """One to three paths whose values say where an item lies."""
+    ttl_seconds: int | None
+    """When items expire by default; -1: only those that say so; null: none do."""
+    versions_seconds: float | None
+    """How long the feed keeps all versions and deletes; null keeps the latest only."""
+    previous_images: bool
+    incarnation: str
+    """New when the container is dropped and made again."""
+    created_at: datetime
+
+
+def view(info: ContainerInfo) -> ContainerView:
+    """Return a container as the API shows it."""
+    return ContainerView(
+        name=info.name,
+        partition_key=list(info.partition_key),
+        ttl_seconds=info.ttl,
+        versions_seconds=None if info.versions is None else info.versions.total_seconds(),
+        previous_images=info.previous_images,
+        incarnation=info.incarnation,
+        created_at=info.created_at,
+    )
+
+
+class ListContainers(Struct, frozen=True, kw_only=True):
+    """Which page of containers."""
+
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+async def list_containers(
+    services: Services, _: Principal, command: ListContainers
+) -> Page[ContainerView]:
+    """Return containers by name."""
+    after = paging.decode(command.cursor, str) or ""
+    # One more than the page tells whether there is another; the store's own bound is the page's.
+    found = await services.app.store.containers(after, min(command.limit, limits.PAGE_ROWS_MAX))
+    more = bool(found) and bool(await services.app.store.containers(found[-1].name, 1))
+    return paging.page(services.page_bytes, Fetched(found, more), lambda one: one.name, show=view)
+
+
+class CreateContainer(Struct, frozen=True, kw_only=True):
+    """What a new container is to be."""
+
+    name: Name
+    partition_key: Annotated[
+        tuple[Path, ...],
+        Meta(
+            min_length=1,
+            max_length=3,
+            description="Paths such as `/city`, whose values say where an item lies.",
+        ),
+    ]
+    ttl_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=-1,
+                le=TTL_SECONDS_MAX,
+                description="When items expire after their last write; -1: only as their own `ttl`"
+                " says. Without it none do.",
+            ),
+        ]
+        | None
+    ) = None
+    versions_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=VERSIONS_SECONDS_MAX,
+                description="How long the feed keeps all versions and deletes. Without it, it has"
+                " the latest version of each item.",
+            ),
+        ]
+        | None
+    ) = None
+    previous_images: Annotated[
+        bool, Meta(description="Versions come with what was there before.")
+    ] = False
+    ranges: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=limits.RANGES_PER_CONTAINER_MAX,
+            description="How many parts the feed has from the start.",
+        ),
+    ] = limits.RANGES_PER_CONTAINER
+
+
+async def create_container(
+    services: Services, _: Principal, command: CreateContainer
+) -> ContainerView:
+    """Make a container; one that is there already and has these options is returned."""
+    seconds = command.versions_seconds
+    handle = services.app.store.container(
+        command.name,
+        command.partition_key,
+        ttl=command.ttl_seconds,
+        versions=None if seconds is None else timedelta(seconds=seconds),
+        previous_images=command.previous_images,
+        ranges=command.ranges,
+    )
+    return view(await handle.describe())
+
+
+class ByContainer(Struct, frozen=True, kw_only=True):
+    """Which container."""
+
+    container: Name
+
+
+async def get_container(services: Services, _: Principal, command: ByContainer) -> ContainerView:
+    """Return what a container is."""
+    return view(await services.app.store.container(command.container).describe())
+
+
+async def drop_container(services: Services, _: Principal, command: ByContainer) -> None:
+    """Remove a container and all its items."""
+    if not await services.app.store.container(command.container).drop():
+        raise NotFound(f"there is no container named {command.container!r}")
+
+
+class RangeView(Struct, frozen=True, kw_only=True):
+    """A part of a container's feed, with an order of its own."""
+
+    id: int
+    low: str
+    """The first hash of partition keys that belongs to it."""
+    high: str
+    """The first hash that does not."""
+    open: bool
+    """Whether it takes writes; one that was split does not any more."""
+    parents: list[int]
+    """The range that it was split from."""
+
+
+def view_range(one: Range) -> RangeView:
+    """Return a range as the API shows it."""
+    return RangeView(
+        id=one.id,
+        low=one.interval.low,
+        high=one.interval.high,
+        open=one.open,
+        parents=list(one.parents),
+    )
+
+
+class ListRanges(ByContainer, frozen=True, kw_only=True):
+    """Which page of a container's ranges."""
+
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+async def list_ranges(services: Services, _: Principal, command: ListRanges) -> Page[RangeView]:
+    """Return ranges in the order they were made, also those that were split."""
+    ranges = await services.app.store.container(command.container).ranges()
+    after = paging.decode(command.cursor, int) or 0
+    found = [one for number, one in sorted(ranges.by_id.items()) if number > after]
+    shown = first(found, command.limit).each(view_range)
+    return paging.page(services.page_bytes, shown, lambda one: one.id)
+
+
+class SplitRange(ByContainer, frozen=True, kw_only=True):
+    """Which range is cut where."""
+
+    range_id: Annotated[int, Meta(description="The range's id.")]
+    at: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[0-9A-F]*$",
+                max_length=96,
+                description="The hash at which the second one begins. Default: in the middle.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class RangeSplit(Struct, frozen=True):
+    """What has taken a range's place."""
+
+    items: list[RangeView]
+
+
+async def split_range(services: Services, _: Principal, command: SplitRange) -> RangeSplit:
+    """Put two ranges in the place of one; writers and readers go on."""
+    container = services.app.store.container(command.container)
+    return RangeSplit(
+        [view_range(one) for one in await container.split(command.range_id, command.at)]
+    )
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="containers.list",
+        method="GET",
+        path="/v1/containers",
+        summary="List containers.",
+        request=ListContainers,
+        response=Page[ContainerView],
+        permission="containers:read",
+        handler=list_containers,
+    ),
+    Operation(
+        name="containers.create",
+        method="POST",
+        path="/v1/containers",
+        summary="Make a container; again, with the same options, changes nothing.",
+        request=CreateContainer,
+        response=ContainerView,
+        permission="containers:manage",
+        handler=create_container,
+        errors=(Conflict,),
+        status=201,
+        scope="container:{name}",
+    ),
+    Operation(
+        name="containers.get",
+        method="GET",
+        path="/v1/containers/{container}",
+        summary="Show a container.",
+        request=ByContainer,
+        response=ContainerView,
+        permission="containers:read",
+        handler=get_container,
+        errors=(NotFound,),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="containers.drop",
+        method="DELETE",
+        path="/v1/containers/{container}",
+        summary="Remove a container and all its items.",
+        request=ByContainer,
+        response=None,
+        permission="containers:manage",
+        handler=drop_container,
+        errors=(NotFound,),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="containers.ranges",
+        method="GET",
+        path="/v1/containers/{container}/ranges",
+        summary="List the ranges of a container.",
+        request=ListRanges,
+        response=Page[RangeView],
+        permission="containers:read",
+        handler=list_ranges,
+        errors=(NotFound,),
+        scope=SCOPE,
+    ),
+    Operation(
+        name="containers.split",
+        method="POST",
+        path="/v1/containers/{container}/ranges/{range_id}:split",
+        summary="Put two ranges in the place of one; no item is moved.",
+        request=SplitRange,
+        response=RangeSplit,
+        permission="containers:manage",
+        handler=split_range,
+        errors=(NotFound, Conflict),
+        scope=SCOPE,
+    ),
+)

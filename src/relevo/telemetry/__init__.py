@@ -1,5 +1,0 @@
-"""Logs and metrics: what Relevo tells about itself while it runs."""
-
-from relevo.telemetry.logs import configure_logs
-
-__all__ = ["configure_logs"]
