@@ -9,7 +9,7 @@ import pytest
 from relevo.errors import Conflict, SettingsMismatch
 from relevo.kernel.leases import UnitSettings
 from relevo.kernel.leases.model import IDLE, Load
-from relevo.kernel.leases.reporting import report_loads
+from relevo.kernel.leases.saving import report_loads
 
 if TYPE_CHECKING:
     from relevo import App

@@ -9,7 +9,7 @@ from relevo.kernel.leases import balancer
 from relevo.kernel.leases.holdings import compare
 from relevo.kernel.leases.hosts import instant, owned_rows
 from relevo.kernel.leases.load import Streak
-from relevo.kernel.leases.reporting import report_loads
+from relevo.kernel.leases.saving import report_loads
 from relevo.kernel.leases.units import host_topic
 from relevo.kernel.postgres import catalog
 

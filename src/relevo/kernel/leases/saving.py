@@ -1,4 +1,4 @@
-"""What a host writes about leases that it holds: saved, given up, passed on.
+"""What a host writes about leases that it holds: saved, given up, passed on, and how busy they are.
 
 Leases of one host that are saved or given up at about the same time share a statement.
 """
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import LeaseLost, TooLarge
+from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
 
@@ -133,3 +134,29 @@ def _lost(entry: Given) -> Any:
         f"lease number {entry.id} is no longer this host's at epoch {entry.epoch};"
         " what was to be written in its name was refused"
     )
+
+
+async def report_loads(database: Database, host: UUID, leases: Sequence[Lease]) -> None:
+    """Store the load of the leases for which it differs from what is stored, in one statement.
+
+    Loads change once in 10 s, for all leases at the same instant, and not at all for idle ones.
+    """
+    now = instant()
+    found = {one.fence.lease_id: (one, one.meter.read(now)) for one in leases if not one.over}
+    news = [(one, load) for one, load in found.values() if load != one.stored_load]
+    if not news:
+        return
+    database.metrics.count_lease_statement("load")
+    rows = await database.write(
+        SQL.save_loads,
+        host,
+        [one.fence.lease_id for one, _ in news],
+        [one.epoch for one, _ in news],
+        [load.busy for _, load in news],
+        [load.changes_s for _, load in news],
+        [load.bytes_s for _, load in news],
+        idempotent=True,
+    )
+    for row in rows:
+        one, load = found[row["id"]]
+        one.stored_load = load

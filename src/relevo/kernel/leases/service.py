@@ -23,7 +23,6 @@ from relevo.errors import (
     RelevoError,
 )
 from relevo.kernel.backoff import Backoff
-from relevo.kernel.leases.entering import enter
 from relevo.kernel.leases.holdings import compare
 from relevo.kernel.leases.hosts import Beat, instant
 from relevo.kernel.leases.life import Identity, Life, begin
@@ -31,7 +30,7 @@ from relevo.kernel.leases.model import LeaseConfig, Membership, UnitSettings
 from relevo.kernel.leases.naming import checked_labels, checked_name, default_host_name
 from relevo.kernel.leases.rounds import Rounds
 from relevo.kernel.leases.states import HOST, HostState
-from relevo.kernel.leases.units import Bootstrap, Unit, host_topic
+from relevo.kernel.leases.units import Bootstrap, Unit, enter, host_topic
 from relevo.kernel.leases.write_probe import Probed, WriteProbe
 from relevo.kernel.postgres import catalog
 
