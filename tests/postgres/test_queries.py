@@ -40,7 +40,7 @@ def names(file: Path) -> str:
 
 
 def test_there_are_parts_with_queries() -> None:
-    assert {"postgres", "leases"} <= {names(file) for file in FILES}
+    assert {"kernel.postgres", "kernel.leases"} <= {names(file) for file in FILES}
 
 
 @pytest.mark.parametrize("file", FILES, ids=names)

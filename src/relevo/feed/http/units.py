@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
 
-SQL = catalog.load("relevo.dataverse")
+SQL = catalog.load("relevo.feed")
 UNITS_MAX: Final = 100
 """Units of a page: each is counted lease by lease."""
 
