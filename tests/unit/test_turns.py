@@ -90,6 +90,22 @@ def test_the_key_with_the_fewest_turns_is_next() -> None:
     asyncio.run(run())
 
 
+def test_queries_wait_until_nobody_else_does() -> None:
+    async def run() -> None:
+        turns = Turns(shares(3))
+        query = Use("queries", "a")
+        assert turns.enter(query)
+        later = [turns.join(query) for _ in range(10)]
+        program = turns.join(uses.PROGRAM)
+        turns.leave(query)
+        assert program.done()
+        assert not any(turn.done() for turn in later)
+        turns.leave(uses.PROGRAM)
+        assert later[0].done()
+
+    asyncio.run(run())
+
+
 def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next() -> None:
     async def run() -> None:
         turns = Turns(shares(1))

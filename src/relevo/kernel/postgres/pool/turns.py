@@ -1,8 +1,9 @@
 """Who may take a connection now, and who is next.
 
 A turn is the right to one connection. It is given at once when the shares of the pool allow it, and
-otherwise in the order in which it was asked for; among requests, keys take turns. Nothing here
-knows of connections.
+otherwise in the order in which it was asked for; among requests, keys take turns. Queries of users
+come last: each may take seconds, and a pool of three has one connection for them and for all
+others who may wait. Nothing here knows of connections.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Turns:
             share.by_key[key] = share.by_key.get(key, 0) + 1
 
     def _give(self) -> None:
-        """Give turns to whoever may have one, the longest waiting first."""
+        """Give turns to whoever may have one, the longest waiting first, and queries last."""
         while (chosen := self._next()) is not None:
             share, key, turn = chosen
             self._remove(share, key, turn)
@@ -151,17 +152,19 @@ class Turns:
 
     def _next(self) -> tuple[_Share, str, asyncio.Future[None]] | None:
         best: tuple[_Share, str, asyncio.Future[None]] | None = None
-        earliest = -1
-        for share in self._of.values():
+        last, earliest = best, -1
+        for kind, share in self._of.items():
             if not share.waiting:
                 continue
             key = self._next_key(share)
             if not self._admits(share, key):
                 continue
             turn, place = next(iter(share.waiting[key].items()))
-            if best is None or place < earliest:
+            if kind == "queries":
+                last = share, key, turn
+            elif best is None or place < earliest:
                 best, earliest = (share, key, turn), place
-        return best
+        return best or last
 
     def _next_key(self, share: _Share) -> str:
         """The key with the fewest turns, of these the one that got none for longest."""
