@@ -13,6 +13,7 @@ import pytest
 
 from relevo import settings
 from relevo.errors import SettingsError
+from relevo.http.admission import ConnectionBounds
 from relevo.http.server import serving
 from relevo.http.tls import client_tls, server_tls
 from tests.api.authority import Authority
@@ -194,6 +195,24 @@ async def test_a_peer_that_does_not_say_goodbye_is_dropped_when_the_server_stops
         wire.settimeout(5)
         while await asyncio.to_thread(wire.recv, 1_000):
             """Read until the server has closed the connection itself."""
+
+
+async def test_connections_count_before_their_handshake(authority: Authority) -> None:
+    _, api = application()
+    tls = server_tls(told(*authority.make_out("a")))
+    bounds = ConnectionBounds(most=2, per_address=2, probes=1, backlog=16)
+    async with serving(api, "127.0.0.1", 0, tls=tls, bounds=bounds) as address:
+        silent = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(5)]
+        # Two are admitted, one is held for a probe; each of the others makes the one before go.
+        for peer in silent[2:4]:
+            peer.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.to_thread(peer.recv, 1) == b""
+        for peer in silent:
+            peer.close()
+        async with trusting(authority) as session, asyncio.timeout(30):
+            while await body(session, address.url) != b"done":
+                """The host has not seen yet that they are gone."""
 
 
 async def test_links_in_answers_lead_back_over_https(

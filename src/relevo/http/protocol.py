@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relevo.http.admission import Connections
+    from relevo.http.handshakes import Handshake
     from relevo.http.problem import Answer
 
 KEEP_ALIVE_SECONDS: Final = 75
@@ -91,6 +92,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     refuse: Callable[[bytes, RelevoError], Answer]
     admission: Connections
+    handshake: Handshake | None = None
+    """What the connection was until now, if it came by TLS."""
     _deadline = math.inf
     _expired = False
     _peer = ""
@@ -114,6 +117,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, and wait for its first head."""
+        if self.handshake is not None:
+            self.handshake.over()
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
         self._crowded = self.admission.enter(self, self._peer)

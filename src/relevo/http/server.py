@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from relevo.errors import SettingsError
 from relevo.http.admission import ConnectionBounds, Connections
+from relevo.http.handshakes import accept
 from relevo.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, check_uvicorn
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ async def serving(
     check_uvicorn()
     connections = Connections(bounds or ConnectionBounds.of_process())
     listener = await asyncio.to_thread(_listen, host, port, connections.bounds.backlog)
-    server = _Server(_config(api, tls, grace_seconds, connections))
+    server = _Server(_config(api, grace_seconds, connections), tls, connections)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
     sweeping = asyncio.create_task(_sweep(connections), name="http deadlines")
     try:
@@ -132,9 +133,7 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
     return listener
 
 
-def _config(
-    api: HttpApi, tls: ssl.SSLContext | None, grace_seconds: int, connections: Connections
-) -> uvicorn.Config:
+def _config(api: HttpApi, grace_seconds: int, connections: Connections) -> uvicorn.Config:
     class Protocol(BoundedProtocol):
         refuse = staticmethod(api.refuse)
         admission = connections
@@ -155,24 +154,46 @@ def _config(
         timeout_graceful_shutdown=grace_seconds,
     )
     config.load()
-    config.ssl = tls  # its own options take neither a least version nor care of encrypted keys
     return config
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that leaves signals alone and says when it is up."""
+    """A uvicorn that leaves signals alone, bounds handshakes, and says when it is up."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(
+        self, config: uvicorn.Config, tls: ssl.SSLContext | None, connections: Connections
+    ) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._tls = tls
+        self._connections = connections
+        self._accepting: list[asyncio.Task[None]] = []
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._tls is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            self._accepting = [
+                asyncio.create_task(accept(one, self._tls, self._connections, self._protocol))
+                for one in sockets or []
+            ]
         self.up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for one in self._accepting:
+            one.cancel()
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> BoundedProtocol:
+        made: BoundedProtocol = self.config.http_protocol_class(  # type: ignore[call-arg,assignment]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
     async def drop_connections(self) -> None:
         """Close what is still open past the grace: over TLS, peers that do not say goodbye."""

@@ -30,6 +30,8 @@ from relevo.jobs.running.places import place_of
 from relevo.kernel import callables
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import JobHandle, Jobs
 
@@ -73,14 +75,8 @@ class Handler(Struct, frozen=True, kw_only=True):
             raise InvalidValue(
                 f"data of {self.name!r} is an object of arguments, not a {type(data).__name__}"
             )
-        if self.taken is not None and not data.keys() <= self.taken:
-            unknown = sorted(data.keys() - self.taken)
-            raise UnknownArguments(self.name, ", ".join(repr(name[:64]) for name in unknown[:8]))
-        if not data.keys() >= self.required:
-            raise InvalidValue(
-                f"{self.name!r} needs {', '.join(sorted(self.required - data.keys()))}, which data"
-                " lacks"
-            )
+        if data.keys() != self.taken:
+            self._check_names(data.keys())
         try:
             for name, value in data.items():
                 wanted = self.types.get(name, Any)
@@ -91,6 +87,14 @@ class Handler(Struct, frozen=True, kw_only=True):
             raise InvalidValue(
                 f"data of {self.name!r} does not fit its function: {error}"
             ) from error
+
+    def _check_names(self, names: AbstractSet[str]) -> None:
+        if self.taken is not None and not names <= self.taken:
+            unknown = sorted(names - self.taken)
+            raise UnknownArguments(self.name, ", ".join(repr(name[:64]) for name in unknown[:8]))
+        if not names >= self.required:
+            lacking = ", ".join(sorted(self.required - names))
+            raise InvalidValue(f"{self.name!r} needs {lacking}, which data lacks")
 
     async def token_of(self, arguments: dict[str, Any]) -> str | None:
         """Return the token of a job by the handler's own function, which gets what it names."""

@@ -288,6 +288,11 @@ class JobContext:
             self._transactions.block(self._begin(result)),
         )
 
+    @property
+    def has_transactions(self) -> bool:
+        """Whether the handler has begun any, which may be open."""
+        return self._transactions is not None
+
     async def end_call(self) -> None:
         """Roll back what the handler left open; raises `HandlerError` then."""
         if self._transactions is not None:

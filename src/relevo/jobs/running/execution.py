@@ -87,19 +87,20 @@ class Run:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
         ctx = self.ctx
         try:
-            value = await self._called()
+            value = await self._call(self.handler, ctx)
+            if value is not None:
+                value = await self._settled(value)
+            if ctx.has_transactions:
+                await ctx.end_call()
             # What takes the context alone decides by itself: a bulk job notes the row and goes on.
             if ctx.refusal is not None and not self.handler.raw:
                 raise ctx.refusal
             result = None if value is None else encoded_result(value)
-        except asyncio.CancelledError as error:
-            return self._cancelled(error)
-        except (JobPaused, JobCanceled) as error:
-            return self._failed(self._cut or error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return self._failed(error)
+            await self._roll_back(error)
+            return self._ended_by(error)
         finally:
             if self._cancels and self._task is not None:
                 self._task.uncancel()
@@ -114,20 +115,15 @@ class Run:
             seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
-    async def _called(self) -> Any:
-        """Call the handler, and roll back what it leaves open of its transactions."""
-        try:
-            value = await self._call(self.handler, self.ctx)
-            if value is not None:
-                value = await self._settled(value)
-        except BaseException as error:
-            cancelled = isinstance(error, asyncio.CancelledError)
-            if self._awaits or not (cancelled and self.handler.kind == "thread"):
-                with suppress(HandlerError):  # what the handler raised counts
-                    await self.ctx.end_call()
-            raise  # else its thread is still at work, and finds out at its next call
-        await self.ctx.end_call()
-        return value
+    async def _roll_back(self, error: BaseException) -> None:
+        """Roll back the transactions that a handler left open when it raised."""
+        if not self.ctx.has_transactions:
+            return
+        cancelled = isinstance(error, asyncio.CancelledError)
+        if self._awaits or not (cancelled and self.handler.kind == "thread"):
+            with suppress(HandlerError):  # what the handler raised counts
+                await self.ctx.end_call()
+        # Else its thread is still at work, and finds out at its next call.
 
     async def _settled(self, value: Any) -> Any:
         """Return what the handler's result comes to; a thread's may be one to be awaited here."""
@@ -137,11 +133,12 @@ class Run:
         self._awaits = True
         return await callables.settled(value)
 
-    def _cancelled(self, error: BaseException) -> Settlement | None:
-        """Tell apart who cancelled: the host that ends, this class, or the handler itself."""
-        if self._over.is_set():
+    def _ended_by(self, error: BaseException) -> Settlement | None:
+        """Tell apart who ended it: the host that ends, this class, or the handler itself."""
+        if isinstance(error, asyncio.CancelledError) and self._over.is_set():
             raise error
-        return self._failed(self._cut or error)
+        asked = isinstance(error, asyncio.CancelledError | JobPaused | JobCanceled)
+        return self._failed((asked and self._cut) or error)
 
     def watch(self, now: float) -> None:
         """Cut the handler off if it has used up its time, or gave no sign of life for too long.

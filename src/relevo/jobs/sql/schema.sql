@@ -111,7 +111,7 @@ create table relevo.job (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
 create index job_claims on relevo.job (handler, rank, sequence) where status = 0 and not chained and not capped;
-create index job_alone on relevo.job (rank, sequence) where alone and status = 0 and not chained and not capped;
+create index job_alone on relevo.job (handler, rank, sequence) where alone and status = 0 and not chained and not capped;
 create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
 create index job_hosts on relevo.job (host) where host is not null;
 create index job_chains on relevo.job (chain, sequence) where chain is not null;

@@ -1,0 +1,102 @@
+"""TLS handshakes: connections count from the moment they are accepted, and have little time.
+
+The event loop's own TLS servers tell of a connection when its handshake is over. Until then a
+stranger could have any number of them, and with them all descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from relevo import limits
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from relevo.http.admission import Connections
+    from relevo.http.protocol import BoundedProtocol
+
+NO_DESCRIPTOR_SECONDS: Final = 0.1
+"""How long nothing is accepted when the process cannot open one more file."""
+
+
+class Handshake:
+    """A connection that is not known to speak TLS yet."""
+
+    def __init__(self, connection: socket.socket, address: str, connections: Connections) -> None:
+        self._connection = connection
+        self._connections = connections
+        self.address = address
+        self.task: asyncio.Task[None] | None = None
+        loop = asyncio.get_running_loop()
+        crowded = connections.enter(self, address) is not None
+        self.seconds = (
+            limits.PROBE_CONNECTION_SECONDS_MAX if crowded else limits.HANDSHAKE_SECONDS_MAX
+        )
+        self._deadline = loop.time() + self.seconds
+
+    def expire(self, now: float) -> int:
+        """Close it if its time is over; nothing is ever unsent here."""
+        if now >= self._deadline:
+            self.drop("its handshake took too long")
+        return 0
+
+    def drop(self, reason: str) -> None:
+        """Close it without a word."""
+        self._connections.peers.note(self.address, "http.dropped", reason=reason)
+        self.over()
+        if self.task is not None:
+            self.task.cancel()
+        self._connection.close()
+
+    def over(self) -> None:
+        """Count it no longer: it is closed, or goes on as a connection of HTTP."""
+        self._connections.leave(self)
+
+    async def make(self, tls: ssl.SSLContext, protocol: Callable[[], BoundedProtocol]) -> None:
+        """Do the handshake, and hand the connection over to HTTP."""
+
+        def shaken() -> BoundedProtocol:
+            made = protocol()
+            made.handshake = self
+            return made
+
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                shaken, self._connection, ssl=tls, ssl_handshake_timeout=self.seconds
+            )
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            reason = f"no TLS handshake: {error}"
+            self._connections.peers.note(self.address, "http.refused", reason=reason)
+            self._connection.close()
+        finally:
+            self.over()
+
+
+async def accept(
+    listener: socket.socket,
+    tls: ssl.SSLContext,
+    connections: Connections,
+    protocol: Callable[[], BoundedProtocol],
+) -> None:
+    """Take connections until cancelled; those that speak TLS go on as HTTP."""
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+    try:
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(NO_DESCRIPTOR_SECONDS)
+                continue
+            handshake = Handshake(connection, address[0], connections)
+            handshake.task = loop.create_task(handshake.make(tls, protocol))
+            tasks.add(handshake.task)
+            handshake.task.add_done_callback(tasks.discard)
+    finally:
+        for task in list(tasks):
+            task.cancel()
