@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from relevo import errors
+from relevo.http.answers import JSON, Answer, Headers, detail, retry_after
 from relevo.http.paging import Page
-from relevo.http.problem import JSON, Answer, Headers, detail, retry_after
 from relevo.http.request import origin
-from relevo.http.surface import SECURITY, Surface
+from relevo.http.routes import SECURITY, Surface
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
