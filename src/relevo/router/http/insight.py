@@ -19,7 +19,7 @@ from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
 from relevo.router import overview
 from relevo.router.core.classification import Classified, Unclassifiable
-from relevo.router.http.policies import ResourceId
+from relevo.router.http.surface import ResourceId
 from relevo.router.overview import QueueStanding
 from relevo.router.resources import MANAGED_CHANNELS
 from relevo.router.wire.checks import check_labels

@@ -21,14 +21,16 @@ from relevo.http.paging import Page
 from relevo.kernel.operation import OperationOptions, Operations, Versioned
 from relevo.kernel.pages import Fetched
 from relevo.router.core.jobs import Unassigned
-from relevo.router.http.policies import (
+from relevo.router.http.surface import (
     FIXED,
     MERGE_PATCH,
     ById,
+    Listing,
     ListResources,
     PatchResource,
+    Place,
+    one_of,
 )
-from relevo.router.http.surface import Listing, one_of
 from relevo.router.listing import JobFilter, JobStatus
 from relevo.router.model import (
     CancelJobOptions,
@@ -76,12 +78,6 @@ _ANSWER: Final[OperationOptions] = {
 
 class Done(Struct, frozen=True):
     """It is done, and there is nothing more to say."""
-
-
-class Place(Struct, frozen=True, array_like=True):
-    """Where a page of jobs or workers has ended."""
-
-    number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ListJobs(ListResources, frozen=True, kw_only=True, rename="camel"):

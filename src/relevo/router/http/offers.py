@@ -17,7 +17,7 @@ from relevo.errors import BadContinuation, FeedExpired, FeedRegressed, InvalidVa
 from relevo.feed.http.changes import WAIT_SECONDS_MAX
 from relevo.kernel.events.model import check_start
 from relevo.kernel.operation import Operations, Sent, Stream
-from relevo.router.http.policies import ResourceId
+from relevo.router.http.surface import ResourceId
 from relevo.router.watching import SIGN_OF_LIFE_SECONDS, OfferEnded, OfferPage, OpenOffer
 from relevo.router.wire import envelopes
 

@@ -3,102 +3,32 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from msgspec import Meta, Struct, field
+from typing import TYPE_CHECKING, Any
 
 from relevo import limits
 from relevo.errors import ConditionNotMet, InUse, NotFound, ReferenceNotFound
 from relevo.http import paging
-from relevo.http.paging import Cursor, Page
+from relevo.http.paging import Page
 from relevo.kernel import cpu
-from relevo.kernel.operation import OperationOptions, Operations, Outcome, Versioned
+from relevo.kernel.operation import Operations, Versioned
 from relevo.router import model
 from relevo.router.administration import WORDS, Administered, Stored
-from relevo.router.http.surface import CONTINUATION, Listing, Version
+from relevo.router.http.surface import (
+    FIXED,
+    MERGE_PATCH,
+    ById,
+    Listing,
+    ListResources,
+    PatchResource,
+    Place,
+)
 from relevo.router.wire import representations
-from relevo.router.wire.conditions import Conditions, http_date
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
 
-ResourceId = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=limits.ROUTER_ID_LENGTH_MAX,
-        description="Chosen by the caller; any characters but control characters.",
-    ),
-]
-ApiVersion = Annotated[Version, Meta(description="The version of the API that the caller speaks.")]
-FIXED: Final = {"api-version": "2023-11-01"}
-CONDITIONS: Final = {
-    "if_match": "If-Match",
-    "if_none_match": "If-None-Match",
-    "if_unmodified_since": "If-Unmodified-Since",
-}
-MERGE_PATCH: Final[OperationOptions] = {
-    "outcomes": (Outcome(201, lambda answer: answer.created, "It was created."),),
-    "headers": CONDITIONS,
-    "body": "patch",
-}
-"""What changes by merge patches have in common."""
 operation = Operations(fixed=FIXED)
-
-
-class _Request(Struct, frozen=True, kw_only=True):
-    api_version: ApiVersion = field(name="api-version")
-
-
-class ListResources(_Request, frozen=True, kw_only=True):
-    """Which page."""
-
-    limit: Annotated[
-        int, Meta(ge=1, description="The largest number of items to return; up to 1000 are.")
-    ] = field(name="maxpagesize", default=limits.PAGE_ROWS_DEFAULT)
-    cursor: Cursor | None = field(name=CONTINUATION, default=None)
-
-
-class _Place(Struct, frozen=True, array_like=True):
-    """Where a page has ended."""
-
-    number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-
-
-class ById(_Request, frozen=True, kw_only=True):
-    """Which resource."""
-
-    id: ResourceId
-
-
-class PatchResource(ById, frozen=True, kw_only=True):
-    """What a resource is to become, and on which conditions."""
-
-    patch: Annotated[
-        bytes,
-        Meta(description="What is to change, as JSON: null takes a value away, arrays are whole."),
-    ]
-    if_match: (
-        Annotated[str, Meta(description="Only if its tag is this one; `*`: only if it is there.")]
-        | None
-    ) = None
-    if_none_match: (
-        Annotated[str, Meta(description="Only if its tag is another; `*`: only if it is missing.")]
-        | None
-    ) = None
-    if_unmodified_since: (
-        Annotated[str, Meta(description="Only if it was not modified after this date.")] | None
-    ) = None
-
-    @property
-    def conditions(self) -> Conditions:
-        """What has to hold before the patch is looked at."""
-        return Conditions(
-            if_match=self.if_match,
-            if_none_match=self.if_none_match,
-            if_unmodified_since=http_date(self.if_unmodified_since, "If-Unmodified-Since"),
-        )
 
 
 class DistributionPolicyView(model.DistributionPolicy, frozen=True, kw_only=True):
@@ -148,13 +78,13 @@ async def _page(
     services: Services, who: Principal, kind: Administered, command: ListResources
 ) -> Page[Any]:
     limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
-    after = paging.decode(command.cursor, _Place) or _Place(0)
+    after = paging.decode(command.cursor, Place) or Place(0)
     found = await services.app.router.policies.page(kind, after.number, limit)
     shown = {stored.number: await _shown(stored, who) for stored in found.items}
     return paging.page(
         services.page_bytes,
         found,
-        lambda stored: _Place(stored.number),
+        lambda stored: Place(stored.number),
         show=lambda stored: shown[stored.number],
     )
 

@@ -14,14 +14,16 @@ from relevo.http.paging import Page
 from relevo.kernel.operation import Operations, Versioned
 from relevo.router.core.offers import Accepted
 from relevo.router.http.jobs import QUERY, Done, after, page_of
-from relevo.router.http.policies import (
+from relevo.router.http.surface import (
     FIXED,
     MERGE_PATCH,
+    PREVIEW,
     ById,
+    Listing,
     ListResources,
     PatchResource,
+    one_of,
 )
-from relevo.router.http.surface import PREVIEW, Listing, one_of
 from relevo.router.listing import WorkerFilter
 from relevo.router.model import DeclineJobOfferOptions
 from relevo.router.wire.views import RouterWorker, Shown
