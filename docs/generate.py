@@ -27,7 +27,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from relevo import errors, limits
 from relevo.feed.operating.states import UNIT
-from relevo.http import openapi, problem
+from relevo.http import answers, openapi
 from relevo.http.access import roles
 from relevo.http.operations import OPERATIONS, SURFACES
 from relevo.jobs import errors as job_errors
@@ -128,7 +128,7 @@ def error_table() -> str:
             str(kind.status),
             kind.fault,
             "yes" if kind.retryable else "no",
-            problem.sentence(kind),
+            answers.sentence(kind),
         ]
         for kind in _below(errors.RelevoError)
         if kind is not errors.SystemFault
@@ -138,8 +138,8 @@ def error_table() -> str:
 
 def problem_table() -> str:
     """The fields of a problem."""
-    said = attribute_docs(problem.Problem)
-    rows = [[f"`{name}`", meaning(name, said)] for name in problem.Problem.__struct_fields__]
+    said = attribute_docs(answers.Problem)
+    rows = [[f"`{name}`", meaning(name, said)] for name in answers.Problem.__struct_fields__]
     return table(["field", "meaning"], rows)
 
 
@@ -359,7 +359,7 @@ def _described(schema: dict[str, Any]) -> str:
 
 
 def _below(kind: type[errors.RelevoError]) -> list[type[errors.RelevoError]]:
-    ours = (errors.__name__, problem.__name__, job_errors.__name__)
+    ours = (errors.__name__, answers.__name__, job_errors.__name__)
     children = [child for child in kind.__subclasses__() if child.__module__ in ours]
     return [found for child in children for found in (child, *_below(child))]
 

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from relevo import limits
 from relevo.errors import Overloaded, RateLimited, SettingsError
 from relevo.http.admission import ConnectionBounds, PeerLog, Shares
-from relevo.http.problem import Answer
+from relevo.http.answers import Answer
 from relevo.http.server import serve, serving
 
 if TYPE_CHECKING:

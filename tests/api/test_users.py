@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from relevo.dataverse.http.users import OPERATIONS
+from relevo.dataverse.http import users
 from relevo.dataverse.users.model import ORGANIZATION
 from relevo.http.access.keys import NewKey
 from relevo.http.access.roles import ROLES
@@ -136,7 +136,7 @@ async def test_what_does_not_exist_is_not_found(site: Site, noun: str) -> None:
 
 async def test_only_admins_come_near(site: Site) -> None:
     """Who decides who comes in could let anybody in, also itself."""
-    for operation in OPERATIONS:
+    for operation in users.operation:
         path = operation.path.replace("{id}", str(SYSTEM)).removeprefix("/v1/")
         for role in ROLES:
             if role != "admin":

@@ -12,7 +12,7 @@ import pytest
 
 from relevo import errors
 from relevo.cli import exits
-from relevo.http.problem import RequestTimeout, UrlTooLong
+from relevo.http.answers import RequestTimeout, UrlTooLong
 from tests.e2e.conftest import invoke
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from relevo.errors import InvalidValue, RateLimited, SettingsError
 from relevo.http import openapi, paging
 from relevo.http.access.keys import KeyCreated, KeyInfo
-from relevo.http.access.throttle import Throttle
+from relevo.http.admission import Throttle
 from relevo.http.operations import OPERATIONS, SURFACES
 from relevo.kernel.operation import PUBLIC
 from relevo.kernel.pages import Fetched, first

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from relevo.errors import Forbidden, RelevoError
 from relevo.http.access import roles
-from relevo.http.access.authenticator import ANONYMOUS, LOCAL_ADMIN, Principal, authorise
-from relevo.http.operations import OPERATIONS, SURFACES, call, operation
+from relevo.http.access.authenticator import ANONYMOUS, LOCAL_ADMIN, Principal, authorise, call
+from relevo.http.operations import OPERATIONS, SURFACES, operation
 from relevo.http.routes import Routes
-from relevo.kernel.operation import PUBLIC, Operation
+from relevo.kernel.operation import PUBLIC, Operation, Operations, Reply, Versioned
 
 # Written out by hand: a change of what a role may do has to be made twice, on purpose.
 VIEWER = {
@@ -171,3 +171,43 @@ def test_surfaces_go_by_the_decoded_first_segment() -> None:
     )
     assert segment(b"/routingx") == segment(b"/v1/keys") == segment(b"/") == segment(b"*") == ""
     assert segment(b"/routing/%ff") == "routing"
+
+
+async def send(services: NotThere, _: NotThere, command: Send) -> Versioned[int]:  # type: ignore[name-defined]  # noqa: F821
+    """Send a message.
+
+    What follows the first line is for those who read the code.
+    """
+    raise NotImplementedError
+
+
+async def drop(services: Any, _: Any, command: Send) -> None:
+    """Drop a queue."""
+
+
+async def reply(services: Any, _: Any, command: Send) -> Reply:
+    """Say anything."""
+    return Reply()
+
+
+def test_a_handler_says_its_types_and_summary_itself() -> None:
+    declared = Operations(scope="queue:{queue}", status=202)
+    assert declared("queues.send", "POST /v1/queues/{queue}:send", "x", status=201)(send) is send
+    declared("queues.drop", "DELETE /v1/queues/{queue}", "x", scope=None)(drop)
+    first, second = declared
+    assert (first.request, first.response, first.summary) == (Send, int, "Send a message.")
+    assert (first.method, first.path) == ("POST", "/v1/queues/{queue}:send")
+    assert (first.scope, first.status) == ("queue:{queue}", 201)
+    assert (second.request, second.response, second.summary) == (Send, None, "Drop a queue.")
+    assert (second.scope, second.status) == (None, 202)
+
+
+def test_a_declaration_that_says_too_little_is_refused() -> None:
+    declare = Operations()
+    with pytest.raises(AssertionError, match="say `response=`"):
+        declare("queues.ask", "POST /v1/queues/{queue}", "x")(reply)
+    with pytest.raises(AssertionError, match="begins with no method"):
+        declare("queues.drop", "/v1/queues/{queue}", "x")(drop)
+    declare("queues.ask", "POST /v1/queues/{queue}", "x", response=dict[str, Any])(reply)
+    (only,) = declare
+    assert only.response == dict[str, Any]

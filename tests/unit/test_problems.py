@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from relevo import errors
-from relevo.http import problem, v1
-from relevo.http.problem import HeadersTooLarge, Problem, RequestTimeout, UrlTooLong
+from relevo.http import answers, v1
+from relevo.http.answers import HeadersTooLarge, Problem, RequestTimeout, UrlTooLong
 from relevo.http.request import head_of
 from relevo.router.http import surface as routing
 
@@ -83,27 +83,27 @@ def test_the_ancestors_codes(kind: type[errors.RelevoError], code: str) -> None:
 
 def test_retry_after_only_where_it_is_worth_it() -> None:
     """job-router.md 2.6: the client repeats whatever carries the header."""
-    assert problem.retry_after(errors.RateLimited("x", retry_after=0.2)) == (
+    assert answers.retry_after(errors.RateLimited("x", retry_after=0.2)) == (
         (b"retry-after", b"1"),
     )
-    assert problem.retry_after(errors.RateLimited("x", retry_after=2.1)) == (
+    assert answers.retry_after(errors.RateLimited("x", retry_after=2.1)) == (
         (b"retry-after", b"3"),
     )
     for kind in KINDS:
-        assert bool(problem.retry_after(kind("x"))) == (
+        assert bool(answers.retry_after(kind("x"))) == (
             issubclass(kind, errors.Unavailable | errors.RateLimited)
         )
 
 
 def test_a_pointer_is_told_by_both() -> None:
     error = errors.InvalidValue("bad", pointer="/a/0")
-    assert msgspec.json.decode(problem.render(error, "1").body)["pointer"] == "/a/0"
+    assert msgspec.json.decode(answers.render(error, "1").body)["pointer"] == "/a/0"
     assert msgspec.json.decode(routing.render(error, "1").body)["error"]["target"] == "/a/0"
 
 
 def test_foreign_exceptions_are_internal_errors_without_their_text() -> None:
-    shown = problem.public(ValueError("secret table"))
-    answer = problem.render(shown, "1")
+    shown = answers.public(ValueError("secret table"))
+    answer = answers.render(shown, "1")
     assert answer.status == 500
     assert b"secret" not in answer.body
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.app import App
-from relevo.cli.generic.wording import worded
+from relevo.cli.generic.values import worded
 from relevo.errors import (
     CallerError,
     InternalError,
@@ -27,10 +27,9 @@ from relevo.errors import (
     Unauthenticated,
     Unavailable,
 )
-from relevo.http import operations
-from relevo.http.access.authenticator import LOCAL_ADMIN
+from relevo.http.access.authenticator import LOCAL_ADMIN, call
 from relevo.http.access.keys import Keys
-from relevo.http.problem import Problem
+from relevo.http.answers import Problem
 from relevo.http.request import takes_raw
 from relevo.http.services import Services, open_services
 from relevo.http.tls import client_tls
@@ -104,7 +103,7 @@ class LocalCalls:
         """Run an operation as the local administrator."""
         command = _command(operation, values)
         async with self._services(operation, values) as services:
-            response = await operations.call(operation, services, LOCAL_ADMIN, command)
+            response = await call(operation, services, LOCAL_ADMIN, command)
         return Reply(operation.status_of(response), encoded(response))
 
     @asynccontextmanager

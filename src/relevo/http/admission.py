@@ -1,5 +1,7 @@
 """Who gets in: connections, requests, long polls and streams, bounded in all and for each caller.
 
+A key may send so many requests per second; `Throttle` counts them in the memory of each host.
+
 Slots follow one rule of shares: nobody holds more than is left for the others. One caller alone
 gets half of them, two a third each, and a newcomer always finds one.
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 log = structlog.get_logger(__name__)
+_BUCKETS_SWEPT_AT: Final = 1_000
 PEERS_LOGGED_MAX: Final = 1_000
 """Peers whose last line is remembered; with more in one second, the others get none."""
 
@@ -83,6 +86,33 @@ class Slot:
         if self._shares is not None:
             self._shares.give(self._holder)
             self._shares = None
+
+
+class Throttle:
+    """Lets `rate` requests per second of a key through, and up to `burst` at once after a pause."""
+
+    def __init__(
+        self, rate: float, burst: float, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = rate
+        self._burst = max(1.0, burst)
+        self._clock = clock
+        self._full_at: dict[str, float] = {}
+        """When each bucket will be full again: the whole state of a bucket in one number."""
+
+    def take(self, key_id: str) -> None:
+        """Return if the key may send now, else raise `RateLimited` with the time to wait."""
+        now = self._clock()
+        full_at = max(self._full_at.get(key_id, now), now) + 1.0 / self._rate
+        wait = full_at - now - self._burst / self._rate
+        if wait > 1e-9:
+            raise RateLimited(
+                f"this key sends more than {self._rate:g} requests per second; wait {wait:.3f} s",
+                retry_after=wait,
+            )
+        if key_id not in self._full_at and len(self._full_at) >= _BUCKETS_SWEPT_AT:
+            self._full_at = {key: at for key, at in self._full_at.items() if at > now}
+        self._full_at[key_id] = full_at
 
 
 class Connection(Protocol):

@@ -1,28 +1,133 @@
-"""What becomes of a handler's response on its way out."""
+"""What goes back over HTTP: what handlers returned, and errors as RFC 9457 problems.
+
+Only what the caller did wrong is told in its own words. The words of a system fault may name
+addresses, tables or values of others: they go to the log, and the caller gets what its class means.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import AsyncIterator
 from datetime import UTC
 from email.utils import format_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
-from relevo.http import problem, streaming
+from relevo.errors import CallerError, InternalError, Overloaded, RelevoError, TooLarge
+from relevo.http import streaming
 from relevo.http.paging import Page
-from relevo.http.problem import Answer
 from relevo.kernel.operation import Operation, Reply, Stream, Text, Versioned, encoded
 
 if TYPE_CHECKING:
     from relevo.http.request import Head
-    from relevo.http.surface import Surface
+    from relevo.http.routes import Surface
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+PROBLEM: Final = b"application/problem+json"
+JSON: Final = b"application/json; charset=utf-8"
+
+
+class UrlTooLong(TooLarge):
+    """The request target exceeds `URL_BYTES_MAX`."""
+
+    code = "url_too_long"
+    status = 414
+
+
+class HeadersTooLarge(TooLarge):
+    """The head of the request exceeds `HEADER_BYTES_MAX`."""
+
+    code = "headers_too_large"
+    status = 431
+
+
+class RequestTimeout(CallerError):
+    """The request did not arrive whole in time; nothing was done."""
+
+    code = "request_timeout"
+    status = 408
+    retryable = True
+
+
+class Answer(Struct, frozen=True):
+    """What goes back over HTTP."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    chunks: AsyncIterator[bytes] | None = None
+    """What follows, as long as it comes and somebody listens."""
+
+
+class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as `application/problem+json` (RFC 9457)."""
+
+    type: str
+    """A name for this kind of problem; it ends in the code."""
+    title: str
+    status: int
+    code: str
+    """Stable and meant for programs; new codes may appear."""
+    detail: str
+    instance: str
+    """Names this one request, also in the server's log."""
+    retryable: bool
+    """Whether the same request may be sent again safely and with hope."""
+    pointer: str | None = None
+    """Where in the request the fault lies: a JSON pointer, or the name of a parameter."""
+
+
+def public(error: Exception) -> RelevoError:
+    """Return the error a caller may see; anything that is not ours is an internal one."""
+    return error if isinstance(error, RelevoError) else InternalError("unexpected")
+
+
+def sentence(kind: type[RelevoError]) -> str:
+    """Return what a class of errors means: the first line of its docstring."""
+    return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+
+
+def detail(error: RelevoError) -> str:
+    """Return what the caller is told: of overload, which bound was reached, too."""
+    own_words = error.fault == "caller" or isinstance(error, Overloaded)
+    return error.message if own_words else sentence(type(error))
+
+
+def retry_after(error: RelevoError) -> Headers:
+    """Return the `Retry-After` header of an error that is worth a second try, whole seconds."""
+    seconds = getattr(error, "retry_after", None)
+    if seconds is None or not error.retryable:
+        return ()
+    return ((b"retry-after", str(max(1, math.ceil(seconds))).encode()),)
+
+
+def render(error: RelevoError, request_id: str) -> Answer:
+    """Return an error as a problem."""
+    problem = Problem(
+        type=f"urn:relevo:problem:{error.code}",
+        title=sentence(type(error)),
+        status=error.status,
+        code=error.code,
+        detail=detail(error),
+        instance=f"urn:relevo:request:{request_id}",
+        retryable=error.retryable,
+        pointer=error.pointer,
+    )
+    return Answer(
+        error.status,
+        ((b"content-type", PROBLEM), *retry_after(error)),
+        msgspec.json.encode(problem),
+    )
 
 
 def encode(operation: Operation, surface: Surface, head: Head, response: Any) -> Answer:
     """Return the answer that carries what a handler returned."""
     if response is None:
         return Answer(204 if operation.status == 200 else operation.status, (), b"")
-    headers: problem.Headers = ((b"content-type", problem.JSON),)
+    headers: Headers = ((b"content-type", JSON),)
     status = operation.status_of(response)
     match response:
         case Stream():
@@ -41,13 +146,13 @@ def encode(operation: Operation, surface: Surface, head: Head, response: Any) ->
     return Answer(status, headers, encoded(response))
 
 
-def _reply_headers(reply: Reply) -> problem.Headers:
+def _reply_headers(reply: Reply) -> Headers:
     kind = {} if reply.body is None else {"content-type": reply.content_type}
     sent = {**kind, **reply.headers}
     return tuple((name.lower().encode(), value.encode()) for name, value in sent.items())
 
 
-def with_headers(answer: Answer, headers: problem.Headers) -> Answer:
+def with_headers(answer: Answer, headers: Headers) -> Answer:
     """Return an answer with more headers."""
     return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
 

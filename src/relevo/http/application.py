@@ -30,14 +30,20 @@ from relevo.errors import (
     Unauthenticated,
     Unavailable,
 )
-from relevo.http import problem, streaming
-from relevo.http.access.authenticator import ANONYMOUS, Authenticator, Caller, authorise
+from relevo.http import streaming
+from relevo.http.access.authenticator import ANONYMOUS, Authenticator, Caller, authorise, call
 from relevo.http.access.oidc import Issuer
-from relevo.http.access.throttle import Throttle
-from relevo.http.admission import Shares, Slot
-from relevo.http.answers import encode, send_answer, with_headers
-from relevo.http.operations import OPERATIONS, SURFACES, call
-from relevo.http.problem import Answer, RequestTimeout, UrlTooLong
+from relevo.http.admission import Shares, Slot, Throttle
+from relevo.http.answers import (
+    Answer,
+    RequestTimeout,
+    UrlTooLong,
+    encode,
+    public,
+    send_answer,
+    with_headers,
+)
+from relevo.http.operations import OPERATIONS, SURFACES
 from relevo.http.request import Head, check_host, command_of, head_of
 from relevo.http.routes import Routes
 from relevo.kernel import cpu, uses
@@ -45,8 +51,8 @@ from relevo.kernel.networks import Networks, subscriber
 from relevo.kernel.operation import PUBLIC, Operation
 
 if TYPE_CHECKING:
+    from relevo.http.routes import Surface, Surfaces
     from relevo.http.services import Services
-    from relevo.http.surface import Surface, Surfaces
     from relevo.settings import Settings
 
 Message = MutableMapping[str, Any]
@@ -209,7 +215,7 @@ class HttpApi:
     ) -> Any:
         """Run the handler in a slot of its kind: what waits on purpose holds none of the others."""
         principal = caller.principal
-        streams = streaming.wanted(operation, exchange.head)
+        streams = operation.stream is not None and streaming.wanted(exchange.head)
         handling = call(operation, self._services, principal, command, stream=streams)
         waits = operation.wait is not None and getattr(command, operation.wait) > 0
         if not streams and not waits:
@@ -299,7 +305,7 @@ class HttpApi:
 
     def _refusal(self, exchange: _Exchange, error: Exception) -> Answer:
         """Render an error, and keep its own words in the log if they are not for the caller."""
-        shown = problem.public(error)
+        shown = public(error)
         # Overload is counted, not written down line by line: that would be more of it.
         if shown.fault == "system" and not isinstance(shown, Overloaded | Closed):
             _report(exchange, shown, error)

@@ -19,13 +19,13 @@ from relevo.errors import (
     Unauthenticated,
     UnsupportedMediaType,
 )
-from relevo.http.problem import HeadersTooLarge, RequestTimeout, UrlTooLong, sentence
+from relevo.http.answers import HeadersTooLarge, RequestTimeout, UrlTooLong, sentence
 from relevo.kernel.operation import PUBLIC, Operation, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from relevo.http.surface import Surface, Surfaces
+    from relevo.http.routes import Surface, Surfaces
 
 Schema = dict[str, Any]
 

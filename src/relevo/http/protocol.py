@@ -22,15 +22,15 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from relevo import limits
 from relevo.errors import InvalidValue, RateLimited, RelevoError, SettingsError
-from relevo.http.problem import HeadersTooLarge
+from relevo.http.answers import HeadersTooLarge
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from relevo.http.admission import Connections
+    from relevo.http.answers import Answer
     from relevo.http.handshakes import Handshake
-    from relevo.http.problem import Answer
 
 KEEP_ALIVE_SECONDS: Final = 75
 """How long an idle connection is kept: longer than clients do, so that they are not surprised."""

@@ -18,9 +18,9 @@ from relevo.errors import RelevoError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 
-    from relevo.http.problem import Answer, Headers
+    from relevo.http.answers import Answer, Headers
     from relevo.http.request import Head
-    from relevo.kernel.operation import Operation, Sent, Stream
+    from relevo.kernel.operation import Sent, Stream
 
     Message = MutableMapping[str, Any]
     Receive = Callable[[], Awaitable[Message]]
@@ -33,9 +33,9 @@ SIGN_OF_LIFE: Final = b": still here\n\n"
 log = structlog.get_logger(__name__)
 
 
-def wanted(operation: Operation, head: Head) -> bool:
-    """Whether a request asks for a stream, and there is one."""
-    if operation.stream is None or head.method != "GET":
+def wanted(head: Head) -> bool:
+    """Whether a request asks for a stream."""
+    if head.method != "GET":
         return False
     accepted = b",".join(head.values(b"accept")).lower().split(b",")
     return any(one.partition(b";")[0].strip() == CONTENT_TYPE for one in accepted)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
-from relevo.kernel.operation import Text
+from relevo.kernel.operation import PUBLIC, Operations, Outcome, Text
 from relevo.kernel.telemetry.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
+
+
+operation = Operations()
 
 
 class Nothing(Struct, frozen=True):
@@ -35,13 +38,30 @@ class Readiness(Struct, frozen=True, kw_only=True):
     """How long ago a write of this host was last tried; at most every 5 s, and only if asked."""
 
 
+_NOT_READY: Final = Outcome(503, lambda readiness: not readiness.ready, "Not ready.")
+
+
+@operation("system.livez", "GET /livez", PUBLIC, in_overload=True)
 async def livez(_: Services, __: Principal, ___: Nothing) -> Liveness:
-    """Answer from the event loop alone: no database, nothing that a restart would not mend."""
+    """Say that the process answers.
+
+    From the event loop alone: no database, nothing that a restart would not mend.
+    """
     return Liveness()
 
 
+@operation("system.readyz", "GET /readyz", PUBLIC, outcomes=(_NOT_READY,), in_overload=True)
+async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
+    """Say whether the host can do its work, and if not, why."""
+    found = await health(services, _, __)
+    # Anybody may ask this one, so what follows a colon (an address, an error's text) is left out.
+    reasons = [reason.partition(":")[0] for reason in found.reasons]
+    return msgspec.structs.replace(found, reasons=reasons)
+
+
+@operation("system.health", "GET /v1/health", "health:read")
 async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
-    """Say what stands in the way, in full."""
+    """Say whether the host can do its work, with the reasons in full."""
     found = await services.app.health()
     return Readiness(
         ready=found.ok,
@@ -50,14 +70,7 @@ async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
     )
 
 
-async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
-    """Say whether work should be sent here."""
-    found = await health(services, _, __)
-    # Anybody may ask this one, so what follows a colon (an address, an error's text) is left out.
-    reasons = [reason.partition(":")[0] for reason in found.reasons]
-    return msgspec.structs.replace(found, reasons=reasons)
-
-
+@operation("system.metrics", "GET /metrics", "metrics:read", in_overload=True)
 async def metrics(services: Services, _: Principal, __: Nothing) -> Text:
-    """Return the figures in the text format of Prometheus."""
+    """Read the figures of this host in the text format of Prometheus."""
     return Text(CONTENT_TYPE, services.app.measure())

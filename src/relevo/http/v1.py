@@ -11,23 +11,25 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo import limits
-from relevo.errors import Forbidden, InvalidValue
-from relevo.http import paging, problem
+from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
+from relevo.http import answers, paging
 from relevo.http.access import roles
-from relevo.http.access.keys import KeyKind, NewKey
+from relevo.http.access.keys import KeyCreated, KeyInfo, KeyKind, NewKey
 from relevo.http.access.roles import ROLES, is_role, permissions_of
-from relevo.http.paging import Cursor, Limit
-from relevo.http.surface import SECURITY, Surface
+from relevo.http.paging import Cursor, Limit, Page
+from relevo.http.routes import SECURITY, Surface
+from relevo.kernel.leases.model import HostInfo, LeaseInfo
+from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
-    from relevo.http.access.keys import KeyCreated, KeyInfo
-    from relevo.http.paging import Page
-    from relevo.http.problem import Headers
+    from relevo.http.answers import Headers
     from relevo.http.request import Head
     from relevo.http.services import Services
-    from relevo.kernel.leases.model import HostInfo, LeaseInfo
+
+
+operation = Operations()
 
 
 def _headers(_: Head, request_id: str) -> Headers:
@@ -36,7 +38,7 @@ def _headers(_: Head, request_id: str) -> Headers:
 
 SURFACE: Final = Surface(
     segment="",
-    render=problem.render,
+    render=answers.render,
     challenge=b'Bearer realm="relevo", HMAC-SHA256',
     strict=True,
     headers=_headers,
@@ -50,8 +52,9 @@ class ListHosts(Struct, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation("hosts.list", "GET /v1/hosts", "hosts:read")
 async def list_hosts(services: Services, _: Principal, command: ListHosts) -> Page[HostInfo]:
-    """Return hosts by name."""
+    """List the hosts."""
     after = paging.decode(command.cursor, tuple[str, UUID])
     found = await services.app.directory.host_page(after, command.limit)
     return paging.page(services.page_bytes, found, lambda host: (host.name, host.incarnation))
@@ -63,11 +66,13 @@ class ByHostName(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX, description="The host's name.")]
 
 
+@operation("hosts.drain", "POST /v1/hosts/{name}:drain", "hosts:drain", errors=(NotFound,))
 async def drain_host(services: Services, _: Principal, command: ByHostName) -> None:
     """Have a host hand over all it owns."""
     await services.app.directory.drain(command.name)
 
 
+@operation("hosts.resume", "POST /v1/hosts/{name}:resume", "hosts:drain", errors=(NotFound,))
 async def resume_host(services: Services, _: Principal, command: ByHostName) -> None:
     """Let a drained host take leases again."""
     await services.app.directory.drain(command.name, draining=False)
@@ -82,8 +87,9 @@ class ListLeases(Struct, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation("leases.list", "GET /v1/leases", "leases:read")
 async def list_leases(services: Services, _: Principal, command: ListLeases) -> Page[LeaseInfo]:
-    """Return leases by kind, unit and name."""
+    """List leases and who owns them."""
     after = paging.decode(command.cursor, tuple[str, str, str])
     directory = services.app.directory
     found = await directory.lease_page(command.kind, command.unit, after, command.limit)
@@ -106,21 +112,51 @@ class MoveLease(ByLease, frozen=True, kw_only=True):
     to: Annotated[str, Meta(description="The name of a live host that serves the unit.")]
 
 
+@operation(
+    "leases.move", "POST /v1/leases/{kind}/{unit}/{name}:move", "leases:move", errors=(Conflict,)
+)
 async def move_lease(services: Services, _: Principal, command: MoveLease) -> None:
     """Ask for a lease to go to another host."""
     await services.app.directory.move(command.kind, command.unit, command.name, to=command.to)
 
 
+@operation(
+    "leases.pause", "POST /v1/leases/{kind}/{unit}/{name}:pause", "leases:pause", errors=(NotFound,)
+)
 async def pause_lease(services: Services, _: Principal, command: ByLease) -> None:
-    """Have the owner finish and let go, and nobody take over."""
+    """Have the owner of a lease let go, and nobody take over."""
     directory = services.app.directory
     await directory.set_state(command.kind, command.unit, command.name, "paused")
 
 
+@operation(
+    "leases.resume",
+    "POST /v1/leases/{kind}/{unit}/{name}:resume",
+    "leases:pause",
+    errors=(NotFound,),
+)
 async def resume_lease(services: Services, _: Principal, command: ByLease) -> None:
     """Let a paused or blocked lease be owned again."""
     directory = services.app.directory
     await directory.set_state(command.kind, command.unit, command.name, "active")
+
+
+class ListKeys(Struct, frozen=True, kw_only=True):
+    """Which page of keys."""
+
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+@operation("keys.list", "GET /v1/keys", "keys:read")
+async def list_keys(services: Services, _: Principal, command: ListKeys) -> Page[KeyInfo]:
+    """List access keys.
+
+    In the order they were made, also revoked ones.
+    """
+    after = paging.decode(command.cursor, tuple[datetime, str])
+    found = first(await services.keys.list(after, command.limit + 1), command.limit)
+    return paging.page(services.page_bytes, found, lambda key: (key.created_at, key.id))
 
 
 RoleName = Annotated[
@@ -164,8 +200,12 @@ class CreateKey(Struct, frozen=True, kw_only=True):
     ) = None
 
 
+@operation("keys.create", "POST /v1/keys", "keys:write", errors=(Conflict,), status=201)
 async def create_key(services: Services, principal: Principal, command: CreateKey) -> KeyCreated:
-    """Make a key; nobody can give more than they have."""
+    """Make an access key; its secret is shown this once.
+
+    Nobody can give more than they have.
+    """
     for index, role in enumerate(command.roles):
         if not is_role(role):
             close = difflib.get_close_matches(role, ROLES, n=1) or list(ROLES)
@@ -184,31 +224,19 @@ async def create_key(services: Services, principal: Principal, command: CreateKe
     return await services.keys.create(NewKey(**msgspec.structs.asdict(command)))
 
 
-class ListKeys(Struct, frozen=True, kw_only=True):
-    """Which page of keys."""
-
-    cursor: Cursor | None = None
-    limit: Limit = limits.PAGE_ROWS_DEFAULT
-
-
-async def list_keys(services: Services, _: Principal, command: ListKeys) -> Page[KeyInfo]:
-    """Return keys in the order they were made, also revoked ones."""
-    after = paging.decode(command.cursor, tuple[datetime, str])
-    found = first(await services.keys.list(after, command.limit + 1), command.limit)
-    return paging.page(services.page_bytes, found, lambda key: (key.created_at, key.id))
-
-
 class ByKeyId(Struct, frozen=True, kw_only=True):
     """Which key."""
 
     id: Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX, description="The key's id.")]
 
 
+@operation("keys.get", "GET /v1/keys/{id}", "keys:read", errors=(NotFound,))
 async def get_key(services: Services, _: Principal, command: ByKeyId) -> KeyInfo:
-    """Return one key, without its secret."""
+    """Show an access key."""
     return await services.keys.get(command.id)
 
 
+@operation("keys.revoke", "DELETE /v1/keys/{id}", "keys:write", errors=(NotFound,))
 async def revoke_key(services: Services, _: Principal, command: ByKeyId) -> KeyInfo:
-    """End a key for good."""
+    """End an access key for good; again changes nothing."""
     return await services.keys.revoke(command.id)

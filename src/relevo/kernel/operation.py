@@ -1,24 +1,40 @@
 """What an operation is: a row of the table that routing, OpenAPI, authorisation and CLI come from.
 
 A handler takes what it works on, who asks, and the command; it returns a plain value or raises an
-error of `relevo.errors`. It knows nothing of HTTP, so the CLI calls it in its own process.
+error of `relevo.errors`. It knows nothing of HTTP, so the CLI calls it in its own process. Each
+room `http` of a part makes an `Operations` and declares its handlers with it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from types import SimpleNamespace
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from relevo.errors import RelevoError
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Handler = Callable[[Any, Any, Any], Awaitable[Any]]
 """`async def (services: Services, principal: Principal, command) -> response`"""
+T = TypeVar("T")
+H = TypeVar("H", bound=Handler)
 
 PUBLIC: Final = "public"
 """The permission of an operation that needs no key; it has to be said, never left out."""
@@ -33,10 +49,10 @@ class Text(Struct, frozen=True):
     body: bytes
 
 
-class Versioned(Struct, frozen=True, kw_only=True):
+class Versioned(Struct, Generic[T], frozen=True, kw_only=True):
     """An answer that is a version of a resource: its tag and time go into the headers."""
 
-    body: Any
+    body: T
     etag: str
     """With its quotes."""
     modified_at: datetime
@@ -170,6 +186,113 @@ class Operation(Struct, frozen=True, kw_only=True):
         assert self.path.startswith("/"), self.name
         assert self.summary.endswith("."), self.name
         assert self.permission, f"{self.name}: say PUBLIC, or which permission it needs"
+
+
+class OperationOptions(TypedDict, total=False):
+    """What may be said of an operation beside its name, method, path and permission."""
+
+    errors: tuple[type[RelevoError], ...]
+    status: int
+    outcomes: tuple[Outcome, ...]
+    scope: str | None
+    headers: Mapping[str, str]
+    url: str | None
+    body: str | None
+    query: frozenset[str]
+    stream: Handler | None
+    wait: str | None
+    checks_scopes: bool
+    minds_reach: bool
+    fixed: Mapping[str, Any]
+    in_overload: bool
+
+
+class Operations:
+    """The operations of one room, in the order in which their handlers are declared.
+
+    >>> operation = Operations(scope="queue:{name}")  # options that all of them have
+    >>> class ByName(Struct):
+    ...     name: str
+    >>> @operation("queues.drop", "DELETE /v1/queues/{name}", "queues:manage")
+    ... async def drop(services: object, principal: object, command: ByName) -> None:
+    ...     '''Remove a queue and its messages.'''
+    >>> [(each.method, each.path, each.summary) for each in operation]
+    [('DELETE', '/v1/queues/{name}', 'Remove a queue and its messages.')]
+    """
+
+    def __init__(self, *shared: OperationOptions, **common: Unpack[OperationOptions]) -> None:
+        self._common = _merged(*shared, common)
+        self._declared: list[Operation] = []
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._declared)
+
+    def __call__(
+        self,
+        name: str,
+        route: str,
+        permission: str,
+        *shared: OperationOptions,
+        summary: str | None = None,
+        response: Any = UNSET,
+        **options: Unpack[OperationOptions],
+    ) -> Callable[[H], H]:
+        """Declare the handler below as an operation; its route is `GET /v1/keys/{id}`, say.
+
+        `shared` are options that it has in common with others, and `options` its own.
+        Its command's type is the request and its return type the response; `response` says what
+        a `Reply` carries, or how a surface shows a page. The first line of its docstring is the
+        summary.
+        """
+
+        def declare(handler: H) -> H:
+            method, _, path = route.partition(" ")
+            assert method in get_args(Method), f"{name}: {route!r} begins with no method"
+            request, returned = _types(handler)
+            self._declared.append(
+                Operation(
+                    name=name,
+                    method=cast(Method, method),
+                    path=path,
+                    summary=summary or (handler.__doc__ or "").partition("\n")[0],
+                    request=request,
+                    response=_carried(returned) if response is UNSET else response,
+                    permission=permission,
+                    handler=handler,
+                    **_merged(self._common, *shared, options),
+                )
+            )
+            return handler
+
+        return declare
+
+
+def _merged(*each: OperationOptions) -> OperationOptions:
+    """Return all options; of those that are there twice, the last."""
+    merged: OperationOptions = {}
+    for options in each:
+        merged.update(options)
+    return merged
+
+
+def _types(handler: Any) -> tuple[Any, Any]:
+    """Return what a handler takes as its command and what it returns.
+
+    The other annotations are not read: they name what is imported for type checkers alone.
+    """
+    command = handler.__code__.co_varnames[2]
+    wanted = {name: handler.__annotations__[name] for name in (command, "return")}
+    found = get_type_hints(
+        SimpleNamespace(__annotations__=wanted), handler.__globals__, include_extras=True
+    )
+    returned = found["return"]
+    return found[command], None if returned is type(None) else returned
+
+
+def _carried(returned: Any) -> Any:
+    """Return what an answer of this type has in its body."""
+    assert returned is not Reply, "a reply can hold anything: say `response=`"
+    return get_args(returned)[0] if get_origin(returned) is Versioned else returned
 
 
 def encoded(response: Any) -> bytes:

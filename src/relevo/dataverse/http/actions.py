@@ -6,21 +6,21 @@ A message with `Prefer: respond-async` becomes a job; `202` says where to look f
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from uuid import UUID  # noqa: TC003 - msgspec reads annotations
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct
 
 from relevo.dataverse.http.asking import READ, SQL, asker, scope_of
 from relevo.dataverse.http.changes import WRITE
-from relevo.dataverse.http.surface import BASE, HEADERS, NEWEST, Asked, Refused
+from relevo.dataverse.http.surface import BASE, WEB_API, Asked, Refused
 from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
-from relevo.http.problem import sentence
+from relevo.http.answers import sentence
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, RetryLater, Verdict
 from relevo.jobs.registry import check_open
-from relevo.kernel.operation import Operation, Outcome, Reply
+from relevo.kernel.operation import Operations, Outcome, Reply
 from relevo.pipeline.model import message_handler
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 SUBMIT: Final = "jobs:submit"
 MONITOR: Final = "/api/backgroundoperation/{id}"
+_LATER: Final = Outcome(202, lambda reply: reply.status == 202, "It is done later.")
+
+
+operation = Operations(WEB_API)
 
 
 class Execute(Asked, frozen=True, kw_only=True):
@@ -55,8 +59,29 @@ class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omi
     background_operation_error_message: str | None = None
 
 
+class AskedToWait(Unavailable):
+    """A step of the message asks to try again later."""
+
+    code = "asked_to_wait"
+    fault = "caller"  # its words are meant for who asked
+
+    def __init__(self, error: RetryLater) -> None:
+        super().__init__(error.text or f"{sentence(type(self))} Nothing was done.")
+        self.error_code = codes.BUSY if error.code is None else error.code
+        self.retry_after = self.retry_after if error.delay is None else error.delay
+
+
+@operation(
+    "dataverse.execute",
+    f"POST {BASE}/{{name}}",
+    SUBMIT,
+    response=dict[str, Any],
+    errors=(NotFound, MethodNotAllowed, Forbidden, Refused, AskedToWait),
+    outcomes=(_LATER,),
+    body="input",
+)
 async def execute(services: Services, principal: Principal, command: Execute) -> Reply:
-    """Carry out a custom message, or submit a job that does."""
+    """Carry out a message; with `Prefer: respond-async` in the background."""
     who = await asker(services, principal)
     if command.name in who.catalogue.by_set:
         raise MethodNotAllowed(
@@ -105,18 +130,6 @@ async def _handler(services: Services, name: str) -> str:
     )
 
 
-class AskedToWait(Unavailable):
-    """A step of the message asks to try again later."""
-
-    code = "asked_to_wait"
-    fault = "caller"  # its words are meant for who asked
-
-    def __init__(self, error: RetryLater) -> None:
-        super().__init__(error.text or f"{sentence(type(self))} Nothing was done.")
-        self.error_code = codes.BUSY if error.code is None else error.code
-        self.retry_after = self.retry_after if error.delay is None else error.delay
-
-
 def _told(error: Verdict) -> Refused | AskedToWait:
     """What a step or body decided, as an answer: there is no job that it could be said of (6.3)."""
     if isinstance(error, RetryLater):
@@ -129,6 +142,13 @@ def _rights(principal: Principal) -> frozenset[str]:
     return frozenset({"pipeline.bypass"} if bypass else ())
 
 
+@operation(
+    "dataverse.monitor.get",
+    f"GET {MONITOR}",
+    READ,
+    response=BackgroundOperation,
+    errors=(JobMissing,),
+)
 async def monitor(services: Services, principal: Principal, command: Monitored) -> Reply:
     """Say how far background work is."""
     who = await asker(services, principal)
@@ -136,6 +156,13 @@ async def monitor(services: Services, principal: Principal, command: Monitored) 
     return Reply(body=_progress(job, payload=who.caller.may_read_payload))
 
 
+@operation(
+    "dataverse.monitor.cancel",
+    f"DELETE {MONITOR}",
+    WRITE,
+    response=BackgroundOperation,
+    errors=(JobMissing, JobRefused, PlatformJob),
+)
 async def cancel(services: Services, principal: Principal, command: Monitored) -> Reply:
     """Cancel background work."""
     who = await asker(services, principal)
@@ -174,52 +201,3 @@ def _reason(job: Job) -> str:
     """What people are told of a failure: the handler's words, or what its code means."""
     known = codes.TEXTS.get(job.error_code or codes.HANDLER_FAILED)
     return job.friendly or known or codes.TEXTS[codes.HANDLER_FAILED]
-
-
-_COMMON: Final[dict[str, Any]] = {
-    "headers": HEADERS,
-    "url": "url",
-    "fixed": {"version": NEWEST},
-    "minds_reach": True,
-}
-
-OPERATIONS: Final = (
-    Operation(
-        name="dataverse.execute",
-        method="POST",
-        path=f"{BASE}/{{name}}",
-        summary="Carry out a message; with `Prefer: respond-async` in the background.",
-        request=Execute,
-        response=dict[str, Any],
-        permission=SUBMIT,
-        handler=execute,
-        errors=(NotFound, MethodNotAllowed, Forbidden, Refused, AskedToWait),
-        outcomes=(Outcome(202, lambda reply: reply.status == 202, "It is done later."),),
-        body="input",
-        **_COMMON,
-    ),
-    Operation(
-        name="dataverse.monitor.get",
-        method="GET",
-        path=MONITOR,
-        summary="Say how far background work is.",
-        request=Monitored,
-        response=BackgroundOperation,
-        permission=READ,
-        handler=monitor,
-        errors=(JobMissing,),
-        **_COMMON,
-    ),
-    Operation(
-        name="dataverse.monitor.cancel",
-        method="DELETE",
-        path=MONITOR,
-        summary="Cancel background work.",
-        request=Monitored,
-        response=BackgroundOperation,
-        permission=WRITE,
-        handler=cancel,
-        errors=(JobMissing, JobRefused, PlatformJob),
-        **_COMMON,
-    ),
-)

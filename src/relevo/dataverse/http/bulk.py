@@ -18,14 +18,14 @@ from relevo.dataverse.bulk import RowQuery
 from relevo.dataverse.bulk import model as bulk
 from relevo.dataverse.http.asking import READ, RECORDS, SQL, asker, need
 from relevo.dataverse.http.changes import DELETE
-from relevo.dataverse.http.surface import BASE, HEADERS, NEWEST, Asked, Refused
+from relevo.dataverse.http.surface import BASE, WEB_API, Asked, Refused
 from relevo.errors import Forbidden, InvalidValue
 from relevo.jobs.core import codes
 from relevo.jobs.model import Recurrence
 from relevo.jobs.querying.catalogue import JOBS
 from relevo.jobs.querying.surroundings import SURROUNDINGS
 from relevo.kernel import cpu
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.kernel.querying.fetchxml.conditions import OPERATORS
 from relevo.kernel.querying.fetchxml.conditions import Asker as Now
 
@@ -64,6 +64,9 @@ _OPERATORS: Final = {
 }
 """Every operator that is served, by its name in a QueryExpression."""
 _GUID_LENGTH: Final = 36
+
+
+operation = Operations(WEB_API, errors=(Forbidden,))
 
 
 class Condition(Struct, frozen=True, kw_only=True, rename="pascal"):
@@ -157,8 +160,9 @@ class BulkStarted(Struct, frozen=True, kw_only=True, rename="pascal"):
     job_id: UUID
 
 
+@operation("dataverse.bulk.delete", f"POST {BASE}/BulkDelete", RUN)
 async def bulk_delete(services: Services, principal: Principal, command: BulkDelete) -> BulkStarted:
-    """Submit a job that deletes rows."""
+    """Delete many rows by a job, once or again and again."""
     who = await asker(services, principal)
     queries = [await _rows(services, principal, who, one) for one in command.query_set]
     options = _when(command, command.start_date_time, who)
@@ -167,10 +171,14 @@ async def bulk_delete(services: Services, principal: Principal, command: BulkDel
     return BulkStarted(job_id=job.id)
 
 
+@operation("dataverse.bulk.detect_duplicates", f"POST {BASE}/BulkDetectDuplicates", RUN)
 async def bulk_detect_duplicates(
     services: Services, principal: Principal, command: BulkDetectDuplicates
 ) -> BulkStarted:
-    """Submit a job that looks for duplicates, by the published rule of the table."""
+    """Look for duplicates by a job, once or again and again.
+
+    The published rule of the table says which rows are duplicates.
+    """
     who = await asker(services, principal)
     table = _table(principal, who, command.query)
     known = services.app.pipeline.registry.tables.get(table.name)
@@ -337,34 +345,3 @@ def value_of(given: Any, kind: ColumnType) -> Any:
                 return value
     except (ValueError, msgspec.ValidationError):
         raise InvalidValue(f"{value!r:.80} is no value of a column of type {kind}") from None
-
-
-_COMMON: Final[dict[str, Any]] = {
-    "method": "POST",
-    "response": BulkStarted,
-    "permission": RUN,
-    "errors": (Forbidden,),
-    "headers": HEADERS,
-    "url": "url",
-    "fixed": {"version": NEWEST},
-    "minds_reach": True,
-}
-
-OPERATIONS: Final = (
-    Operation(
-        name="dataverse.bulk.delete",
-        path=f"{BASE}/BulkDelete",
-        summary="Delete many rows by a job, once or again and again.",
-        request=BulkDelete,
-        handler=bulk_delete,
-        **_COMMON,
-    ),
-    Operation(
-        name="dataverse.bulk.detect_duplicates",
-        path=f"{BASE}/BulkDetectDuplicates",
-        summary="Look for duplicates by a job, once or again and again.",
-        request=BulkDetectDuplicates,
-        handler=bulk_detect_duplicates,
-        **_COMMON,
-    ),
-)

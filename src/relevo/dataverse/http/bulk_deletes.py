@@ -29,7 +29,7 @@ from relevo.jobs.http.models import ByJob, JobSubmitted, RecurrenceBody, Status
 from relevo.jobs.model import NAME_LENGTH_MAX, SYSTEM, Recurrence
 from relevo.jobs.querying.catalogue import JOBS
 from relevo.jobs.querying.views import shown_code, status_word
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
 from relevo.kernel.querying.fetchxml.conditions import Asker as Now
 from relevo.store.http.bulk import Condition
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 QUERIES_MAX: Final = 100
 FILTER_LENGTH_MAX: Final = limits.QUERY_URL_BYTES_MAX
+
+
+operation = Operations(minds_reach=True)
 
 
 class BulkRows(Struct, frozen=True, kw_only=True):
@@ -169,10 +172,11 @@ class _Place(Struct, frozen=True, array_like=True):
     id: UUID
 
 
+@operation("bulk_deletes.preview", "POST /v1/bulk-deletes:preview", RUN, errors=(NotFound,))
 async def preview(
     services: Services, principal: Principal, command: PreviewBulkDelete
 ) -> BulkPreview:
-    """Return how many rows there are to be deleted, and the first of them."""
+    """Count what a bulk delete would delete, and show the first rows."""
     who = await asker(services, principal)
     asked = await _rows(services, principal, who, command)
     seeing = READ if asked.of_jobs else "items:read"
@@ -188,10 +192,20 @@ async def preview(
     return BulkPreview(count=found.count, sample=list(await views_of(services, principal, shown)))
 
 
+@operation(
+    "bulk_deletes.create",
+    "POST /v1/bulk-deletes",
+    RUN,
+    errors=(NotFound, InvalidRecurrence),
+    status=201,
+)
 async def create(
     services: Services, principal: Principal, command: CreateBulkDelete
 ) -> JobSubmitted:
-    """Store a job that deletes what queries find, in the name of who asked for it."""
+    """Delete many rows by a job, once or again and again.
+
+    The job runs in the name of who asked for it.
+    """
     who = await asker(services, principal)
     queries = [await _rows(services, principal, who, one) for one in command.queries]
     told = command.recurrence
@@ -243,10 +257,14 @@ def _of_job(asked: Condition) -> tuple[str, str, Any]:
             return path, asked.op, value_of(value, kind)
 
 
+@operation("bulk_deletes.list", "GET /v1/bulk-deletes", READ)
 async def list_deletes(
     services: Services, principal: Principal, command: ListBulkDeletes
 ) -> Page[BulkDeleteView]:
-    """Return bulk deletes, newest first."""
+    """List bulk deletes and how far they are.
+
+    Newest first.
+    """
     who = await asker(services, principal)
     query = services.app.jobs.query(who.caller).where(handler=HANDLER)
     query = query.where(status=command.status) if command.status else query
@@ -254,16 +272,23 @@ async def list_deletes(
     return page_of(services, found, await _views(services, found.jobs))
 
 
+@operation("bulk_deletes.get", "GET /v1/bulk-deletes/{id}", READ, errors=(JobMissing,))
 async def get(services: Services, principal: Principal, command: ByJob) -> BulkDeleteView:
-    """Return a bulk delete as it is."""
+    """Show a bulk delete and how far it is."""
     (view,) = await _views(services, [await _delete(services, principal, command.id)])
     return view
 
 
+@operation(
+    "bulk_deletes.failures", "GET /v1/bulk-deletes/{id}/failures", READ, errors=(JobMissing,)
+)
 async def failures(
     services: Services, principal: Principal, command: ListFailures
 ) -> Page[BulkDeleteFailure]:
-    """Return rows that were not deleted, in the order in which they failed."""
+    """List the rows that a bulk delete could not delete.
+
+    In the order in which they failed.
+    """
     await _delete(services, principal, command.id)
     place = paging.decode(command.cursor, _Place)
     found = await services.app.bulk.recorded_failures(
@@ -321,67 +346,3 @@ def _failure(one: RecordedFailure) -> BulkDeleteFailure:
         row_id=one.row_id, query_index=one.query_index, code=shown_code(one.code),
         message=one.message, at=one.at,
     )  # fmt: skip
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="bulk_deletes.preview",
-        method="POST",
-        path="/v1/bulk-deletes:preview",
-        summary="Count what a bulk delete would delete, and show the first rows.",
-        request=PreviewBulkDelete,
-        response=BulkPreview,
-        permission=RUN,
-        handler=preview,
-        errors=(NotFound,),
-        minds_reach=True,
-    ),
-    Operation(
-        name="bulk_deletes.create",
-        method="POST",
-        path="/v1/bulk-deletes",
-        summary="Delete many rows by a job, once or again and again.",
-        request=CreateBulkDelete,
-        response=JobSubmitted,
-        permission=RUN,
-        handler=create,
-        errors=(NotFound, InvalidRecurrence),
-        minds_reach=True,
-        status=201,
-    ),
-    Operation(
-        name="bulk_deletes.list",
-        method="GET",
-        path="/v1/bulk-deletes",
-        summary="List bulk deletes and how far they are.",
-        request=ListBulkDeletes,
-        response=Page[BulkDeleteView],
-        permission=READ,
-        handler=list_deletes,
-        minds_reach=True,
-    ),
-    Operation(
-        name="bulk_deletes.get",
-        method="GET",
-        path="/v1/bulk-deletes/{id}",
-        summary="Show a bulk delete and how far it is.",
-        request=ByJob,
-        response=BulkDeleteView,
-        permission=READ,
-        handler=get,
-        errors=(JobMissing,),
-        minds_reach=True,
-    ),
-    Operation(
-        name="bulk_deletes.failures",
-        method="GET",
-        path="/v1/bulk-deletes/{id}/failures",
-        summary="List the rows that a bulk delete could not delete.",
-        request=ListFailures,
-        response=Page[BulkDeleteFailure],
-        permission=READ,
-        handler=failures,
-        errors=(JobMissing,),
-        minds_reach=True,
-    ),
-)

@@ -15,7 +15,7 @@ from relevo.dataverse.http.surface import (
     BASE,
     HEADERS,
     NAMESPACE,
-    NEWEST,
+    WEB_API,
     Asked,
     AskedOne,
     Protected,
@@ -28,7 +28,7 @@ from relevo.jobs.core.patches import command_of
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.querying.catalogue import JOBS
 from relevo.jobs.states import Refusal
-from relevo.kernel.operation import Operation, Outcome, Reply
+from relevo.kernel.operation import Operations, Outcome, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 WRITE: Final = "jobs:write"
 DELETE: Final = "jobs:delete"
+_ROW: Final = f"{BASE}/{{name}}({{id}})"
+_WITH_VERSION: Final = {**HEADERS, "if_match": "If-Match"}
+_SHOWN: Final = Outcome(200, lambda reply: reply.status == 200, "The job as it is then.")
 _VERSION: Final = re.compile(r'(?:W/)?"(\d{1,18})"')
 _ERRORS: Final = (
     JobMissing,
@@ -53,6 +56,9 @@ _ERRORS: Final = (
     Forbidden,
 )
 IfMatch = Annotated[str, Meta(description='The version that is meant, `W/"12"`; `*` for any.')]
+
+
+operation = Operations(WEB_API)
 
 
 class UpdateRow(AskedOne, frozen=True, kw_only=True):
@@ -84,8 +90,18 @@ class UpdateRows(Asked, frozen=True, kw_only=True, rename={"targets": "Targets"}
     ]
 
 
+@operation(
+    "dataverse.rows.update",
+    f"PATCH {_ROW}",
+    WRITE,
+    response=None,
+    errors=(*_ERRORS, NotFound),
+    outcomes=(_SHOWN,),
+    headers=_WITH_VERSION,
+    body="row",
+)
 async def update_row(services: Services, principal: Principal, command: UpdateRow) -> Reply:
-    """Carry out what a change of a job's columns asks for."""
+    """Cancel, pause, resume or postpone a job, or change how it recurs."""
     who = await asker(services, principal)
     table, key = _job(who, command.name, command.id)
     look: Look | None = None
@@ -103,8 +119,33 @@ async def update_row(services: Services, principal: Principal, command: UpdateRo
     )
 
 
+@operation(
+    "dataverse.rows.delete",
+    f"DELETE {_ROW}",
+    DELETE,
+    errors=(*_ERRORS, NotFound),
+    headers=_WITH_VERSION,
+)
+async def delete_row(services: Services, principal: Principal, command: DeleteRow) -> None:
+    """Delete a job.
+
+    A handler that runs it is asked to stop.
+    """
+    who = await asker(services, principal)
+    _, key = _job(who, command.name, command.id)
+    scope = await scope_of(services, principal, who, DELETE, [key])
+    version = _version(command.if_match)
+    await services.app.jobs.command(key, "delete", version=version, user=who.user.id, scope=scope)
+
+
+@operation(
+    "dataverse.rows.update_multiple",
+    f"POST {BASE}/{JOBS.set_name}/{NAMESPACE}.UpdateMultiple",
+    WRITE,
+    errors=_ERRORS,
+)
 async def update_rows(services: Services, principal: Principal, command: UpdateRows) -> None:
-    """Carry out what changes of many jobs ask for: all in one transaction, or none."""
+    """Change many jobs in one transaction, all or none."""
     who = await asker(services, principal)
     table = who.catalogue.by_name[JOBS.name]
     rows: dict[UUID, Mapping[str, Any]] = {}
@@ -122,15 +163,6 @@ async def update_rows(services: Services, principal: Principal, command: UpdateR
     asks = [_ask(who, table, key, row, scope, None) for key, row in rows.items()]
     if asks:
         await services.app.jobs.commands.give_all(asks)
-
-
-async def delete_row(services: Services, principal: Principal, command: DeleteRow) -> None:
-    """Delete a job; a handler that runs it is asked to stop."""
-    who = await asker(services, principal)
-    _, key = _job(who, command.name, command.id)
-    scope = await scope_of(services, principal, who, DELETE, [key])
-    version = _version(command.if_match)
-    await services.app.jobs.command(key, "delete", version=version, user=who.user.id, scope=scope)
 
 
 def _job(who: Asker, set_name: str, text: str) -> tuple[Table, UUID]:
@@ -175,57 +207,3 @@ def _version(tag: str | None) -> int | None:
     if found is None:
         raise ConditionNotMet(f"If-Match {tag[:64]!r} is no version of a row; send its @odata.etag")
     return int(found[1])
-
-
-_ROW: Final = f"{BASE}/{{name}}({{id}})"
-_WITH_VERSION: Final = {**HEADERS, "if_match": "If-Match"}
-
-OPERATIONS: Final = (
-    Operation(
-        name="dataverse.rows.update",
-        method="PATCH",
-        path=_ROW,
-        summary="Cancel, pause, resume or postpone a job, or change how it recurs.",
-        request=UpdateRow,
-        response=None,
-        permission=WRITE,
-        handler=update_row,
-        errors=(*_ERRORS, NotFound),
-        outcomes=(Outcome(200, lambda reply: reply.status == 200, "The job as it is then."),),
-        headers=_WITH_VERSION,
-        body="row",
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-    Operation(
-        name="dataverse.rows.delete",
-        method="DELETE",
-        path=_ROW,
-        summary="Delete a job.",
-        request=DeleteRow,
-        response=None,
-        permission=DELETE,
-        handler=delete_row,
-        errors=(*_ERRORS, NotFound),
-        headers=_WITH_VERSION,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-    Operation(
-        name="dataverse.rows.update_multiple",
-        method="POST",
-        path=f"{BASE}/{JOBS.set_name}/{NAMESPACE}.UpdateMultiple",
-        summary="Change many jobs in one transaction, all or none.",
-        request=UpdateRows,
-        response=None,
-        permission=WRITE,
-        handler=update_rows,
-        errors=_ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-)

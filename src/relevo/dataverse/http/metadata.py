@@ -10,10 +10,10 @@ from msgspec import Meta
 from relevo.dataverse.http import csdl as dataverse_csdl
 from relevo.dataverse.http.asking import READ, Asker, asker, catalogue
 from relevo.dataverse.http.rows import ERRORS, Rows
-from relevo.dataverse.http.surface import BASE, HEADERS, NAMESPACE, NEWEST, Asked, AskedMany, key_in
+from relevo.dataverse.http.surface import BASE, NAMESPACE, WEB_API, Asked, AskedMany, key_in
 from relevo.errors import InvalidQuery, NotFound
 from relevo.kernel.expressions import to_python
-from relevo.kernel.operation import Operation, Reply, Text
+from relevo.kernel.operation import Operations, Reply, Text
 from relevo.kernel.querying.catalogue import Catalogue, Column, ColumnType, Table
 from relevo.kernel.querying.errors import UNKNOWN_COLUMN
 from relevo.kernel.querying.odata.filters import Reader
@@ -42,10 +42,14 @@ _KINDS: Final[dict[ColumnType, tuple[str, str]]] = {
     "lookup": ("Lookup", "Lookup"),
 }
 """`AttributeType` of a column, and the class that describes it."""
+_ENTITY: Final = f"{BASE}/EntityDefinitions({{entity}})"
 _NOT_HERE: Final = frozenset({"$orderby", "$apply", "$skiptoken"})
 
 EntityKey = Annotated[str, Meta(description="`LogicalName='…'`, or the table's `MetadataId`.")]
 AttributeKey = Annotated[str, Meta(description="`LogicalName='…'`, or its `MetadataId`.")]
+
+
+operation = Operations(WEB_API, errors=ERRORS)
 
 
 class ListEntities(AskedMany, frozen=True, kw_only=True):
@@ -72,6 +76,8 @@ class CastAttributes(AskedMany, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(description=f"`{NAMESPACE}.PicklistAttributeMetadata`, say.")]
 
 
+@operation("dataverse.root", f"GET {BASE}/", READ, response=dict[str, Any])
+@operation("dataverse.service", f"GET {BASE}", READ, response=dict[str, Any])
 async def service(services: Services, principal: Principal, command: Asked) -> Reply:
     """List the entity sets."""
     found = catalogue(services, principal)
@@ -81,11 +87,13 @@ async def service(services: Services, principal: Principal, command: Asked) -> R
     return Reply(body={"@odata.context": f"{command.base}/$metadata", "value": sets})
 
 
+@operation("dataverse.metadata", f"GET {BASE}/$metadata", READ)
 async def metadata(services: Services, principal: Principal, _: Asked) -> Text:
-    """Describe the tables in the schema language of OData."""
+    """Describe the tables in the schema language of OData (CSDL)."""
     return Text("application/xml", dataverse_csdl.document(catalogue(services, principal)))
 
 
+@operation("dataverse.entities.list", f"GET {BASE}/EntityDefinitions", READ, response=Rows)
 async def list_entities(services: Services, principal: Principal, command: ListEntities) -> Reply:
     """Describe tables."""
     who = await asker(services, principal)
@@ -93,12 +101,14 @@ async def list_entities(services: Services, principal: Principal, command: ListE
     return await _answered(who, command, found, "EntityDefinitions")
 
 
+@operation("dataverse.entities.get", f"GET {_ENTITY}", READ, response=dict[str, Any])
 async def get_entity(services: Services, principal: Principal, command: GetEntity) -> Reply:
-    """Describe one table."""
+    """Describe a table."""
     table = _table(catalogue(services, principal), command.entity)
     return _single(command, _entity(table), "EntityDefinitions")
 
 
+@operation("dataverse.attributes.list", f"GET {_ENTITY}/Attributes", READ, response=Rows)
 async def list_attributes(services: Services, principal: Principal, command: GetEntity) -> Reply:
     """Describe the columns of a table."""
     who = await asker(services, principal)
@@ -107,10 +117,11 @@ async def list_attributes(services: Services, principal: Principal, command: Get
     return await _answered(who, command, found, "Attributes")
 
 
+@operation("dataverse.attributes.cast", f"GET {_ENTITY}/Attributes/{{kind}}", READ, response=Rows)
 async def cast_attributes(
     services: Services, principal: Principal, command: CastAttributes
 ) -> Reply:
-    """Describe the columns of one kind; choices with their options."""
+    """Describe the columns of a table that are of one kind."""
     who = await asker(services, principal)
     table = _table(who.catalogue, command.entity)
     wanted = f"#{command.kind}"
@@ -121,8 +132,14 @@ async def cast_attributes(
     return await _answered(who, command, found, "Attributes")
 
 
+@operation(
+    "dataverse.attributes.get",
+    f"GET {_ENTITY}/Attributes({{attribute}})",
+    READ,
+    response=dict[str, Any],
+)
 async def get_attribute(services: Services, principal: Principal, command: GetAttribute) -> Reply:
-    """Describe one column."""
+    """Describe a column of a table."""
     table = _table(catalogue(services, principal), command.entity)
     wanted = key_in(command.attribute, "LogicalName")
     for one in table.columns:
@@ -276,74 +293,3 @@ def _picked(asked: AskedMany, row: dict[str, Any]) -> dict[str, Any]:
 
 _ENTITY_NAMES: Final = frozenset({"Targets", "OptionSet"})
 """Properties that only some descriptions have."""
-
-
-def _operation(name: str, path: str, summary: str, request: Any, handler: Any) -> Operation:
-    many = name.endswith(("list", "cast"))
-    return Operation(
-        name=name,
-        method="GET",
-        path=path,
-        summary=summary,
-        request=request,
-        response=Rows if many else dict[str, Any],
-        permission=READ,
-        handler=handler,
-        errors=ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    )
-
-
-_ENTITY: Final = f"{BASE}/EntityDefinitions({{entity}})"
-
-OPERATIONS: Final = (
-    _operation("dataverse.service", BASE, "List the entity sets.", Asked, service),
-    _operation("dataverse.root", f"{BASE}/", "List the entity sets.", Asked, service),
-    Operation(
-        name="dataverse.metadata",
-        method="GET",
-        path=f"{BASE}/$metadata",
-        summary="Describe the tables in the schema language of OData (CSDL).",
-        request=Asked,
-        response=Text,
-        permission=READ,
-        handler=metadata,
-        errors=ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-    _operation(
-        "dataverse.entities.list",
-        f"{BASE}/EntityDefinitions",
-        "Describe tables.",
-        ListEntities,
-        list_entities,
-    ),
-    _operation("dataverse.entities.get", _ENTITY, "Describe a table.", GetEntity, get_entity),
-    _operation(
-        "dataverse.attributes.list",
-        f"{_ENTITY}/Attributes",
-        "Describe the columns of a table.",
-        GetEntity,
-        list_attributes,
-    ),
-    _operation(
-        "dataverse.attributes.cast",
-        f"{_ENTITY}/Attributes/{{kind}}",
-        "Describe the columns of a table that are of one kind.",
-        CastAttributes,
-        cast_attributes,
-    ),
-    _operation(
-        "dataverse.attributes.get",
-        f"{_ENTITY}/Attributes({{attribute}})",
-        "Describe a column of a table.",
-        GetAttribute,
-        get_attribute,
-    ),
-)

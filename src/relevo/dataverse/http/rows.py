@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from relevo import limits
 from relevo.dataverse.http.asking import READ, Asker, asker, page_key
-from relevo.dataverse.http.surface import BASE, HEADERS, NEWEST, Asked, AskedMany, AskedOne, key_in
+from relevo.dataverse.http.surface import BASE, WEB_API, Asked, AskedMany, AskedOne, key_in
 from relevo.errors import Forbidden, InvalidQuery, NotFound, QueryTooCostly
 from relevo.kernel.expressions.tree import Compare, Constant
-from relevo.kernel.operation import Operation, Reply, Text
+from relevo.kernel.operation import Operations, Reply, Text
 from relevo.kernel.querying import answers, planning
 from relevo.kernel.querying.errors import OptionNotServed, QueryTooLong
 from relevo.kernel.querying.fetchxml import paging as fetch_paging
@@ -52,6 +52,9 @@ Look = Callable[[], Awaitable[Reply | None]]
 """Reads a row; None if there is none, or not for this caller."""
 
 
+operation = Operations(WEB_API, errors=ERRORS)
+
+
 class Rows(Struct, frozen=True, kw_only=True):
     """A page of rows; each has the properties that were asked for."""
 
@@ -86,28 +89,37 @@ class ListRelated(AskedMany, frozen=True, kw_only=True):
     navigation: Annotated[str, Meta(description="The navigation property.")]
 
 
+@operation("dataverse.rows.list", f"GET {BASE}/{{name}}", READ, response=Rows)
 async def list_rows(services: Services, principal: Principal, command: ListRows) -> Reply:
-    """Return a page of rows."""
+    """List rows of a table: jobs, users, teams, steps and others."""
     who = await asker(services, principal)
     return await _page(services, who, command, who.table(command.name))
 
 
+@operation("dataverse.rows.count", f"GET {BASE}/{{name}}/$count", READ)
 async def count_rows(services: Services, principal: Principal, command: CountRows) -> Text:
-    """Return how many rows there are, to 5000."""
+    """Say how many rows of a table there are, up to 5000."""
     who = await asker(services, principal)
     table = who.table(command.name)
     query = await _query(services, who, command, table, command.options)
     return _as_text(await _count(services, who, command, query))
 
 
+@operation("dataverse.rows.get", f"GET {BASE}/{{name}}({{id}})", READ, response=dict[str, Any])
 async def get_row(services: Services, principal: Principal, command: GetRow) -> Reply:
-    """Return one row."""
+    """Show one row of a table."""
     who = await asker(services, principal)
     return await one_row(services, who, command, who.table(command.name), command.id)
 
 
+@operation(
+    "dataverse.related.list",
+    f"GET {BASE}/{{name}}({{id}})/{{navigation}}",
+    READ,
+    response=dict[str, Any],
+)
 async def list_related(services: Services, principal: Principal, command: ListRelated) -> Reply:
-    """Return the rows, or the one row, that a navigation leads to."""
+    """List the rows that are related to a row, or show the one that is."""
     who = await asker(services, principal)
     way, link = await _start(services, who, command)
     there = who.catalogue.by_name[way.table]
@@ -119,8 +131,9 @@ async def list_related(services: Services, principal: Principal, command: ListRe
     return await look() or Reply(status=204)
 
 
+@operation("dataverse.related.count", f"GET {BASE}/{{name}}({{id}})/{{navigation}}/$count", READ)
 async def count_related(services: Services, principal: Principal, command: ListRelated) -> Text:
-    """Return how many rows a navigation leads to."""
+    """Say how many rows are related to a row, up to 5000."""
     who = await asker(services, principal)
     way, link = await _start(services, who, command)
     there = who.catalogue.by_name[way.table]
@@ -309,82 +322,3 @@ async def _start(services: Services, who: Asker, command: ListRelated) -> tuple[
 
 def _linked(query: Query, links: tuple[Link, ...]) -> Query:
     return replace(query, links=(*query.links, *links))
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="dataverse.rows.list",
-        method="GET",
-        path=f"{BASE}/{{name}}",
-        summary="List rows of a table: jobs, users, teams, steps and others.",
-        request=ListRows,
-        response=Rows,
-        permission=READ,
-        handler=list_rows,
-        errors=ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-    Operation(
-        name="dataverse.rows.count",
-        method="GET",
-        path=f"{BASE}/{{name}}/$count",
-        summary="Say how many rows of a table there are, up to 5000.",
-        request=CountRows,
-        response=Text,
-        permission=READ,
-        handler=count_rows,
-        errors=ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-    Operation(
-        name="dataverse.rows.get",
-        method="GET",
-        path=f"{BASE}/{{name}}({{id}})",
-        summary="Show one row of a table.",
-        request=GetRow,
-        response=dict[str, Any],
-        permission=READ,
-        handler=get_row,
-        errors=ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-    Operation(
-        name="dataverse.related.list",
-        method="GET",
-        path=f"{BASE}/{{name}}({{id}})/{{navigation}}",
-        summary="List the rows that are related to a row, or show the one that is.",
-        request=ListRelated,
-        response=dict[str, Any],
-        permission=READ,
-        handler=list_related,
-        errors=ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-    Operation(
-        name="dataverse.related.count",
-        method="GET",
-        path=f"{BASE}/{{name}}({{id}})/{{navigation}}/$count",
-        summary="Say how many rows are related to a row, up to 5000.",
-        request=ListRelated,
-        response=Text,
-        permission=READ,
-        handler=count_related,
-        errors=ERRORS,
-        headers=HEADERS,
-        url="url",
-        fixed={"version": NEWEST},
-        minds_reach=True,
-    ),
-)

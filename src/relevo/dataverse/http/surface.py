@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from relevo import errors, limits
-from relevo.http.problem import JSON, Answer, Headers, detail, retry_after
-from relevo.http.surface import SECURITY, Surface
+from relevo.http.answers import JSON, Answer, Headers, detail, retry_after
+from relevo.http.routes import SECURITY, Surface
 from relevo.jobs.core import codes, series
+from relevo.kernel.operation import OperationOptions
 from relevo.kernel.querying import preferences
 from relevo.kernel.querying.odata import options as odata_options
 from relevo.kernel.querying.odata.options import Options
@@ -26,6 +27,13 @@ NEWEST: Final = "v9.2"
 BASE: Final = "/api/data/{version}"
 NAMESPACE: Final = "Microsoft.Dynamics.CRM"
 HEADERS: Final = {"prefer": "Prefer"}
+WEB_API: Final[OperationOptions] = {
+    "headers": HEADERS,
+    "url": "url",
+    "fixed": {"version": NEWEST},
+    "minds_reach": True,
+}
+"""What all its operations have in common."""
 _ORIGIN: Final = re.compile(r"https?://[^/]*")
 
 

@@ -5,7 +5,7 @@ Who is disabled gets no answer here, whatever its key may do: else it could let 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 from msgspec import Meta, Struct
@@ -17,7 +17,7 @@ from relevo.dataverse.users.service import NAME_LENGTH_MAX
 from relevo.errors import Conflict, NotFound
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import OperationOptions, Operations
 from relevo.kernel.pages import first
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ OwnUnit = Annotated[
 ]
 
 
+_MADE: Final[OperationOptions] = {"errors": (NotFound, Conflict), "status": 201}
+# Who gives keys also says who there is: both decide who comes in, and belong to admins alone.
+operation = Operations()
+
+
 async def _users(services: Services, principal: Principal) -> Users:
     """Return the users, to somebody who is not disabled."""
     await asker(services, principal)
@@ -58,10 +63,14 @@ class ListUsers(Struct, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation("users.list", "GET /v1/users", "keys:read")
 async def list_users(
     services: Services, principal: Principal, command: ListUsers
 ) -> Page[UserInfo]:
-    """Return users in the order they were made, also disabled ones."""
+    """List users.
+
+    In the order they were made, also disabled ones.
+    """
     users = await _users(services, principal)
     found = await users.list(
         paging.decode(command.cursor, UUID), command.limit + 1,
@@ -76,8 +85,9 @@ class ByUserId(Struct, frozen=True, kw_only=True):
     id: UserId
 
 
+@operation("users.get", "GET /v1/users/{id}", "keys:read", errors=(NotFound,))
 async def get_user(services: Services, principal: Principal, command: ByUserId) -> UserView:
-    """Return a user with its teams and rights."""
+    """Show a user, its teams and its rights."""
     return await (await _users(services, principal)).view(command.id)
 
 
@@ -100,8 +110,9 @@ class CreateUser(Struct, frozen=True, kw_only=True):
     ] = "UTC"
 
 
+@operation("users.create", "POST /v1/users", "keys:write", _MADE)
 async def create_user(services: Services, principal: Principal, command: CreateUser) -> UserView:
-    """Make a user; it can do nothing until it is given a key."""
+    """Make a user; give it keys afterwards."""
     users = await _users(services, principal)
     made = await users.create_user(
         command.name, unit=command.unit, language=command.language, zone=command.zone
@@ -115,6 +126,7 @@ class MoveUser(ByUserId, frozen=True, kw_only=True):
     unit: UnitId
 
 
+@operation("users.move", "POST /v1/users/{id}:move", "keys:write", errors=(NotFound,))
 async def move_user(services: Services, principal: Principal, command: MoveUser) -> UserView:
     """Move a user to another business unit."""
     users = await _users(services, principal)
@@ -122,16 +134,20 @@ async def move_user(services: Services, principal: Principal, command: MoveUser)
     return await users.view(command.id)
 
 
+@operation(
+    "users.disable", "POST /v1/users/{id}:disable", "keys:write", errors=(NotFound, Conflict)
+)
 async def disable_user(services: Services, principal: Principal, command: ByUserId) -> UserView:
-    """Keep a user out, whatever keys it has."""
+    """Keep a user out, whatever keys it has; its jobs make no data operations."""
     users = await _users(services, principal)
     await users.disable(command.id)
     services.keys.ring.forget()
     return await users.view(command.id)
 
 
+@operation("users.enable", "POST /v1/users/{id}:enable", "keys:write", errors=(NotFound, Conflict))
 async def enable_user(services: Services, principal: Principal, command: ByUserId) -> UserView:
-    """Let a user in again."""
+    """Let a disabled user in again."""
     users = await _users(services, principal)
     await users.disable(command.id, disabled=False)
     services.keys.ring.forget()
@@ -145,8 +161,9 @@ class ListPage(Struct, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation("teams.list", "GET /v1/teams", "keys:read")
 async def list_teams(services: Services, principal: Principal, command: ListPage) -> Page[TeamInfo]:
-    """Return teams in the order they were made."""
+    """List teams."""
     users = await _users(services, principal)
     found = await users.teams(paging.decode(command.cursor, UUID), command.limit + 1)
     return paging.page(services.page_bytes, first(found, command.limit), lambda team: team.id)
@@ -158,8 +175,9 @@ class ByTeamId(Struct, frozen=True, kw_only=True):
     id: TeamId
 
 
+@operation("teams.get", "GET /v1/teams/{id}", "keys:read", errors=(NotFound,))
 async def get_team(services: Services, principal: Principal, command: ByTeamId) -> TeamInfo:
-    """Return a team."""
+    """Show a team."""
     return await (await _users(services, principal)).team(command.id)
 
 
@@ -170,8 +188,9 @@ class CreateTeam(Struct, frozen=True, kw_only=True):
     unit: OwnUnit | None = None
 
 
+@operation("teams.create", "POST /v1/teams", "keys:write", _MADE)
 async def create_team(services: Services, principal: Principal, command: CreateTeam) -> TeamInfo:
-    """Make a team without members."""
+    """Make a team, whose members share rows."""
     users = await _users(services, principal)
     return await users.team(await users.create_team(command.name, unit=command.unit))
 
@@ -182,22 +201,28 @@ class Membership(ByTeamId, frozen=True, kw_only=True):
     user: UserId
 
 
+@operation("teams.join", "POST /v1/teams/{id}:join", "keys:write", errors=(NotFound,))
 async def join_team(services: Services, principal: Principal, command: Membership) -> TeamInfo:
-    """Let a user join a team."""
+    """Let a user join a team; again changes nothing."""
     users = await _users(services, principal)
     await users.join(command.id, command.user)
     return await users.team(command.id)
 
 
+@operation("teams.leave", "POST /v1/teams/{id}:leave", "keys:write", errors=(NotFound,))
 async def leave_team(services: Services, principal: Principal, command: Membership) -> TeamInfo:
-    """Let a user leave a team."""
+    """Let a user leave a team; again changes nothing."""
     users = await _users(services, principal)
     await users.leave(command.id, command.user)
     return await users.team(command.id)
 
 
+@operation("units.list", "GET /v1/units", "keys:read")
 async def list_units(services: Services, principal: Principal, command: ListPage) -> Page[UnitInfo]:
-    """Return business units in the order they were made; the organization is the first."""
+    """List business units.
+
+    In the order they were made; the organization is the first.
+    """
     users = await _users(services, principal)
     found = await users.units(paging.decode(command.cursor, UUID), command.limit + 1)
     return paging.page(services.page_bytes, first(found, command.limit), lambda unit: unit.id)
@@ -209,8 +234,9 @@ class ByUnitId(Struct, frozen=True, kw_only=True):
     id: UnitId
 
 
+@operation("units.get", "GET /v1/units/{id}", "keys:read", errors=(NotFound,))
 async def get_unit(services: Services, principal: Principal, command: ByUnitId) -> UnitInfo:
-    """Return a business unit."""
+    """Show a business unit."""
     return await (await _users(services, principal)).unit(command.id)
 
 
@@ -224,79 +250,8 @@ class CreateUnit(Struct, frozen=True, kw_only=True):
     ) = None
 
 
+@operation("units.create", "POST /v1/units", "keys:write", _MADE)
 async def create_unit(services: Services, principal: Principal, command: CreateUnit) -> UnitInfo:
     """Make a business unit."""
     users = await _users(services, principal)
     return await users.unit(await users.create_unit(command.name, parent=command.parent))
-
-
-# Who gives keys also says who there is: both decide who comes in, and belong to admins alone.
-_READ: Final[dict[str, Any]] = {"method": "GET", "permission": "keys:read"}
-_WRITE: Final[dict[str, Any]] = {"method": "POST", "permission": "keys:write"}
-_ONE: Final[dict[str, Any]] = {"errors": (NotFound,)}
-_MADE: Final[dict[str, Any]] = {"errors": (NotFound, Conflict), "status": 201}
-
-OPERATIONS: Final = (
-    Operation(
-        name="users.list", path="/v1/users", summary="List users.", request=ListUsers,
-        response=Page[UserInfo], handler=list_users, **_READ,
-    ),
-    Operation(
-        name="users.get", path="/v1/users/{id}", summary="Show a user, its teams and its rights.",
-        request=ByUserId, response=UserView, handler=get_user, **_READ, **_ONE,
-    ),
-    Operation(
-        name="users.create", path="/v1/users", summary="Make a user; give it keys afterwards.",
-        request=CreateUser, response=UserView, handler=create_user, **_WRITE, **_MADE,
-    ),
-    Operation(
-        name="users.move", path="/v1/users/{id}:move",
-        summary="Move a user to another business unit.", request=MoveUser, response=UserView,
-        handler=move_user, **_WRITE, **_ONE,
-    ),
-    Operation(
-        name="users.disable", path="/v1/users/{id}:disable",
-        summary="Keep a user out, whatever keys it has; its jobs make no data operations.",
-        request=ByUserId, response=UserView, handler=disable_user, errors=(NotFound, Conflict),
-        **_WRITE,
-    ),
-    Operation(
-        name="users.enable", path="/v1/users/{id}:enable", summary="Let a disabled user in again.",
-        request=ByUserId, response=UserView, handler=enable_user, errors=(NotFound, Conflict),
-        **_WRITE,
-    ),
-    Operation(
-        name="teams.list", path="/v1/teams", summary="List teams.", request=ListPage,
-        response=Page[TeamInfo], handler=list_teams, **_READ,
-    ),
-    Operation(
-        name="teams.get", path="/v1/teams/{id}", summary="Show a team.", request=ByTeamId,
-        response=TeamInfo, handler=get_team, **_READ, **_ONE,
-    ),
-    Operation(
-        name="teams.create", path="/v1/teams", summary="Make a team, whose members share rows.",
-        request=CreateTeam, response=TeamInfo, handler=create_team, **_WRITE, **_MADE,
-    ),
-    Operation(
-        name="teams.join", path="/v1/teams/{id}:join",
-        summary="Let a user join a team; again changes nothing.", request=Membership,
-        response=TeamInfo, handler=join_team, **_WRITE, **_ONE,
-    ),
-    Operation(
-        name="teams.leave", path="/v1/teams/{id}:leave",
-        summary="Let a user leave a team; again changes nothing.", request=Membership,
-        response=TeamInfo, handler=leave_team, **_WRITE, **_ONE,
-    ),
-    Operation(
-        name="units.list", path="/v1/units", summary="List business units.", request=ListPage,
-        response=Page[UnitInfo], handler=list_units, **_READ,
-    ),
-    Operation(
-        name="units.get", path="/v1/units/{id}", summary="Show a business unit.",
-        request=ByUnitId, response=UnitInfo, handler=get_unit, **_READ, **_ONE,
-    ),
-    Operation(
-        name="units.create", path="/v1/units", summary="Make a business unit.",
-        request=CreateUnit, response=UnitInfo, handler=create_unit, **_WRITE, **_MADE,
-    ),
-)  # fmt: skip

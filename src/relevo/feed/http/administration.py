@@ -1,11 +1,14 @@
-"""What operators do with the leases of a processor: move positions, fill gaps, cut, delete."""
+"""What operators do with a processor: pause it, move its positions, cut its leases, delete it."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from relevo import limits
 from relevo.errors import (
@@ -17,19 +20,227 @@ from relevo.errors import (
     ModeMismatch,
     NotFound,
 )
-from relevo.feed.http.operations import Force, UnitView, handle_of, shown, start_of
 from relevo.feed.http.units import ByFeed
-from relevo.feed.operating.operations import Export
-from relevo.kernel.operation import Operation
+from relevo.feed.model import Mode
+from relevo.feed.operating.operations import Export, Snapshot
+from relevo.feed.operating.states import UnitPhase
+from relevo.http import paging
+from relevo.http.paging import Cursor, Limit, Page
+from relevo.kernel.operation import Operations
+from relevo.kernel.pages import first
 from relevo.store.http.containers import SCOPE
+from relevo.store.http.items import container_of
 
 if TYPE_CHECKING:
+    from relevo.feed.operating.operations import UnitHandle
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
 
+PAUSE_SECONDS_MAX: Final = limits.REQUEST_SECONDS_MAX / 2
+"""How long `pause` waits for handlers; then it answers that they still run."""
 
+Tokens = Annotated[
+    tuple[str, ...],
+    Meta(
+        max_length=limits.RANGES_PER_CONTAINER_MAX,
+        description="Only these leases, by their tokens. Default: all.",
+    ),
+]
+
+
+Force = Annotated[bool, Meta(description="Take leases that are not paused from their owners.")]
+
+
+operation = Operations(scope=SCOPE)
+
+
+class ByLeases(ByFeed, frozen=True, kw_only=True):
+    """Which leases of which unit."""
+
+    lease_tokens: Tokens = ()
+
+
+class UnitView(Struct, frozen=True, kw_only=True):
+    """A unit as it is."""
+
+    container: str
+    name: str
+    state: UnitPhase
+    """`pausing` until nothing runs any more."""
+    mode: Mode
+    generation: int
+    """Grows with every rewind."""
+
+
+def handle_of(services: Services, command: ByFeed) -> UnitHandle:
+    """Return the unit that a command names."""
+    return container_of(services, command).unit(command.name, command.leases_in)
+
+
+async def shown(unit: UnitHandle, command: ByFeed) -> UnitView:
+    """Return a unit as it is."""
+    found = await unit.state()
+    return UnitView(
+        container=command.container,
+        name=command.name,
+        state=found.state,
+        mode=found.mode,
+        generation=found.generation,
+    )
+
+
+@operation(
+    "feeds.pause", "POST /v1/feeds/{container}/{name}:pause", "feeds:manage", errors=(NotFound,)
+)
+async def pause_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
+    """Have a processor finish what it does and rest.
+
+    Owners finish, checkpoint and let go; nobody takes over until it is resumed.
+    """
+    unit = handle_of(services, command)
+    with suppress(TimeoutError):  # the pause stands, and the answer says that handlers still run
+        async with asyncio.timeout(PAUSE_SECONDS_MAX):
+            await unit.pause(command.lease_tokens or None)
+    return await shown(unit, command)
+
+
+@operation(
+    "feeds.resume", "POST /v1/feeds/{container}/{name}:resume", "feeds:manage", errors=(NotFound,)
+)
+async def resume_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
+    """Let a processor go on; a blocked lease goes on only if it is named."""
+    unit = handle_of(services, command)
+    await unit.resume(command.lease_tokens or None)
+    return await shown(unit, command)
+
+
+class RewindFeed(ByLeases, frozen=True, kw_only=True):
+    """Where a unit is to go on."""
+
+    to: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="`beginning`, `now`, a time such as `2031-05-30T18:00:00Z`, the name of a"
+            " snapshot, or a continuation.",
+        ),
+    ]
+    force: Force = False
+
+
+@operation(
+    "feeds.rewind",
+    "POST /v1/feeds/{container}/{name}:rewind",
+    "feeds:manage",
+    errors=(NotFound, Conflict, ContainerRecreated, FeedExpired, FeedRegressed),
+)
+async def rewind_feed(services: Services, _: Principal, command: RewindFeed) -> UnitView:
+    """Let a paused processor go on from somewhere else.
+
+    Backwards or forwards.
+    """
+    unit = handle_of(services, command)
+    tokens = command.lease_tokens or None
+    await unit.rewind(start_of(command.to), tokens, force=command.force)
+    return await shown(unit, command)
+
+
+def start_of(text: str) -> datetime | str:
+    """Return the position that a text means: an instant, or what the feed knows by a name."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+class SetProperties(ByFeed, frozen=True, kw_only=True):
+    """What to keep with a lease."""
+
+    lease_token: Annotated[
+        str, Meta(max_length=200, description="The lease, as `feeds.get` shows it.")
+    ]
+    properties: Annotated[
+        dict[str, str],
+        Meta(max_length=limits.LABELS_MAX, description="Texts by name, instead of those it has."),
+    ] = field(default_factory=dict)
+
+
+@operation(
+    "feeds.properties",
+    "POST /v1/feeds/{container}/{name}:properties",
+    "feeds:manage",
+    errors=(NotFound,),
+)
+async def set_properties(services: Services, _: Principal, command: SetProperties) -> UnitView:
+    """Keep texts of yours with a lease of a processor.
+
+    The leases that take its place keep them, too.
+    """
+    unit = handle_of(services, command)
+    await unit.set_properties(command.lease_token, command.properties)
+    return await shown(unit, command)
+
+
+class ListSnapshots(ByFeed, frozen=True, kw_only=True):
+    """Which page of a unit's snapshots."""
+
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+@operation(
+    "feeds.snapshots",
+    "GET /v1/feeds/{container}/{name}/snapshots",
+    "feeds:read",
+    errors=(NotFound,),
+)
+async def list_snapshots(
+    services: Services, _: Principal, command: ListSnapshots
+) -> Page[Snapshot]:
+    """List the snapshots of a processor's position.
+
+    Oldest first.
+    """
+    after = paging.decode(command.cursor, tuple[datetime, str])
+    known = await handle_of(services, command).snapshots()
+    found = [one for one in known if after is None or (one.taken_at, one.name) > after]
+    return paging.page(
+        services.page_bytes, first(found, command.limit), lambda one: (one.taken_at, one.name)
+    )
+
+
+class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
+    """What to call where a unit stands."""
+
+    snapshot: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=limits.NAME_LENGTH_MAX,
+            description="Its name; one of that name is replaced.",
+        ),
+    ]
+
+
+@operation(
+    "feeds.snapshot",
+    "PUT /v1/feeds/{container}/{name}/snapshots/{snapshot}",
+    "feeds:manage",
+    errors=(NotFound, ContainerRecreated),
+)
+async def take_snapshot(services: Services, _: Principal, command: TakeSnapshot) -> Snapshot:
+    """Keep where a processor stands, under a name."""
+    return await handle_of(services, command).snapshot(command.snapshot)
+
+
+@operation(
+    "feeds.export",
+    "GET /v1/feeds/{container}/{name}:export",
+    "feeds:read",
+    errors=(NotFound, ContainerRecreated),
+)
 async def export_feed(services: Services, _: Principal, command: ByFeed) -> Export:
-    """Return where a unit stands, in a form that another unit over the container can take."""
+    """Show the positions of a processor in a form that `feeds.import` takes."""
     text = await handle_of(services, command).export()
     return msgspec.json.decode(text, type=Export)
 
@@ -41,8 +252,21 @@ class ImportFeed(ByFeed, frozen=True, kw_only=True):
     force: Force = False
 
 
+@operation(
+    "feeds.import",
+    "POST /v1/feeds/{container}/{name}:import",
+    "feeds:manage",
+    errors=(
+        NotFound,
+        Conflict,
+        ContainerRecreated,
+        ModeMismatch,
+        FeedExpired,
+        FeedRegressed,
+    ),
+)
 async def import_feed(services: Services, _: Principal, command: ImportFeed) -> UnitView:
-    """Let a unit go on where an exported one stood."""
+    """Let a paused processor go on where an exported one stood."""
     unit = handle_of(services, command)
     await unit.import_(command.positions, force=command.force)
     return await shown(unit, command)
@@ -68,8 +292,14 @@ class RepairedFeed(Struct, frozen=True):
     """The leases that were missing; none if there was no gap."""
 
 
+@operation(
+    "feeds.repair",
+    "POST /v1/feeds/{container}/{name}:repair",
+    "feeds:manage",
+    errors=(NotFound, Conflict, ContainerRecreated, FeedExpired, FeedRegressed, LeaseCoverage),
+)
 async def repair_feed(services: Services, _: Principal, command: RepairFeed) -> RepairedFeed:
-    """Put leases into the gaps of a unit that does not cover its whole container."""
+    """Add the leases that a processor lacks to cover its whole container."""
     return RepairedFeed(await handle_of(services, command).repair(start_of(command.start)))
 
 
@@ -87,84 +317,25 @@ class SplitLeases(ByFeed, frozen=True, kw_only=True):
     force: Force = False
 
 
+@operation(
+    "feeds.split_leases",
+    "POST /v1/feeds/{container}/{name}:split-leases",
+    "feeds:manage",
+    errors=(NotFound, Conflict, ContainerRecreated),
+)
 async def split_leases(services: Services, _: Principal, command: SplitLeases) -> UnitView:
-    """Cut the leases of a unit, so that more hosts can share the work."""
+    """Cut the leases of a paused processor, so that more hosts can share its work."""
     unit = handle_of(services, command)
     await unit.split_leases(command.at_least, force=command.force)
     return await shown(unit, command)
 
 
-async def delete_feed(services: Services, _: Principal, command: ByFeed) -> None:
-    """Forget a unit with its positions, snapshots and dead letters."""
-    await handle_of(services, command).delete()
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="feeds.export",
-        method="GET",
-        path="/v1/feeds/{container}/{name}:export",
-        summary="Show the positions of a processor in a form that `feeds.import` takes.",
-        request=ByFeed,
-        response=Export,
-        permission="feeds:read",
-        handler=export_feed,
-        errors=(NotFound, ContainerRecreated),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="feeds.import",
-        method="POST",
-        path="/v1/feeds/{container}/{name}:import",
-        summary="Let a paused processor go on where an exported one stood.",
-        request=ImportFeed,
-        response=UnitView,
-        permission="feeds:manage",
-        handler=import_feed,
-        errors=(
-            NotFound,
-            Conflict,
-            ContainerRecreated,
-            ModeMismatch,
-            FeedExpired,
-            FeedRegressed,
-        ),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="feeds.repair",
-        method="POST",
-        path="/v1/feeds/{container}/{name}:repair",
-        summary="Add the leases that a processor lacks to cover its whole container.",
-        request=RepairFeed,
-        response=RepairedFeed,
-        permission="feeds:manage",
-        handler=repair_feed,
-        errors=(NotFound, Conflict, ContainerRecreated, FeedExpired, FeedRegressed, LeaseCoverage),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="feeds.split_leases",
-        method="POST",
-        path="/v1/feeds/{container}/{name}:split-leases",
-        summary="Cut the leases of a paused processor, so that more hosts can share its work.",
-        request=SplitLeases,
-        response=UnitView,
-        permission="feeds:manage",
-        handler=split_leases,
-        errors=(NotFound, Conflict, ContainerRecreated),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="feeds.delete",
-        method="DELETE",
-        path="/v1/feeds/{container}/{name}",
-        summary="Forget a processor that no host serves, with its positions and dead letters.",
-        request=ByFeed,
-        response=None,
-        permission="feeds:manage",
-        handler=delete_feed,
-        errors=(NotFound, Conflict),
-        scope=SCOPE,
-    ),
+@operation(
+    "feeds.delete",
+    "DELETE /v1/feeds/{container}/{name}",
+    "feeds:manage",
+    errors=(NotFound, Conflict),
 )
+async def delete_feed(services: Services, _: Principal, command: ByFeed) -> None:
+    """Forget a processor that no host serves, with its positions and dead letters."""
+    await handle_of(services, command).delete()

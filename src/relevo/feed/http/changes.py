@@ -24,7 +24,7 @@ from relevo.feed.model import Operation as Happened
 from relevo.feed.reading.filters import Filter
 from relevo.feed.reading.start import check as checked_start
 from relevo.kernel import cpu
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.store.epk import SPACE_MAX
 from relevo.store.http.bulk import Condition
 from relevo.store.http.containers import SCOPE, ByContainer
@@ -55,6 +55,9 @@ Conditions = Annotated[
         " continuation, the same as before.",
     ),
 ]
+
+
+operation = Operations(scope=SCOPE)
 
 
 class ReadChanges(ByContainer, frozen=True, kw_only=True):
@@ -159,8 +162,22 @@ class ChangePage(Struct, frozen=True):
     """Whether nothing was left that had been committed before."""
 
 
+@operation(
+    "feeds.changes",
+    "POST /v1/containers/{container}/changes:read",
+    "items:read",
+    wait="wait_seconds",
+    errors=(
+        NotFound,
+        Conflict,
+        BadContinuation,
+        FeedExpired,
+        FeedRegressed,
+        ContainerRecreated,
+    ),
+)
 async def read_changes(services: Services, _: Principal, command: ReadChanges) -> ChangePage:
-    """Return the next changes, waiting for them if asked to."""
+    """Read the changes of a container: one page, and where the next one begins."""
     key: Any = command.partition_key
     clock = asyncio.get_running_loop().time
     until = clock() + min(command.wait_seconds, WAIT_SECONDS_MAX)
@@ -252,8 +269,11 @@ class FeedRanges(Struct, frozen=True):
     items: list[FeedRangeView]
 
 
+@operation(
+    "feeds.ranges", "GET /v1/containers/{container}/feed-ranges", "feeds:read", errors=(NotFound,)
+)
 async def feed_ranges(services: Services, _: Principal, command: ListFeedRanges) -> FeedRanges:
-    """Return parts of a feed that can be read side by side."""
+    """List parts of a feed that can be read side by side."""
     found = await container_of(services, command).feed_ranges(command.at_least)
     return FeedRanges(
         [
@@ -261,39 +281,3 @@ async def feed_ranges(services: Services, _: Principal, command: ListFeedRanges)
             for one in (each.interval for each in found)
         ]
     )
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="feeds.changes",
-        method="POST",
-        path="/v1/containers/{container}/changes:read",
-        summary="Read the changes of a container: one page, and where the next one begins.",
-        request=ReadChanges,
-        response=ChangePage,
-        permission="items:read",
-        handler=read_changes,
-        wait="wait_seconds",
-        errors=(
-            NotFound,
-            Conflict,
-            BadContinuation,
-            FeedExpired,
-            FeedRegressed,
-            ContainerRecreated,
-        ),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="feeds.ranges",
-        method="GET",
-        path="/v1/containers/{container}/feed-ranges",
-        summary="List parts of a feed that can be read side by side.",
-        request=ListFeedRanges,
-        response=FeedRanges,
-        permission="feeds:read",
-        handler=feed_ranges,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-)

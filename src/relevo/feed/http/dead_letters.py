@@ -13,7 +13,7 @@ from relevo.errors import Conflict, HandlerError, NotFound
 from relevo.feed.http.units import ByFeed
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.store.http.containers import SCOPE
 from relevo.store.http.items import container_of, key_shown
 from relevo.store.keys import parse
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 LETTER_ID_MAX: Final = 2**63 - 1
 _PATH: Final = "/v1/feeds/{container}/{name}/dead-letters"
+
+
+operation = Operations(scope=SCOPE)
 
 
 class LetterInfo(Struct, frozen=True, kw_only=True):
@@ -83,8 +86,12 @@ class ListLetters(ByFeed, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation("letters.list", f"GET {_PATH}", "feeds:read", errors=(NotFound,))
 async def list_letters(services: Services, _: Principal, command: ListLetters) -> Page[LetterInfo]:
-    """Return dead letters, oldest first."""
+    """List the changes that a processor gave up on.
+
+    Oldest first.
+    """
     after = min(paging.decode(command.cursor, int) or 0, LETTER_ID_MAX)
     found = await _letters(services, command).page(max(after, 0), command.limit)
     return paging.page(services.page_bytes, found.each(_info), lambda one: one.id)
@@ -96,14 +103,16 @@ class ByLetter(ByFeed, frozen=True, kw_only=True):
     id: Annotated[int, Meta(ge=1, le=LETTER_ID_MAX, description="The letter's id.")]
 
 
+@operation("letters.get", f"GET {_PATH}/{{id}}", "items:read", errors=(NotFound,))
 async def get_letter(services: Services, _: Principal, command: ByLetter) -> Letter:
-    """Return a dead letter with the item and the error."""
+    """Show a dead letter with the item and the error."""
     letter = await _letters(services, command).get(command.id)
     body = None if letter.body is None else msgspec.json.decode(letter.body)
     info = msgspec.structs.asdict(_info(letter))
     return Letter(**info, body=body, message=letter.message, traceback=letter.traceback)
 
 
+@operation("letters.discard", f"DELETE {_PATH}/{{id}}", "feeds:manage", errors=(NotFound, Conflict))
 async def discard_letter(services: Services, _: Principal, command: ByLetter) -> None:
     """Forget a dead letter; its change is never delivered."""
     await _letters(services, command).discard(command.id)
@@ -118,58 +127,15 @@ class RedriveLetter(ByLetter, frozen=True, kw_only=True):
     ] = "current"
 
 
-async def redrive_letter(services: Services, _: Principal, command: RedriveLetter) -> None:
-    """Deliver a dead letter through the handler; success removes it."""
-    await _letters(services, command).redrive(command.id, command.image)
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="letters.list",
-        method="GET",
-        path=_PATH,
-        summary="List the changes that a processor gave up on.",
-        request=ListLetters,
-        response=Page[LetterInfo],
-        permission="feeds:read",
-        handler=list_letters,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="letters.get",
-        method="GET",
-        path=f"{_PATH}/{{id}}",
-        summary="Show a dead letter with the item and the error.",
-        request=ByLetter,
-        response=Letter,
-        permission="items:read",
-        handler=get_letter,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="letters.discard",
-        method="DELETE",
-        path=f"{_PATH}/{{id}}",
-        summary="Forget a dead letter; its change is never delivered.",
-        request=ByLetter,
-        response=None,
-        permission="feeds:manage",
-        handler=discard_letter,
-        errors=(NotFound, Conflict),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="letters.redrive",
-        method="POST",
-        path=f"{_PATH}/{{id}}:redrive",
-        summary="Deliver a dead letter and what is parked behind it, where the handler is.",
-        request=RedriveLetter,
-        response=None,
-        permission="feeds:manage",
-        handler=redrive_letter,
-        errors=(NotFound, Conflict, HandlerError),
-        scope=SCOPE,
-    ),
+@operation(
+    "letters.redrive",
+    f"POST {_PATH}/{{id}}:redrive",
+    "feeds:manage",
+    errors=(NotFound, Conflict, HandlerError),
 )
+async def redrive_letter(services: Services, _: Principal, command: RedriveLetter) -> None:
+    """Deliver a dead letter and what is parked behind it, where the handler is.
+
+    Success removes it.
+    """
+    await _letters(services, command).redrive(command.id, command.image)

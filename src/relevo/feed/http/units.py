@@ -12,7 +12,7 @@ from relevo.errors import NotFound
 from relevo.feed.model import Mode
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.kernel.pages import Fetched, first
 from relevo.kernel.postgres import catalog
 from relevo.store.http.containers import SCOPE, ByContainer
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.feed")
 UNITS_MAX: Final = 100
 """Units of a page: each is counted lease by lease."""
+
+
+operation = Operations()
 
 
 class FeedView(Struct, frozen=True, kw_only=True):
@@ -53,8 +56,9 @@ class ListFeeds(Struct, frozen=True, kw_only=True):
     ] = UNITS_MAX
 
 
+@operation("feeds.list", "GET /v1/feeds", "feeds:read")
 async def list_feeds(services: Services, _: Principal, command: ListFeeds) -> Page[FeedView]:
-    """Return the units of all containers, with what they have before them."""
+    """List the processors of all containers, and how far they are behind."""
     after = paging.decode(command.cursor, str) or ""
     rows = await services.app.database.fetch(SQL.feed_units, after, command.limit + 1)
     shown: list[tuple[str, FeedView]] = []
@@ -126,8 +130,14 @@ class ListFeedLeases(ByFeed, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_MAX
 
 
+@operation(
+    "feeds.get", "GET /v1/feeds/{container}/{name}", "feeds:read", errors=(NotFound,), scope=SCOPE
+)
 async def get_feed(services: Services, _: Principal, command: ListFeedLeases) -> Page[LeaseView]:
-    """Return the leases of a unit with their owners and their lag; takes no lease."""
+    """Show the leases of a processor, their owners and their lag.
+
+    Takes no lease.
+    """
     container = container_of(services, command)
     estimator = container.change_feed_estimator(command.name, command.leases_in)
     after = paging.decode(command.cursor, str) or ""
@@ -151,29 +161,3 @@ def _lease(one: LeaseLag) -> LeaseView:
         position_ts=one.position_ts,
         properties=one.properties,
     )
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="feeds.list",
-        method="GET",
-        path="/v1/feeds",
-        summary="List the processors of all containers, and how far they are behind.",
-        request=ListFeeds,
-        response=Page[FeedView],
-        permission="feeds:read",
-        handler=list_feeds,
-    ),
-    Operation(
-        name="feeds.get",
-        method="GET",
-        path="/v1/feeds/{container}/{name}",
-        summary="Show the leases of a processor, their owners and their lag.",
-        request=ListFeedLeases,
-        response=Page[LeaseView],
-        permission="feeds:read",
-        handler=get_feed,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from relevo.http.access.keyring import Key, KeyRing
     from relevo.http.access.oidc import Issuer
     from relevo.http.request import Head
+    from relevo.http.services import Services
 
 
 class Principal(Struct, frozen=True, kw_only=True):
@@ -88,6 +89,20 @@ def authorise(principal: Principal, operation: Operation, command: Any = None) -
         raise Forbidden(
             f"{resource!r} is outside of this key's scopes ({', '.join(principal.scopes)})"
         )
+
+
+async def call(
+    operation: Operation,
+    services: Services,
+    principal: Principal,
+    command: Any,
+    *,
+    stream: bool = False,
+) -> Any:
+    """Authorise and run an operation: the one way in, for HTTP and for the CLI in process."""
+    authorise(principal, operation, command)
+    handler = operation.stream if stream and operation.stream else operation.handler
+    return await handler(services, principal, command)
 
 
 def reaches(principal: Principal, resource: str) -> bool:

@@ -32,7 +32,7 @@ from relevo.jobs.http.models import (
 )
 from relevo.jobs.model import SYSTEM, Recurrence
 from relevo.jobs.registry import check_open
-from relevo.kernel.operation import Operation, Versioned
+from relevo.kernel.operation import OperationOptions, Operations, Versioned
 from relevo.kernel.pages import Fetched
 from relevo.kernel.querying.model import Position
 
@@ -47,8 +47,26 @@ V = TypeVar("V")
 _EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
 
 
+_COMMAND: Final[OperationOptions] = {
+    "errors": (JobMissing, JobRefused, StaleJob, PlatformJob),
+    "headers": {"if_match": "If-Match"},
+}
+operation = Operations(minds_reach=True)
+
+
+@operation(
+    "jobs.submit",
+    "POST /v1/jobs",
+    "jobs:submit",
+    errors=(InvalidValue, JobRefused),
+    status=201,
+    scope="handler:{handler}",
+)
 async def submit_job(services: Services, principal: Principal, command: SubmitJob) -> JobSubmitted:
-    """Store a job; a host that has its handler runs it, in the name of who submitted it."""
+    """Submit a job for a handler; it is stored when this answers.
+
+    A host that has its handler runs it, in the name of who submitted it.
+    """
     check_open(command.handler)
     who = await asker(services, principal)
     told = msgspec.structs.asdict(command)
@@ -62,8 +80,9 @@ async def submit_job(services: Services, principal: Principal, command: SubmitJo
     return JobSubmitted(made.id)
 
 
+@operation("jobs.list", "GET /v1/jobs", "jobs:read", errors=(InvalidQuery, QueryTooCostly))
 async def list_jobs(services: Services, principal: Principal, command: ListJobs) -> Page[JobView]:
-    """Return jobs by the time of their submit."""
+    """List jobs, by what they are and how they are."""
     who = await asker(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
     found = await jobs_found(query, command, payload=False)
@@ -130,23 +149,28 @@ async def seen(services: Services, principal: Principal, key: UUID, permission: 
     return job
 
 
-async def get_job(services: Services, principal: Principal, command: ByJob) -> Versioned:
-    """Return a job as it is."""
+@operation("jobs.get", "GET /v1/jobs/{id}", "jobs:read", errors=(JobMissing,))
+async def get_job(services: Services, principal: Principal, command: ByJob) -> Versioned[JobView]:
+    """Show a job."""
     job = await seen(services, principal, command.id)
     (view,) = await views_of(services, principal, [job])
     return Versioned(body=view, etag=f'W/"{job.version}"', modified_at=job.modified_at)
 
 
+@operation("jobs.payload", "GET /v1/jobs/{id}/payload", "jobs:payload", errors=(JobMissing,))
 async def get_payload(services: Services, principal: Principal, command: ByJob) -> JobPayload:
-    """Return what a job was given, saved and returned."""
+    """Show what a job was given, saved and returned, and the trace of its error."""
     job = await seen(services, principal, command.id, PAYLOAD)
     return JobPayload(
         id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
     )
 
 
+@operation(
+    "jobs.wait", "GET /v1/jobs/{id}/end", "jobs:read", wait="wait_seconds", errors=(JobMissing,)
+)
 async def wait_for_job(services: Services, principal: Principal, command: WaitForJob) -> JobWaited:
-    """Return when a job has ended, or when the time is over."""
+    """Wait until a job has ended, and say how."""
     await seen(services, principal, command.id)  # one that never was is not waited for
     try:
         end = await services.app.jobs.end_of(command.id, command.wait_seconds)
@@ -163,34 +187,46 @@ async def wait_for_job(services: Services, principal: Principal, command: WaitFo
     return JobWaited(done=done or view.state == "completed", job=view)
 
 
+@operation("jobs.cancel", "POST /v1/jobs/{id}:cancel", "jobs:write", _COMMAND)
 async def cancel_job(services: Services, principal: Principal, command: CancelJob) -> None:
     """Cancel a job; a running handler is asked to stop."""
     await _give(services, principal, command, "cancel", series=command.series)
 
 
+@operation("jobs.pause", "POST /v1/jobs/{id}:pause", "jobs:write", _COMMAND)
 async def pause_job(services: Services, principal: Principal, command: CommandJob) -> None:
-    """Ask a running handler to yield at its next checkpoint."""
+    """Ask a running job to yield at its next checkpoint."""
     await _give(services, principal, command, "pause")
 
 
+@operation("jobs.resume", "POST /v1/jobs/{id}:resume", "jobs:write", _COMMAND)
 async def resume_job(services: Services, principal: Principal, command: CommandJob) -> None:
     """Let a suspended job go on."""
     await _give(services, principal, command, "resume")
 
 
+@operation("jobs.postpone", "POST /v1/jobs/{id}:postpone", "jobs:write", _COMMAND)
 async def postpone_job(services: Services, principal: Principal, command: PostponeJob) -> None:
     """Let a job wait until an instant."""
     await _give(services, principal, command, "postpone", until=command.until)
 
 
+@operation(
+    "jobs.unblock",
+    "POST /v1/jobs/{id}:unblock",
+    "jobs:write",
+    errors=(JobMissing, JobRefused),
+    minds_reach=False,
+)
 async def unblock_job(services: Services, principal: Principal, command: ByJob) -> JobUnblocked:
-    """Let a job no longer wait for the one before it in its chain."""
+    """Let a job no longer wait for the one before it in the chain of its token."""
     who = await asker(services, principal)
     return JobUnblocked(await services.app.jobs.unblock(command.id, user=who.user.id))
 
 
+@operation("jobs.delete", "DELETE /v1/jobs/{id}", "jobs:delete", _COMMAND)
 async def delete_job(services: Services, principal: Principal, command: CommandJob) -> None:
-    """Remove a job's record; a running handler is asked to stop."""
+    """Remove a job and its record; a running handler is asked to stop."""
     await _give(services, principal, command, "delete")
 
 
@@ -208,118 +244,3 @@ async def _give(
         scope=scope,
         **told,
     )
-
-
-_HEADERS: Final = {"if_match": "If-Match"}
-_REFUSALS: Final = (JobMissing, JobRefused, StaleJob, PlatformJob)
-
-
-def _action(verb: str, summary: str, request: Any, handler: Any) -> Operation:
-    return Operation(
-        name=f"jobs.{verb}",
-        method="POST",
-        path=f"/v1/jobs/{{id}}:{verb}",
-        summary=summary,
-        request=request,
-        response=None,
-        permission="jobs:write",
-        handler=handler,
-        errors=_REFUSALS,
-        minds_reach=True,
-        headers=_HEADERS,
-    )
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="jobs.submit",
-        method="POST",
-        path="/v1/jobs",
-        summary="Submit a job for a handler; it is stored when this answers.",
-        request=SubmitJob,
-        response=JobSubmitted,
-        permission="jobs:submit",
-        handler=submit_job,
-        errors=(InvalidValue, JobRefused),
-        minds_reach=True,
-        status=201,
-        scope="handler:{handler}",
-    ),
-    Operation(
-        name="jobs.list",
-        method="GET",
-        path="/v1/jobs",
-        summary="List jobs, by what they are and how they are.",
-        request=ListJobs,
-        response=Page[JobView],
-        permission="jobs:read",
-        handler=list_jobs,
-        errors=(InvalidQuery, QueryTooCostly),
-        minds_reach=True,
-    ),
-    Operation(
-        name="jobs.get",
-        method="GET",
-        path="/v1/jobs/{id}",
-        summary="Show a job.",
-        request=ByJob,
-        response=JobView,
-        permission="jobs:read",
-        handler=get_job,
-        errors=(JobMissing,),
-        minds_reach=True,
-    ),
-    Operation(
-        name="jobs.payload",
-        method="GET",
-        path="/v1/jobs/{id}/payload",
-        summary="Show what a job was given, saved and returned, and the trace of its error.",
-        request=ByJob,
-        response=JobPayload,
-        permission="jobs:payload",
-        handler=get_payload,
-        errors=(JobMissing,),
-        minds_reach=True,
-    ),
-    Operation(
-        name="jobs.wait",
-        method="GET",
-        path="/v1/jobs/{id}/end",
-        summary="Wait until a job has ended, and say how.",
-        request=WaitForJob,
-        response=JobWaited,
-        permission="jobs:read",
-        handler=wait_for_job,
-        wait="wait_seconds",
-        errors=(JobMissing,),
-        minds_reach=True,
-    ),
-    _action("cancel", "Cancel a job; a running handler is asked to stop.", CancelJob, cancel_job),
-    _action("pause", "Ask a running job to yield at its next checkpoint.", CommandJob, pause_job),
-    _action("resume", "Let a suspended job go on.", CommandJob, resume_job),
-    _action("postpone", "Let a job wait until an instant.", PostponeJob, postpone_job),
-    Operation(
-        name="jobs.unblock",
-        method="POST",
-        path="/v1/jobs/{id}:unblock",
-        summary="Let a job no longer wait for the one before it in the chain of its token.",
-        request=ByJob,
-        response=JobUnblocked,
-        permission="jobs:write",
-        handler=unblock_job,
-        errors=(JobMissing, JobRefused),
-    ),
-    Operation(
-        name="jobs.delete",
-        method="DELETE",
-        path="/v1/jobs/{id}",
-        summary="Remove a job and its record; a running handler is asked to stop.",
-        request=CommandJob,
-        response=None,
-        permission="jobs:delete",
-        handler=delete_job,
-        errors=_REFUSALS,
-        minds_reach=True,
-        headers=_HEADERS,
-    ),
-)

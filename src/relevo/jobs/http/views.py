@@ -6,7 +6,7 @@ They count the jobs of everybody: a key whose right reaches fewer is not let in 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Generic, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -21,7 +21,7 @@ from relevo.jobs.querying.views import (
     Volume,
     WaitingCount,
 )
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
@@ -36,6 +36,9 @@ Hours = Annotated[
 Rows = Annotated[
     int, Meta(ge=1, le=limits.PAGE_ROWS_MAX, description="The largest number of rows.")
 ]
+
+
+operation = Operations()
 
 
 class Listed(Struct, Generic[T], frozen=True):
@@ -66,121 +69,60 @@ class LookBackAtSome(LookBack, frozen=True, kw_only=True):
     limit: Rows = limits.PAGE_ROWS_DEFAULT
 
 
+@operation("jobs.views.counts", "GET /v1/job-views/counts", "jobs:read")
 async def counts(services: Services, _: Principal, command: LookBack) -> Listed[JobCount]:
-    """Return how many jobs there are by state, status and type."""
+    """Count jobs by state, status and type: live ones, and lately completed ones."""
     return Listed(await services.app.jobs.views.counts(_since(command)))
 
 
-async def suspended(
-    services: Services, _: Principal, command: LookAtSome
-) -> Listed[SuspendedCount]:
-    """Return what suspended jobs wait for, by type."""
-    return Listed(await services.app.jobs.views.suspended(command.limit))
-
-
-async def waiting(services: Services, _: Principal, __: Look) -> Listed[WaitingCount]:
-    """Return how long jobs have waited for resources."""
-    return Listed(await services.app.jobs.views.waiting())
-
-
-async def failures(
-    services: Services, _: Principal, command: LookBackAtSome
-) -> Listed[FailureCount]:
-    """Return which extensions failed."""
-    return Listed(await services.app.jobs.views.failures(_since(command), command.limit))
-
-
-async def volumes(services: Services, _: Principal, command: LookBackAtSome) -> Listed[Volume]:
-    """Return how much jobs store by name."""
-    return Listed(await services.app.jobs.views.volumes(_since(command), command.limit))
-
-
-async def chains(services: Services, _: Principal, command: LookAtSome) -> Listed[BlockedChain]:
-    """Return the chains in which jobs wait."""
-    return Listed(await services.app.jobs.views.chains(command.limit))
-
-
+@operation("jobs.views.running", "GET /v1/job-views/running", "jobs:read")
 async def running(services: Services, _: Principal, command: LookAtSome) -> Listed[RunningJob]:
-    """Return what runs at this moment."""
+    """List what runs and how far it is."""
     return Listed(await services.app.jobs.views.running(limit=command.limit))
 
 
+@operation("jobs.views.waiting", "GET /v1/job-views/waiting", "jobs:read")
+async def waiting(services: Services, _: Principal, __: Look) -> Listed[WaitingCount]:
+    """Count jobs that wait for resources, by lane and age."""
+    return Listed(await services.app.jobs.views.waiting())
+
+
+@operation("jobs.views.suspended", "GET /v1/job-views/suspended", "jobs:read")
+async def suspended(
+    services: Services, _: Principal, command: LookAtSome
+) -> Listed[SuspendedCount]:
+    """Count suspended jobs by type and by what they wait for."""
+    return Listed(await services.app.jobs.views.suspended(command.limit))
+
+
+@operation("jobs.views.failures", "GET /v1/job-views/failures", "jobs:read")
+async def failures(
+    services: Services, _: Principal, command: LookBackAtSome
+) -> Listed[FailureCount]:
+    """Count failures by extension and code."""
+    return Listed(await services.app.jobs.views.failures(_since(command), command.limit))
+
+
+@operation("jobs.views.chains", "GET /v1/job-views/chains", "jobs:read")
+async def chains(services: Services, _: Principal, command: LookAtSome) -> Listed[BlockedChain]:
+    """List the tokens whose jobs wait for one of theirs."""
+    return Listed(await services.app.jobs.views.chains(command.limit))
+
+
+@operation("jobs.views.volumes", "GET /v1/job-views/volumes", "jobs:read")
+async def volumes(services: Services, _: Principal, command: LookBackAtSome) -> Listed[Volume]:
+    """Sum up what jobs store, by name."""
+    return Listed(await services.app.jobs.views.volumes(_since(command), command.limit))
+
+
+@operation("lanes.list", "GET /v1/lanes", "jobs:read")
 async def lanes(services: Services, _: Principal, __: Look) -> Listed[LaneStanding]:
-    """Return every lane with what is in it."""
+    """List the lanes of system jobs and what is in them."""
     return Listed(await services.app.jobs.views.lanes())
+
+
+VIEWS: Final = tuple(each for each in operation if each.name.startswith("jobs.views."))
 
 
 def _since(command: LookBack) -> timedelta:
     return timedelta(hours=command.hours)
-
-
-def _view(name: str, summary: str, request: Any, response: Any, handler: Any) -> Operation:
-    return Operation(
-        name=f"jobs.views.{name}",
-        method="GET",
-        path=f"/v1/job-views/{name}",
-        summary=summary,
-        request=request,
-        response=response,
-        permission="jobs:read",
-        handler=handler,
-    )
-
-
-VIEWS: Final = (
-    _view(
-        "counts",
-        "Count jobs by state, status and type: live ones, and lately completed ones.",
-        LookBack,
-        Listed[JobCount],
-        counts,
-    ),
-    _view(
-        "running", "List what runs and how far it is.", LookAtSome, Listed[RunningJob], running
-    ),
-    _view(
-        "waiting",
-        "Count jobs that wait for resources, by lane and age.",
-        Look,
-        Listed[WaitingCount],
-        waiting,
-    ),
-    _view(
-        "suspended",
-        "Count suspended jobs by type and by what they wait for.",
-        LookAtSome,
-        Listed[SuspendedCount],
-        suspended,
-    ),
-    _view(
-        "failures",
-        "Count failures by extension and code.",
-        LookBackAtSome,
-        Listed[FailureCount],
-        failures,
-    ),
-    _view(
-        "chains",
-        "List the tokens whose jobs wait for one of theirs.",
-        LookAtSome,
-        Listed[BlockedChain],
-        chains,
-    ),
-    _view(
-        "volumes", "Sum up what jobs store, by name.", LookBackAtSome, Listed[Volume], volumes
-    ),
-)  # fmt: skip
-
-OPERATIONS: Final = (
-    *VIEWS,
-    Operation(
-        name="lanes.list",
-        method="GET",
-        path="/v1/lanes",
-        summary="List the lanes of system jobs and what is in them.",
-        request=Look,
-        response=Listed[LaneStanding],
-        permission="jobs:read",
-        handler=lanes,
-    ),
-)

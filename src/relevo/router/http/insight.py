@@ -1,13 +1,10 @@
-"""`/v1/router`: why a job waits and a worker has nothing, and what a policy would do.
-
-Nothing here changes anything.
-"""
+"""`/v1/router`: why a job waits, what a policy would do, the channels, and how queues stand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -15,10 +12,16 @@ from msgspec import Meta, Struct
 
 from relevo import limits
 from relevo.errors import NotFound
+from relevo.http import paging
+from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.labels import Value
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
+from relevo.kernel.pages import first
+from relevo.router import overview
 from relevo.router.core.classification import Classified, Unclassifiable
-from relevo.router.http.policies import ResourceId
+from relevo.router.http.surface import ResourceId
+from relevo.router.overview import QueueStanding
+from relevo.router.resources import MANAGED_CHANNELS
 from relevo.router.wire.checks import check_labels
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from relevo.http.services import Services
     from relevo.router.core.attachments import Selector
     from relevo.router.core.explaining import Obstacle
+
+
+operation = Operations()
 
 
 class ByRouterId(Struct, frozen=True, kw_only=True):
@@ -123,6 +129,13 @@ class WorkerExplained(Struct, frozen=True, kw_only=True):
     ruled_out: tuple[JobsNotForIt, ...]
 
 
+@operation(
+    "router.explain.job",
+    "GET /v1/router/jobs/{id}/explanation",
+    "router:read",
+    errors=(NotFound,),
+    scope="job:{id}",
+)
 async def explain_job(services: Services, _: Principal, command: ByRouterId) -> JobExplained:
     """Say why a job waits, whom it would go to, and what rules out the others."""
     told = await services.app.router.explanations.job(command.id)
@@ -148,8 +161,15 @@ async def explain_job(services: Services, _: Principal, command: ByRouterId) -> 
     )  # fmt: skip
 
 
+@operation(
+    "router.explain.worker",
+    "GET /v1/router/workers/{id}/explanation",
+    "router:read",
+    errors=(NotFound,),
+    scope="worker:{id}",
+)
 async def explain_worker(services: Services, _: Principal, command: ByRouterId) -> WorkerExplained:
-    """Say which jobs a worker could get, and why no others."""
+    """Say which waiting jobs a worker could get, and why no others."""
     told = await services.app.router.explanations.worker(command.id)
     found = told.next
     return WorkerExplained(
@@ -223,10 +243,20 @@ class ClassificationTried(Struct, frozen=True, kw_only=True):
     """Every step, in the order of the policy."""
 
 
+@operation(
+    "router.classify",
+    "POST /v1/router/classification-policies/{id}:try",
+    "router:manage",
+    errors=(NotFound,),
+    scope="classification_policy:{id}",
+)
 async def try_classification(
     services: Services, _: Principal, command: TryClassification
 ) -> ClassificationTried:
-    """Apply a policy to labels without making a job; rules outside are really called."""
+    """Say what a classification policy would do with a job; none is made.
+
+    Rules outside are really called.
+    """
     check_labels({"/labels": command.labels})
     found = await services.app.router.explanations.classification(
         command.id, command.labels, queue_id=command.queue_id, priority=command.priority
@@ -250,41 +280,76 @@ async def try_classification(
             )  # fmt: skip
 
 
-OPERATIONS: Final = (
-    Operation(
-        name="router.explain.job",
-        method="GET",
-        path="/v1/router/jobs/{id}/explanation",
-        summary="Say why a job waits, whom it would go to, and what rules out the others.",
-        request=ByRouterId,
-        response=JobExplained,
-        permission="router:read",
-        handler=explain_job,
-        errors=(NotFound,),
-        scope="job:{id}",
-    ),
-    Operation(
-        name="router.explain.worker",
-        method="GET",
-        path="/v1/router/workers/{id}/explanation",
-        summary="Say which waiting jobs a worker could get, and why no others.",
-        request=ByRouterId,
-        response=WorkerExplained,
-        permission="router:read",
-        handler=explain_worker,
-        errors=(NotFound,),
-        scope="worker:{id}",
-    ),
-    Operation(
-        name="router.classify",
-        method="POST",
-        path="/v1/router/classification-policies/{id}:try",
-        summary="Say what a classification policy would do with a job; none is made.",
-        request=TryClassification,
-        response=ClassificationTried,
-        permission="router:manage",
-        handler=try_classification,
-        errors=(NotFound,),
-        scope="classification_policy:{id}",
-    ),
-)
+class ListChannels(Struct, frozen=True, kw_only=True):
+    """Which page of channels."""
+
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+class ChannelInfo(Struct, frozen=True, kw_only=True):
+    """A channel that is known."""
+
+    id: str
+    name: str
+    managed: bool
+    """Whether it is one of those that come with the router."""
+
+
+class DefineChannel(ByRouterId, frozen=True, kw_only=True):
+    """A channel, and what people call it."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=limits.ROUTER_LABEL_TEXT_LENGTH_MAX,
+            description="For people.",
+        ),
+    ]
+
+
+@operation("router.channels.list", "GET /v1/router/channels", "router:read")
+async def list_channels(
+    services: Services, _: Principal, command: ListChannels
+) -> Page[ChannelInfo]:
+    """List the channels that are known.
+
+    Those that come with the router, and those that were defined, by id.
+    """
+    known = await services.app.router.channels()
+    after = paging.decode(command.cursor, str) or ""
+    shown = [
+        ChannelInfo(id=one, name=name, managed=one in MANAGED_CHANNELS)
+        for one, name in sorted(known.items())
+        if one > after
+    ]
+    return paging.page(services.page_bytes, first(shown, command.limit), lambda one: one.id)
+
+
+@operation("router.channels.define", "PUT /v1/router/channels/{id}", "router:manage")
+async def define_channel(services: Services, _: Principal, command: DefineChannel) -> ChannelInfo:
+    """Give a channel a name; in strict mode it can be used from then on."""
+    await services.app.router.define_channel(command.id, command.name)
+    managed = command.id in MANAGED_CHANNELS
+    return ChannelInfo(id=command.id, name=command.name, managed=managed)
+
+
+class ListStandings(Struct, frozen=True, kw_only=True):
+    """Which page of queues, or which queue."""
+
+    queue: Annotated[str, Meta(description="Only this queue.")] | None = None
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+@operation("router.queues.overview", "GET /v1/router/queues", "router:read")
+async def queue_overview(
+    services: Services, _: Principal, command: ListStandings
+) -> Page[QueueStanding]:
+    """Say of every queue who waits, what is offered and at work, and who is there."""
+    after = paging.decode(command.cursor, str) or ""
+    found = await overview.queues(
+        services.app.database, queue_id=command.queue, after=after, limit=command.limit + 1
+    )
+    return paging.page(services.page_bytes, first(found, command.limit), lambda one: one.queue_id)

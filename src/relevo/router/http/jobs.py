@@ -17,18 +17,20 @@ from relevo.errors import (
 )
 from relevo.http import paging
 from relevo.http.access.authenticator import reaches
-from relevo.kernel.operation import Handler, Operation, Versioned
+from relevo.http.paging import Page
+from relevo.kernel.operation import OperationOptions, Operations, Versioned
 from relevo.kernel.pages import Fetched
 from relevo.router.core.jobs import Unassigned
-from relevo.router.http.policies import (
-    CONDITIONS,
-    CREATED,
+from relevo.router.http.surface import (
     FIXED,
+    MERGE_PATCH,
     ById,
+    Listing,
     ListResources,
     PatchResource,
+    Place,
+    one_of,
 )
-from relevo.router.http.surface import Listing, one_of
 from relevo.router.listing import JobFilter, JobStatus
 from relevo.router.model import (
     CancelJobOptions,
@@ -37,8 +39,8 @@ from relevo.router.model import (
     UnassignJobOptions,
 )
 from relevo.router.wire.checks import bounded
-from relevo.router.wire.exception_parts import Note  # noqa: TC001 - of fields
-from relevo.router.wire.policy_parts import Text  # noqa: TC001 - of fields
+from relevo.router.wire.exception_parts import Note
+from relevo.router.wire.policy_parts import Text
 from relevo.router.wire.views import (
     RouterJob,
     RouterJobPositionDetails,
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relevo.http.access.authenticator import Principal
-    from relevo.http.paging import Page
     from relevo.http.services import Services
     from relevo.router.listing import Listing as Found
     from relevo.router.work import May
@@ -61,14 +62,22 @@ QUERY: Final = frozenset({"api-version"})
 _SCOPE: Final = "job:{id}"
 
 
+operation = Operations(fixed=FIXED, scope=_SCOPE)
+_ACTION: Final[OperationOptions] = {
+    "errors": (NotFound, InvalidState),
+    "scope": _SCOPE,
+    "query": QUERY,
+}
+_ANSWER: Final[OperationOptions] = {
+    "errors": (NotFound, InvalidState, UnassignLimitReached),
+    "scope": None,
+    "checks_scopes": True,
+    "query": QUERY,
+}
+
+
 class Done(Struct, frozen=True):
     """It is done, and there is nothing more to say."""
-
-
-class Place(Struct, frozen=True, array_like=True):
-    """Where a page of jobs or workers has ended."""
-
-    number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ListJobs(ListResources, frozen=True, kw_only=True, rename="camel"):
@@ -147,8 +156,11 @@ def after(command: ListResources) -> int:
     return 0 if found is None else found.number
 
 
+@operation(
+    "router.jobs.list", "GET /routing/jobs", "router:read", response=Listing[RouterJob], scope=None
+)
 async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page[RouterJob]:
-    """Return jobs in the order of their creation."""
+    """List jobs."""
     wanted = JobFilter(
         status=one_of(command.status, STATUSES, "status"),
         queue_id=command.queue_id,
@@ -162,22 +174,45 @@ async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page
     return page_of(services, found)
 
 
-async def get_job(services: Services, _: Principal, command: ById) -> Versioned:
-    """Return a job."""
+@operation("router.jobs.get", "GET /routing/jobs/{id}", "router:read", errors=(NotFound,))
+async def get_job(services: Services, _: Principal, command: ById) -> Versioned[RouterJob]:
+    """Show a job."""
     return _versioned(await services.app.router.work.show_job(command.id))
 
 
-async def patch_job(services: Services, _: Principal, command: PatchResource) -> Versioned:
-    """Create a job, or merge a change into it."""
+@operation(
+    "router.jobs.patch",
+    "PATCH /routing/jobs/{id}",
+    "router:work",
+    MERGE_PATCH,
+    errors=(ConditionNotMet, ReferenceNotFound, InvalidState),
+)
+async def patch_job(
+    services: Services, _: Principal, command: PatchResource
+) -> Versioned[RouterJob]:
+    """Create a job, or change it by a merge patch."""
     work = services.app.router.work
     return _versioned(await work.put_job(command.id, command.patch, command.conditions))
 
 
+@operation("router.jobs.delete", "DELETE /routing/jobs/{id}", "router:work", errors=(InvalidState,))
 async def delete_job(services: Services, _: Principal, command: ById) -> None:
     """Delete a job that is finished; again changes nothing."""
     await services.app.router.work.delete_job(command.id)
 
 
+@operation(
+    "router.jobs.position",
+    "GET /routing/jobs/{id}/position",
+    "router:read",
+    errors=(NotFound, InvalidState),
+)
+async def position(services: Services, _: Principal, command: ById) -> RouterJobPositionDetails:
+    """Say where a waiting job stands in its queue."""
+    return await services.app.router.work.position(command.id)
+
+
+@operation("router.jobs.cancel", "POST /routing/jobs/{id}:cancel", "router:work", _ACTION)
 async def cancel_job(services: Services, _: Principal, command: CancelJob) -> Done:
     """Finish a job without further work."""
     told = CancelJobOptions(note=command.note, disposition_code=command.disposition_code)
@@ -185,17 +220,19 @@ async def cancel_job(services: Services, _: Principal, command: CancelJob) -> Do
     return Done()
 
 
+@operation("router.jobs.reclassify", "POST /routing/jobs/{id}:reclassify", "router:work", _ACTION)
 async def reclassify_job(services: Services, _: Principal, command: ById) -> Done:
     """Classify a waiting job again."""
     await services.app.router.work.reclassify_job(command.id)
     return Done()
 
 
-async def position(services: Services, _: Principal, command: ById) -> RouterJobPositionDetails:
-    """Return where a waiting job stands in its queue."""
-    return await services.app.router.work.position(command.id)
-
-
+@operation(
+    "router.jobs.complete",
+    "POST /routing/jobs/{id}/assignments/{assignmentId}:complete",
+    "offers:answer",
+    _ANSWER,
+)
 async def complete_job(services: Services, principal: Principal, command: CompleteJob) -> Done:
     """Say that the work of an assignment is done."""
     told, may = CompleteJobOptions(note=command.note), _may(principal, command)
@@ -203,6 +240,12 @@ async def complete_job(services: Services, principal: Principal, command: Comple
     return Done()
 
 
+@operation(
+    "router.jobs.close",
+    "POST /routing/jobs/{id}/assignments/{assignmentId}:close",
+    "offers:answer",
+    _ANSWER,
+)
 async def close_job(services: Services, principal: Principal, command: CloseJob) -> Done:
     """Finish a completed job and free its worker."""
     told, may = (
@@ -217,6 +260,12 @@ async def close_job(services: Services, principal: Principal, command: CloseJob)
     return Done()
 
 
+@operation(
+    "router.jobs.unassign",
+    "POST /routing/jobs/{id}/assignments/{assignmentId}:unassign",
+    "offers:answer",
+    _ANSWER,
+)
 async def unassign_job(
     services: Services, principal: Principal, command: UnassignJob
 ) -> Unassigned:
@@ -226,8 +275,15 @@ async def unassign_job(
     return await work.unassign_job(command.id, command.assignment_id, told, may)
 
 
+@operation(
+    "router.queues.statistics",
+    "GET /routing/queues/{id}/statistics",
+    "router:read",
+    errors=(NotFound,),
+    scope="router_queue:{id}",
+)
 async def statistics(services: Services, _: Principal, command: ById) -> RouterQueueStatistics:
-    """Return how long a queue is, and how long one waits in it."""
+    """Say how long a queue is, and how long one waits in it."""
     router = services.app.router
     await router.policies.get("queues", command.id)
     return await router.work.statistics(command.id)
@@ -240,7 +296,7 @@ def _may(principal: Principal, command: ByAssignment) -> May | None:
     return lambda worker_id: reaches(principal, f"worker:{worker_id}")
 
 
-def _versioned(shown: Shown[RouterJob]) -> Versioned:
+def _versioned(shown: Shown[RouterJob]) -> Versioned[RouterJob]:
     return Versioned(
         body=shown.view,
         etag=shown.view.etag,
@@ -254,133 +310,3 @@ def _utc(instant: datetime | None) -> datetime | None:
         return None
     zoned = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     return bounded(zoned)
-
-
-def _action(verb: str, summary: str, request: type[Struct], handler: Handler) -> Operation:
-    return Operation(
-        name=f"router.jobs.{verb}",
-        method="POST",
-        path=f"/routing/jobs/{{id}}:{verb}",
-        summary=summary,
-        request=request,
-        response=Done,
-        permission="router:work",
-        handler=handler,
-        errors=(NotFound, InvalidState),
-        scope=_SCOPE,
-        query=QUERY,
-        fixed=FIXED,
-    )
-
-
-def _of_assignment(
-    verb: str, summary: str, request: type[Struct], response: type, handler: Handler
-) -> Operation:
-    return Operation(
-        name=f"router.jobs.{verb}",
-        method="POST",
-        path=f"/routing/jobs/{{id}}/assignments/{{assignmentId}}:{verb}",
-        summary=summary,
-        request=request,
-        response=response,
-        permission="offers:answer",
-        handler=handler,
-        errors=(NotFound, InvalidState, UnassignLimitReached),
-        checks_scopes=True,
-        query=QUERY,
-        fixed=FIXED,
-    )
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="router.jobs.list",
-        method="GET",
-        path="/routing/jobs",
-        summary="List jobs.",
-        request=ListJobs,
-        response=Listing[RouterJob],
-        permission="router:read",
-        handler=list_jobs,
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.jobs.get",
-        method="GET",
-        path="/routing/jobs/{id}",
-        summary="Show a job.",
-        request=ById,
-        response=RouterJob,
-        permission="router:read",
-        handler=get_job,
-        errors=(NotFound,),
-        scope=_SCOPE,
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.jobs.patch",
-        method="PATCH",
-        path="/routing/jobs/{id}",
-        summary="Create a job, or change it by a merge patch.",
-        request=PatchResource,
-        response=RouterJob,
-        permission="router:work",
-        handler=patch_job,
-        errors=(ConditionNotMet, ReferenceNotFound, InvalidState),
-        outcomes=(CREATED,),
-        scope=_SCOPE,
-        headers=CONDITIONS,
-        body="patch",
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.jobs.delete",
-        method="DELETE",
-        path="/routing/jobs/{id}",
-        summary="Delete a job that is finished; again changes nothing.",
-        request=ById,
-        response=None,
-        permission="router:work",
-        handler=delete_job,
-        errors=(InvalidState,),
-        scope=_SCOPE,
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.jobs.position",
-        method="GET",
-        path="/routing/jobs/{id}/position",
-        summary="Say where a waiting job stands in its queue.",
-        request=ById,
-        response=RouterJobPositionDetails,
-        permission="router:read",
-        handler=position,
-        errors=(NotFound, InvalidState),
-        scope=_SCOPE,
-        fixed=FIXED,
-    ),
-    _action("cancel", "Finish a job without further work.", CancelJob, cancel_job),
-    _action("reclassify", "Classify a waiting job again.", ById, reclassify_job),
-    _of_assignment(
-        "complete", "Say that the work of an assignment is done.", CompleteJob, Done, complete_job
-    ),
-    _of_assignment(
-        "close", "Finish a completed job and free its worker.", CloseJob, Done, close_job
-    ),
-    _of_assignment(
-        "unassign", "Take a job back from its worker.", UnassignJob, Unassigned, unassign_job
-    ),
-    Operation(
-        name="router.queues.statistics",
-        method="GET",
-        path="/routing/queues/{id}/statistics",
-        summary="Say how long a queue is, and how long one waits in it.",
-        request=ById,
-        response=RouterQueueStatistics,
-        permission="router:read",
-        handler=statistics,
-        errors=(NotFound,),
-        scope="router_queue:{id}",
-        fixed=FIXED,
-    ),
-)

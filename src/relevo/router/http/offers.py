@@ -16,8 +16,8 @@ from relevo import limits
 from relevo.errors import BadContinuation, FeedExpired, FeedRegressed, InvalidValue, NotFound
 from relevo.feed.http.changes import WAIT_SECONDS_MAX
 from relevo.kernel.events.model import check_start
-from relevo.kernel.operation import Operation, Sent, Stream
-from relevo.router.http.policies import ResourceId
+from relevo.kernel.operation import Operations, Sent, Stream
+from relevo.router.http.surface import ResourceId
 from relevo.router.watching import SIGN_OF_LIFE_SECONDS, OfferEnded, OfferPage, OpenOffer
 from relevo.router.wire import envelopes
 
@@ -52,6 +52,9 @@ LastEventId = Annotated[
 ]
 
 
+operation = Operations(headers=LAST_EVENT_ID, wait="wait_seconds")
+
+
 class ReadOffers(Struct, frozen=True, kw_only=True):
     """Whose offers, and from where on."""
 
@@ -61,15 +64,6 @@ class ReadOffers(Struct, frozen=True, kw_only=True):
     last_event_id: LastEventId | None = None
 
 
-async def read_offers(services: Services, _: Principal, command: ReadOffers) -> OfferPage:
-    """Return the open offers of a worker, or those issued since; wait for one if asked to."""
-    router = services.app.router
-    await router.work.get_worker(command.worker)  # a sign of life, and there must be one
-    wait = min(command.wait_seconds, WAIT_SECONDS_MAX)
-    continuation = command.last_event_id or command.continuation
-    return await router.watching.read(command.worker, continuation, wait)
-
-
 async def stream_offers(services: Services, _: Principal, command: ReadOffers) -> Stream:
     """Send the open offers of a worker, then what happens to its offers, as it happens."""
     router = services.app.router
@@ -77,6 +71,23 @@ async def stream_offers(services: Services, _: Principal, command: ReadOffers) -
     continuation = command.last_event_id or command.continuation
     followed = router.watching.follow(command.worker, continuation)
     return Stream(_offer(one) async for one in followed)
+
+
+@operation(
+    "router.offers.list",
+    "GET /v1/router/offers",
+    "workers:read",
+    stream=stream_offers,
+    errors=(NotFound, BadContinuation),
+    scope="worker:{worker}",
+)
+async def read_offers(services: Services, _: Principal, command: ReadOffers) -> OfferPage:
+    """List the open offers of a worker, or wait for one; a stream if asked for."""
+    router = services.app.router
+    await router.work.get_worker(command.worker)  # a sign of life, and there must be one
+    wait = min(command.wait_seconds, WAIT_SECONDS_MAX)
+    continuation = command.last_event_id or command.continuation
+    return await router.watching.read(command.worker, continuation, wait)
 
 
 def _offer(one: tuple[OpenOffer | OfferEnded, str | None] | None) -> Sent | None:
@@ -120,19 +131,6 @@ class EventsRead(Struct, frozen=True):
     """Whether nothing was left that had been committed before."""
 
 
-async def read_events(services: Services, _: Principal, command: ReadEvents) -> EventsRead:
-    """Return the next events of the router, waiting for them if asked to."""
-    clock = asyncio.get_running_loop().time
-    until = clock() + min(command.wait_seconds, WAIT_SECONDS_MAX)
-    page = await _page(services, command, _from(command), min(POLL_SECONDS, command.wait_seconds))
-    while True:
-        items = _wrapped(command, page)
-        left = until - clock()
-        if items or (page.caught_up and left <= 0):
-            return EventsRead(items, page.continuation, page.caught_up)
-        page = await _page(services, command, page.continuation, max(0.0, min(POLL_SECONDS, left)))
-
-
 async def stream_events(services: Services, _: Principal, command: ReadEvents) -> Stream:
     """Send the events of the router as they come."""
     first = await _page(services, command, _from(command), 0.0)
@@ -154,6 +152,26 @@ async def stream_events(services: Services, _: Principal, command: ReadEvents) -
             page = await _page(services, command, page.continuation, POLL_SECONDS)
 
     return Stream(events())
+
+
+@operation(
+    "router.events.read",
+    "GET /v1/router/events",
+    "router:read",
+    stream=stream_events,
+    errors=(BadContinuation, FeedExpired, FeedRegressed),
+)
+async def read_events(services: Services, _: Principal, command: ReadEvents) -> EventsRead:
+    """Read the events of the job router, or wait for some; a stream if asked for."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + min(command.wait_seconds, WAIT_SECONDS_MAX)
+    page = await _page(services, command, _from(command), min(POLL_SECONDS, command.wait_seconds))
+    while True:
+        items = _wrapped(command, page)
+        left = until - clock()
+        if items or (page.caught_up and left <= 0):
+            return EventsRead(items, page.continuation, page.caught_up)
+        page = await _page(services, command, page.continuation, max(0.0, min(POLL_SECONDS, left)))
 
 
 def _from(command: ReadEvents) -> str | None:
@@ -189,36 +207,3 @@ def _start(text: str) -> Start:
             f"start is `beginning`, `now` or a time such as 2031-05-30T18:00:00Z, not {text!r}",
             pointer="/start",
         ) from None
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="router.offers.list",
-        method="GET",
-        path="/v1/router/offers",
-        summary="List the open offers of a worker, or wait for one; a stream if asked for.",
-        request=ReadOffers,
-        response=OfferPage,
-        permission="workers:read",
-        handler=read_offers,
-        wait="wait_seconds",
-        stream=stream_offers,
-        errors=(NotFound, BadContinuation),
-        scope="worker:{worker}",
-        headers=LAST_EVENT_ID,
-    ),
-    Operation(
-        name="router.events.read",
-        method="GET",
-        path="/v1/router/events",
-        summary="Read the events of the job router, or wait for some; a stream if asked for.",
-        request=ReadEvents,
-        response=EventsRead,
-        permission="router:read",
-        handler=read_events,
-        wait="wait_seconds",
-        stream=stream_events,
-        errors=(BadContinuation, FeedExpired, FeedRegressed),
-        headers=LAST_EVENT_ID,
-    ),
-)

@@ -1,19 +1,21 @@
-"""The job router's surface: its ancestor's errors, lists and headers, for official clients."""
+"""The job router's surface: its ancestor's errors, lists, headers and what all requests have."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, get_args
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
-from relevo import errors
-from relevo.http.paging import Page
-from relevo.http.problem import JSON, Answer, Headers, detail, retry_after
+from relevo import errors, limits
+from relevo.http.answers import JSON, Answer, Headers, detail, retry_after
+from relevo.http.paging import Cursor, Page
 from relevo.http.request import origin
-from relevo.http.surface import SECURITY, Surface
+from relevo.http.routes import SECURITY, Surface
+from relevo.kernel.operation import OperationOptions, Outcome
+from relevo.router.wire.conditions import Conditions, http_date
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -171,3 +173,79 @@ SURFACE: Final = Surface(
     problem_type="application/json",
     code=code_of,
 )
+
+ResourceId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.ROUTER_ID_LENGTH_MAX,
+        description="Chosen by the caller; any characters but control characters.",
+    ),
+]
+ApiVersion = Annotated[Version, Meta(description="The version of the API that the caller speaks.")]
+FIXED: Final = {"api-version": "2023-11-01"}
+CONDITIONS: Final = {
+    "if_match": "If-Match",
+    "if_none_match": "If-None-Match",
+    "if_unmodified_since": "If-Unmodified-Since",
+}
+MERGE_PATCH: Final[OperationOptions] = {
+    "outcomes": (Outcome(201, lambda answer: answer.created, "It was created."),),
+    "headers": CONDITIONS,
+    "body": "patch",
+}
+"""What changes by merge patches have in common."""
+
+
+class _Request(Struct, frozen=True, kw_only=True):
+    api_version: ApiVersion = field(name="api-version")
+
+
+class ListResources(_Request, frozen=True, kw_only=True):
+    """Which page."""
+
+    limit: Annotated[
+        int, Meta(ge=1, description="The largest number of items to return; up to 1000 are.")
+    ] = field(name="maxpagesize", default=limits.PAGE_ROWS_DEFAULT)
+    cursor: Cursor | None = field(name=CONTINUATION, default=None)
+
+
+class Place(Struct, frozen=True, array_like=True):
+    """Where a page of a list has ended."""
+
+    number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class ById(_Request, frozen=True, kw_only=True):
+    """Which resource."""
+
+    id: ResourceId
+
+
+class PatchResource(ById, frozen=True, kw_only=True):
+    """What a resource is to become, and on which conditions."""
+
+    patch: Annotated[
+        bytes,
+        Meta(description="What is to change, as JSON: null takes a value away, arrays are whole."),
+    ]
+    if_match: (
+        Annotated[str, Meta(description="Only if its tag is this one; `*`: only if it is there.")]
+        | None
+    ) = None
+    if_none_match: (
+        Annotated[str, Meta(description="Only if its tag is another; `*`: only if it is missing.")]
+        | None
+    ) = None
+    if_unmodified_since: (
+        Annotated[str, Meta(description="Only if it was not modified after this date.")] | None
+    ) = None
+
+    @property
+    def conditions(self) -> Conditions:
+        """What has to hold before the patch is looked at."""
+        return Conditions(
+            if_match=self.if_match,
+            if_none_match=self.if_none_match,
+            if_unmodified_since=http_date(self.if_unmodified_since, "If-Unmodified-Since"),
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 - of a field
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -10,29 +10,33 @@ from msgspec import Meta
 
 from relevo import limits
 from relevo.errors import ConditionNotMet, InUse, InvalidState, NotFound, OfferGone
-from relevo.kernel.operation import Operation, Versioned
+from relevo.http.paging import Page
+from relevo.kernel.operation import Operations, Versioned
 from relevo.router.core.offers import Accepted
 from relevo.router.http.jobs import QUERY, Done, after, page_of
-from relevo.router.http.policies import (
-    CONDITIONS,
-    CREATED,
+from relevo.router.http.surface import (
     FIXED,
+    MERGE_PATCH,
+    PREVIEW,
     ById,
+    Listing,
     ListResources,
     PatchResource,
+    one_of,
 )
-from relevo.router.http.surface import PREVIEW, Listing, one_of
 from relevo.router.listing import WorkerFilter
 from relevo.router.model import DeclineJobOfferOptions
 from relevo.router.wire.views import RouterWorker, Shown
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
-    from relevo.http.paging import Page
     from relevo.http.services import Services
 
 STATES: Final = ("all", "active", "draining", "inactive")
 _SCOPE: Final = "worker:{id}"
+
+
+operation = Operations(fixed=FIXED, scope=_SCOPE)
 
 
 class ListWorkers(ListResources, frozen=True, kw_only=True, rename="camel"):
@@ -62,10 +66,17 @@ class DeclineOffer(ByOffer, frozen=True, kw_only=True, rename="camel"):
     ) = None
 
 
+@operation(
+    "router.workers.list",
+    "GET /routing/workers",
+    "workers:read",
+    response=Listing[RouterWorker],
+    scope=None,
+)
 async def list_workers(
     services: Services, _: Principal, command: ListWorkers
 ) -> Page[RouterWorker]:
-    """Return workers in the order of their creation."""
+    """List workers."""
     wanted = WorkerFilter(
         state=one_of(command.state, STATES, "state"),  # type: ignore[arg-type]
         queue_id=command.queue_id,
@@ -77,31 +88,56 @@ async def list_workers(
     return page_of(services, found, lambda one: _seen(one, command.api_version))
 
 
-async def get_worker(services: Services, _: Principal, command: ById) -> Versioned:
-    """Return a worker."""
+@operation("router.workers.get", "GET /routing/workers/{id}", "workers:read", errors=(NotFound,))
+async def get_worker(services: Services, _: Principal, command: ById) -> Versioned[RouterWorker]:
+    """Show a worker with its offers and assignments."""
     shown = await services.app.router.work.show_worker(command.id)
     return _versioned(shown, command.api_version)
 
 
-async def patch_worker(services: Services, _: Principal, command: PatchResource) -> Versioned:
-    """Create a worker, or merge a change into it."""
+@operation(
+    "router.workers.patch",
+    "PATCH /routing/workers/{id}",
+    "router:work",
+    MERGE_PATCH,
+    errors=(ConditionNotMet,),
+)
+async def patch_worker(
+    services: Services, _: Principal, command: PatchResource
+) -> Versioned[RouterWorker]:
+    """Create a worker, or change it by a merge patch."""
     work = services.app.router.work
     shown = await work.put_worker(command.id, command.patch, command.conditions)
     return _versioned(shown, command.api_version)
 
 
+@operation("router.workers.delete", "DELETE /routing/workers/{id}", "router:work", errors=(InUse,))
 async def delete_worker(services: Services, _: Principal, command: ById) -> None:
     """Delete a worker that has no assignments; again changes nothing."""
     await services.app.router.work.delete_worker(command.id)
 
 
+@operation(
+    "router.offers.accept",
+    "POST /routing/workers/{id}/offers/{offerId}:accept",
+    "offers:answer",
+    errors=(NotFound, OfferGone),
+    query=QUERY,
+)
 async def accept_offer(services: Services, _: Principal, command: ByOffer) -> Accepted:
     """Turn an offer into an assignment; of several workers one wins."""
     return await services.app.router.work.accept_offer(command.id, command.offer_id)
 
 
+@operation(
+    "router.offers.decline",
+    "POST /routing/workers/{id}/offers/{offerId}:decline",
+    "offers:answer",
+    errors=(NotFound, InvalidState, OfferGone),
+    query=QUERY,
+)
 async def decline_offer(services: Services, _: Principal, command: DeclineOffer) -> Done:
-    """Give an offer back."""
+    """Give an offer back, for good or until a time."""
     told = DeclineJobOfferOptions(retry_offer_at=command.retry_offer_at)
     await services.app.router.work.decline_offer(command.id, command.offer_id, told)
     return Done()
@@ -114,95 +150,10 @@ def _seen(view: RouterWorker, version: str) -> RouterWorker:
     return msgspec.structs.replace(view, max_concurrent_offers=None)
 
 
-def _versioned(shown: Shown[RouterWorker], version: str) -> Versioned:
+def _versioned(shown: Shown[RouterWorker], version: str) -> Versioned[RouterWorker]:
     return Versioned(
         body=_seen(shown.view, version),
         etag=shown.view.etag,
         modified_at=shown.modified_at,
         created=shown.created,
     )
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="router.workers.list",
-        method="GET",
-        path="/routing/workers",
-        summary="List workers.",
-        request=ListWorkers,
-        response=Listing[RouterWorker],
-        permission="workers:read",
-        handler=list_workers,
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.workers.get",
-        method="GET",
-        path="/routing/workers/{id}",
-        summary="Show a worker with its offers and assignments.",
-        request=ById,
-        response=RouterWorker,
-        permission="workers:read",
-        handler=get_worker,
-        errors=(NotFound,),
-        scope=_SCOPE,
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.workers.patch",
-        method="PATCH",
-        path="/routing/workers/{id}",
-        summary="Create a worker, or change it by a merge patch.",
-        request=PatchResource,
-        response=RouterWorker,
-        permission="router:work",
-        handler=patch_worker,
-        errors=(ConditionNotMet,),
-        outcomes=(CREATED,),
-        scope=_SCOPE,
-        headers=CONDITIONS,
-        body="patch",
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.workers.delete",
-        method="DELETE",
-        path="/routing/workers/{id}",
-        summary="Delete a worker that has no assignments; again changes nothing.",
-        request=ById,
-        response=None,
-        permission="router:work",
-        handler=delete_worker,
-        errors=(InUse,),
-        scope=_SCOPE,
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.offers.accept",
-        method="POST",
-        path="/routing/workers/{id}/offers/{offerId}:accept",
-        summary="Turn an offer into an assignment; of several workers one wins.",
-        request=ByOffer,
-        response=Accepted,
-        permission="offers:answer",
-        handler=accept_offer,
-        errors=(NotFound, OfferGone),
-        scope=_SCOPE,
-        query=QUERY,
-        fixed=FIXED,
-    ),
-    Operation(
-        name="router.offers.decline",
-        method="POST",
-        path="/routing/workers/{id}/offers/{offerId}:decline",
-        summary="Give an offer back, for good or until a time.",
-        request=DeclineOffer,
-        response=Done,
-        permission="offers:answer",
-        handler=decline_offer,
-        errors=(NotFound, InvalidState, OfferGone),
-        scope=_SCOPE,
-        query=QUERY,
-        fixed=FIXED,
-    ),
-)

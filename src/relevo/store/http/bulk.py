@@ -18,9 +18,9 @@ from relevo.errors import (
     QueryTooCostly,
     RelevoError,
 )
-from relevo.http import problem
+from relevo.http import answers
 from relevo.http.paging import Limit, Page
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.store import Create, Delete, Patch, Read, Replace, Upsert
 from relevo.store.http.containers import SCOPE, ByContainer
 from relevo.store.http.items import (
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 BULK_ITEMS_MAX: Final = 10_000
 """Items of one bulk write; a body of the largest size holds about as many small ones."""
+
+
+operation = Operations(scope=SCOPE)
 
 
 class Condition(Struct, frozen=True, kw_only=True):
@@ -81,8 +84,17 @@ class QueryItems(ByContainer, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation(
+    "items.query",
+    "POST /v1/containers/{container}/items:query",
+    "items:read",
+    errors=(NotFound, BadContinuation, ContainerRecreated, QueryTooCostly),
+)
 async def query_items(services: Services, _: Principal, command: QueryItems) -> Page[ItemView]:
-    """Return items that match, in order; without a partition key all are looked through."""
+    """Find items.
+
+    Without a partition key all items are looked through.
+    """
     key: Any = command.partition_key
     query = container_of(services, command).query(
         partition_key=key if key is UNSET else key_of(key),
@@ -168,6 +180,12 @@ class BatchDone(Struct, frozen=True):
     results: list[StepResult | None]
 
 
+@operation(
+    "items.batch",
+    "POST /v1/containers/{container}/items:batch",
+    "items:write",
+    errors=(NotFound, ItemExists, ConditionNotMet),
+)
 async def batch_items(services: Services, principal: Principal, command: BatchItems) -> BatchDone:
     """Do several steps on items of one partition key: all or none."""
     reads = [isinstance(step, ReadStep) for step in command.steps]
@@ -237,8 +255,11 @@ class BulkDone(Struct, frozen=True):
     """In the order in which the items were given."""
 
 
+@operation(
+    "items.bulk", "POST /v1/containers/{container}/items:bulk", "items:write", errors=(NotFound,)
+)
 async def bulk_items(services: Services, _: Principal, command: BulkItems) -> BulkDone:
-    """Write many items, each by itself, and say what each came to."""
+    """Write many items, each by itself; the answer says what each came to."""
     done = await container_of(services, command).bulk(command.items, command.kind)
     shown = [_outcome(one) for one in done.outcomes]
     return BulkDone(done.written, len(shown) - done.written, shown)
@@ -247,46 +268,6 @@ async def bulk_items(services: Services, _: Principal, command: BulkItems) -> Bu
 def _outcome(one: Outcome) -> ItemOutcome:
     error = None
     if one.error is not None:
-        detail = problem.detail(one.error)
+        detail = answers.detail(one.error)
         error = Refusal(code=one.error.code, detail=detail, pointer=one.error.pointer)
     return ItemOutcome(id=one.id, etag=one.etag, lsn=one.lsn, created=one.created, error=error)
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="items.query",
-        method="POST",
-        path="/v1/containers/{container}/items:query",
-        summary="Find items.",
-        request=QueryItems,
-        response=Page[ItemView],
-        permission="items:read",
-        handler=query_items,
-        errors=(NotFound, BadContinuation, ContainerRecreated, QueryTooCostly),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="items.batch",
-        method="POST",
-        path="/v1/containers/{container}/items:batch",
-        summary="Do several steps on items of one partition key: all or none.",
-        request=BatchItems,
-        response=BatchDone,
-        permission="items:write",
-        handler=batch_items,
-        errors=(NotFound, ItemExists, ConditionNotMet),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="items.bulk",
-        method="POST",
-        path="/v1/containers/{container}/items:bulk",
-        summary="Write many items, each by itself; the answer says what each came to.",
-        request=BulkItems,
-        response=BulkDone,
-        permission="items:write",
-        handler=bulk_items,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-)

@@ -11,7 +11,7 @@ from relevo import limits
 from relevo.errors import Conflict, NotFound
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.kernel.pages import Fetched, first
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ Name = Annotated[
     str, Meta(min_length=1, max_length=limits.NAME_LENGTH_MAX, description="The container's name.")
 ]
 Path = Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
+
+
+operation = Operations(scope=SCOPE)
 
 
 class ContainerView(Struct, frozen=True, kw_only=True):
@@ -66,10 +69,11 @@ class ListContainers(Struct, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation("containers.list", "GET /v1/containers", "containers:read", scope=None)
 async def list_containers(
     services: Services, _: Principal, command: ListContainers
 ) -> Page[ContainerView]:
-    """Return containers by name."""
+    """List containers."""
     after = paging.decode(command.cursor, str) or ""
     # One more than the page tells whether there is another; the store's own bound is the page's.
     found = await services.app.store.containers(after, min(command.limit, limits.PAGE_ROWS_MAX))
@@ -126,10 +130,21 @@ class CreateContainer(Struct, frozen=True, kw_only=True):
     ] = limits.RANGES_PER_CONTAINER
 
 
+@operation(
+    "containers.create",
+    "POST /v1/containers",
+    "containers:manage",
+    errors=(Conflict,),
+    status=201,
+    scope="container:{name}",
+)
 async def create_container(
     services: Services, _: Principal, command: CreateContainer
 ) -> ContainerView:
-    """Make a container; one that is there already and has these options is returned."""
+    """Make a container; again, with the same options, changes nothing.
+
+    One that is there already and has these options is returned.
+    """
     seconds = command.versions_seconds
     handle = services.app.store.container(
         command.name,
@@ -148,11 +163,17 @@ class ByContainer(Struct, frozen=True, kw_only=True):
     container: Name
 
 
+@operation(
+    "containers.get", "GET /v1/containers/{container}", "containers:read", errors=(NotFound,)
+)
 async def get_container(services: Services, _: Principal, command: ByContainer) -> ContainerView:
-    """Return what a container is."""
+    """Show a container."""
     return view(await services.app.store.container(command.container).describe())
 
 
+@operation(
+    "containers.drop", "DELETE /v1/containers/{container}", "containers:manage", errors=(NotFound,)
+)
 async def drop_container(services: Services, _: Principal, command: ByContainer) -> None:
     """Remove a container and all its items."""
     if not await services.app.store.container(command.container).drop():
@@ -191,8 +212,17 @@ class ListRanges(ByContainer, frozen=True, kw_only=True):
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
+@operation(
+    "containers.ranges",
+    "GET /v1/containers/{container}/ranges",
+    "containers:read",
+    errors=(NotFound,),
+)
 async def list_ranges(services: Services, _: Principal, command: ListRanges) -> Page[RangeView]:
-    """Return ranges in the order they were made, also those that were split."""
+    """List the ranges of a container.
+
+    In the order they were made, also those that were split.
+    """
     ranges = await services.app.store.container(command.container).ranges()
     after = paging.decode(command.cursor, int) or 0
     found = [one for number, one in sorted(ranges.by_id.items()) if number > after]
@@ -223,84 +253,18 @@ class RangeSplit(Struct, frozen=True):
     items: list[RangeView]
 
 
+@operation(
+    "containers.split",
+    "POST /v1/containers/{container}/ranges/{range_id}:split",
+    "containers:manage",
+    errors=(NotFound, Conflict),
+)
 async def split_range(services: Services, _: Principal, command: SplitRange) -> RangeSplit:
-    """Put two ranges in the place of one; writers and readers go on."""
+    """Put two ranges in the place of one; no item is moved.
+
+    Writers and readers go on.
+    """
     container = services.app.store.container(command.container)
     return RangeSplit(
         [view_range(one) for one in await container.split(command.range_id, command.at)]
     )
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="containers.list",
-        method="GET",
-        path="/v1/containers",
-        summary="List containers.",
-        request=ListContainers,
-        response=Page[ContainerView],
-        permission="containers:read",
-        handler=list_containers,
-    ),
-    Operation(
-        name="containers.create",
-        method="POST",
-        path="/v1/containers",
-        summary="Make a container; again, with the same options, changes nothing.",
-        request=CreateContainer,
-        response=ContainerView,
-        permission="containers:manage",
-        handler=create_container,
-        errors=(Conflict,),
-        status=201,
-        scope="container:{name}",
-    ),
-    Operation(
-        name="containers.get",
-        method="GET",
-        path="/v1/containers/{container}",
-        summary="Show a container.",
-        request=ByContainer,
-        response=ContainerView,
-        permission="containers:read",
-        handler=get_container,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="containers.drop",
-        method="DELETE",
-        path="/v1/containers/{container}",
-        summary="Remove a container and all its items.",
-        request=ByContainer,
-        response=None,
-        permission="containers:manage",
-        handler=drop_container,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="containers.ranges",
-        method="GET",
-        path="/v1/containers/{container}/ranges",
-        summary="List the ranges of a container.",
-        request=ListRanges,
-        response=Page[RangeView],
-        permission="containers:read",
-        handler=list_ranges,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="containers.split",
-        method="POST",
-        path="/v1/containers/{container}/ranges/{range_id}:split",
-        summary="Put two ranges in the place of one; no item is moved.",
-        request=SplitRange,
-        response=RangeSplit,
-        permission="containers:manage",
-        handler=split_range,
-        errors=(NotFound, Conflict),
-        scope=SCOPE,
-    ),
-)

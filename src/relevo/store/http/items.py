@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from relevo import limits
 from relevo.errors import ConditionNotMet, InvalidValue, ItemExists, NotFound
-from relevo.kernel.operation import Operation
+from relevo.kernel.operation import Operations
 from relevo.store import UNDEFINED, Undefined
 from relevo.store.http.containers import SCOPE, ByContainer
 from relevo.store.patch import OPERATIONS_MAX
@@ -58,6 +58,9 @@ Changes = Annotated[
         description='Such as `{"op": "incr", "path": "/visits", "value": 1}`; all apply, or none.',
     ),
 ]
+
+
+operation = Operations(scope=SCOPE)
 
 
 def key_of(value: Any) -> Any:
@@ -130,6 +133,13 @@ class CreateItem(ByContainer, frozen=True, kw_only=True):
     item: Body
 
 
+@operation(
+    "items.create",
+    "POST /v1/containers/{container}/items",
+    "items:write",
+    errors=(NotFound, ItemExists),
+    status=201,
+)
 async def create_item(services: Services, _: Principal, command: CreateItem) -> Written:
     """Store an item that must not exist."""
     return written(await container_of(services, command).create(command.item))
@@ -141,9 +151,31 @@ class UpsertItem(CreateItem, frozen=True, kw_only=True):
     if_match: IfMatch | None = None
 
 
+@operation(
+    "items.upsert",
+    "PUT /v1/containers/{container}/items",
+    "items:write",
+    errors=(NotFound, ConditionNotMet),
+)
 async def upsert_item(services: Services, _: Principal, command: UpsertItem) -> Written:
     """Store an item, whether it exists or not."""
     return written(await container_of(services, command).upsert(command.item, command.if_match))
+
+
+class ReadItem(ByContainer, frozen=True, kw_only=True):
+    """Which item."""
+
+    id: ItemId
+    partition_key: KeyText
+
+
+@operation(
+    "items.read", "GET /v1/containers/{container}/items/{id}", "items:read", errors=(NotFound,)
+)
+async def read_item(services: Services, _: Principal, command: ReadItem) -> ItemView:
+    """Read an item."""
+    key = key_of_text(command.partition_key)
+    return view(await container_of(services, command).read(command.id, key))
 
 
 class ReplaceItem(UpsertItem, frozen=True, kw_only=True):
@@ -152,6 +184,12 @@ class ReplaceItem(UpsertItem, frozen=True, kw_only=True):
     id: ItemId
 
 
+@operation(
+    "items.replace",
+    "PUT /v1/containers/{container}/items/{id}",
+    "items:write",
+    errors=(NotFound, ConditionNotMet),
+)
 async def replace_item(services: Services, _: Principal, command: ReplaceItem) -> Written:
     """Store a new version of an item that must exist."""
     item = {"id": command.id, **command.item}
@@ -173,24 +211,17 @@ class PatchItem(ByContainer, frozen=True, kw_only=True):
     if_match: IfMatch | None = None
 
 
+@operation(
+    "items.patch",
+    "PATCH /v1/containers/{container}/items/{id}",
+    "items:write",
+    errors=(NotFound, ConditionNotMet),
+)
 async def patch_item(services: Services, _: Principal, command: PatchItem) -> Written:
     """Change parts of an item."""
     key = key_of(command.partition_key)
     container = container_of(services, command)
     return written(await container.patch(command.id, key, command.operations, command.if_match))
-
-
-class ReadItem(ByContainer, frozen=True, kw_only=True):
-    """Which item."""
-
-    id: ItemId
-    partition_key: KeyText
-
-
-async def read_item(services: Services, _: Principal, command: ReadItem) -> ItemView:
-    """Return an item as it is."""
-    key = key_of_text(command.partition_key)
-    return view(await container_of(services, command).read(command.id, key))
 
 
 class DeleteItem(ReadItem, frozen=True, kw_only=True):
@@ -199,84 +230,13 @@ class DeleteItem(ReadItem, frozen=True, kw_only=True):
     if_match: IfMatch | None = None
 
 
+@operation(
+    "items.delete",
+    "DELETE /v1/containers/{container}/items/{id}",
+    "items:write",
+    errors=(NotFound, ConditionNotMet),
+)
 async def delete_item(services: Services, _: Principal, command: DeleteItem) -> None:
     """Remove an item."""
     key = key_of_text(command.partition_key)
     await container_of(services, command).delete(command.id, key, command.if_match)
-
-
-OPERATIONS: Final = (
-    Operation(
-        name="items.create",
-        method="POST",
-        path="/v1/containers/{container}/items",
-        summary="Store an item that must not exist.",
-        request=CreateItem,
-        response=Written,
-        permission="items:write",
-        handler=create_item,
-        errors=(NotFound, ItemExists),
-        status=201,
-        scope=SCOPE,
-    ),
-    Operation(
-        name="items.upsert",
-        method="PUT",
-        path="/v1/containers/{container}/items",
-        summary="Store an item, whether it exists or not.",
-        request=UpsertItem,
-        response=Written,
-        permission="items:write",
-        handler=upsert_item,
-        errors=(NotFound, ConditionNotMet),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="items.read",
-        method="GET",
-        path="/v1/containers/{container}/items/{id}",
-        summary="Read an item.",
-        request=ReadItem,
-        response=ItemView,
-        permission="items:read",
-        handler=read_item,
-        errors=(NotFound,),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="items.replace",
-        method="PUT",
-        path="/v1/containers/{container}/items/{id}",
-        summary="Store a new version of an item that must exist.",
-        request=ReplaceItem,
-        response=Written,
-        permission="items:write",
-        handler=replace_item,
-        errors=(NotFound, ConditionNotMet),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="items.patch",
-        method="PATCH",
-        path="/v1/containers/{container}/items/{id}",
-        summary="Change parts of an item.",
-        request=PatchItem,
-        response=Written,
-        permission="items:write",
-        handler=patch_item,
-        errors=(NotFound, ConditionNotMet),
-        scope=SCOPE,
-    ),
-    Operation(
-        name="items.delete",
-        method="DELETE",
-        path="/v1/containers/{container}/items/{id}",
-        summary="Remove an item.",
-        request=DeleteItem,
-        response=None,
-        permission="items:write",
-        handler=delete_item,
-        errors=(NotFound, ConditionNotMet),
-        scope=SCOPE,
-    ),
-)
