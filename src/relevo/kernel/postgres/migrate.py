@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from relevo.errors import SchemaError, SchemaTooNew
 from relevo.kernel import faults
-from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.failures import told
 from relevo.kernel.postgres.migrations import Migration, Step, known
 
@@ -84,9 +84,9 @@ async def _record(source: Database | Transaction) -> _Record:
     applied = await source.fetch(SQL.applied_migrations)
     if any(row["version"] == 1 and row["name"] != "schema" for row in applied):
         raise SchemaError(
-            f"the schema `relevo` was made by an unreleased build of Relevo ({len(applied)}"
-            " numbered migrations), which no release can read; save what you need from it, then"
-            " `drop schema relevo cascade` and run `relevo migrate up`"
+            f"Relevo's schema was made by an unreleased build of Relevo ({len(applied)} numbered"
+            " migrations), which no release can read; save what you need from it, then drop it with"
+            " `drop schema … cascade` and run `relevo migrate up`"
         )
     return _Record(applied, await source.fetch(SQL.applied_functions))
 
@@ -230,7 +230,7 @@ async def _alone(database: Database, work: Callable[[Transaction], Awaitable[T]]
     """
 
     async def locked(tx: Transaction) -> T | None:
-        return await work(tx) if await tx.fetchval(SQL.lock_migrations, locks.MIGRATE) else None
+        return await work(tx) if await tx.fetchval(SQL.lock_migrations) else None
 
     give_up = time.monotonic() + MIGRATION_SECONDS_MAX
     while (result := await database.run(locked, idempotent=True)) is None:

@@ -11,6 +11,7 @@ import asyncpg
 from relevo import limits
 from relevo.errors import DatabaseUnavailable, SettingsError
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.binding import DEFAULT, application_name
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.kernel.postgres.pool.session import START_UP, Connection
 
@@ -25,8 +26,12 @@ VERSION_MAX = 190_000
 class Endpoint:
     """A database to connect to: the embedded one, or the one at a URL."""
 
-    def __init__(self, url: str, *, embedded: EmbeddedServer | None = None) -> None:
+    def __init__(
+        self, url: str, *, schema: str = DEFAULT, embedded: EmbeddedServer | None = None
+    ) -> None:
         self.url = url
+        self.schema = schema
+        """Where in the database Relevo's tables are."""
         self._urls = _each_host(url)
         self.embedded = embedded
         self.pooled = False
@@ -36,16 +41,21 @@ class Endpoint:
     async def open(cls, settings: Settings) -> Endpoint:
         """Start or join the embedded server, or take the URL; find out about PgBouncer."""
         if settings.database_url:
-            endpoint = cls(settings.database_url)
+            endpoint = cls(settings.database_url, schema=settings.schema)
         else:
             server = await asyncio.to_thread(EmbeddedServer.join, settings.home)
-            endpoint = cls(server.url, embedded=server)
+            endpoint = cls(server.url, schema=settings.schema, embedded=server)
         try:
             await endpoint._probe(settings.pgbouncer)
         except BaseException:
             await endpoint.close()
             raise
         return endpoint
+
+    @property
+    def program(self) -> str:
+        """What its sessions call themselves, unless a pooler stands between."""
+        return application_name(self.schema)
 
     async def close(self) -> None:
         """Leave the embedded server, which stops if nobody else uses it."""
@@ -88,10 +98,10 @@ class Endpoint:
             url,
             statement_cache_size=0 if self.pooled else 200,
             max_cached_statement_lifetime=0,
-            server_settings={} if self.pooled else START_UP,
+            server_settings={} if self.pooled else START_UP | {"application_name": self.program},
             **options,
         )
-        connection.pooled = self.pooled
+        connection.pooled, connection.schema = self.pooled, self.schema
         connection.server = connection.get_settings().server_version
         if not self.pooled:
             try:
