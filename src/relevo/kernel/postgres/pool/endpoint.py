@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import asyncpg
 
@@ -13,6 +12,7 @@ from relevo.errors import DatabaseUnavailable, SettingsError
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import DEFAULT, application_name
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
+from relevo.kernel.postgres.pool import address
 from relevo.kernel.postgres.pool.session import START_UP, Connection
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Endpoint:
         self.url = url
         self.schema = schema
         """Where in the database Relevo's tables are."""
-        self._urls = _each_host(url)
+        self.address = address.parse(url)
+        self._urls = self.address.urls
         self.embedded = embedded
         self.pooled = False
         """True when PgBouncer stands between: no statement cache, no LISTEN."""
@@ -79,13 +80,14 @@ class Endpoint:
         """
         urls, reasons = self._urls, []
         share = (timeout or limits.CONNECT_SECONDS_MAX) / len(urls)
+        share = min(share, self.address.connect_seconds or share)
         for url in urls:
             try:
                 connection = await self._connect_once(url, timeout=share, **options)
             except _NEXT_HOST as error:
                 if len(urls) == 1:
                     raise
-                reasons.append(f"{_place(url)}: {_reason(error)}")
+                reasons.append(f"{address.place(url)}: {_reason(error)}")
             else:
                 self._urls = (url, *(other for other in urls if other != url))
                 return connection
@@ -113,6 +115,8 @@ class Endpoint:
 
     async def _probe(self, pgbouncer: str) -> None:
         """Check the version; a pooler shows itself by announcing another backend than it uses."""
+        if pgbouncer == "auto" and self.address.is_pooled:
+            pgbouncer = "on"
         self.pooled = pgbouncer != "off"  # until we know, behave so that it works either way
         try:
             connection = await self.connect()
@@ -139,7 +143,7 @@ class Endpoint:
 
     def __str__(self) -> str:
         """The URL without its password."""
-        return _place(self.url)
+        return address.place(self.url)
 
 
 _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
@@ -147,45 +151,3 @@ _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttrib
 
 def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-def _place(url: str) -> str:
-    parts = urlsplit(url)
-    where = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "local")
-    return f"{where}{parts.path}"
-
-
-def _each_host(url: str) -> tuple[str, ...]:
-    """One URL for each host. Several are a cluster with one primary, which alone takes writes."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise SettingsError(f"the database URL cannot be used: {error}") from error
-    if parts.scheme not in {"postgresql", "postgres"}:
-        raise SettingsError(
-            f"a database URL starts with postgresql://, not {parts.scheme or 'nothing'}://"
-        )
-    user, at, hosts = parts.netloc.rpartition("@")
-    options = dict(parse_qsl(parts.query))
-    if "," not in hosts + options.get("host", ""):
-        return (url,)
-    options.setdefault("target_session_attrs", "read-write")
-    if hosts:
-        places = [(f"{user}{at}{host}", options) for host in hosts.split(",")]
-    else:
-        named = options["host"].split(",")
-        ports = options.get("port", "5432").split(",")
-        ports = ports if len(ports) > 1 else ports * len(named)
-        if len(ports) != len(named):
-            raise SettingsError(
-                f"the database URL names {len(named)} hosts and {len(ports)} ports; give one port,"
-                " or one for each host"
-            )
-        places = [
-            (parts.netloc, options | {"host": host, "port": port})
-            for host, port in zip(named, ports, strict=True)
-        ]
-    return tuple(
-        parts._replace(netloc=netloc, query=urlencode(each, quote_via=quote)).geturl()
-        for netloc, each in places
-    )
