@@ -30,7 +30,7 @@ _TOKEN: Final = re.compile(
       --[^\n]* | /\*.*?\*/ | "(?:[^"]|"")*"
     | (?P<lock>\bpg_(?:try_)?advisory_xact_lock(?:_shared)?\()(?P<number>\d+)
     | (?P<setting>\b(?:current_setting|set_config)\('relevo\.\w+')
-    | (?P<schema>(?:\bpg_notify\(|\bnspname\s=\s)'relevo')
+    | (?P<schema>(?:\b(?:pg_notify|to_regnamespace)\(|\bnspname\s=\s)'relevo')
     | (?P<object>\b(?:nextval|to_regclass|format)\('(?:[^']|'')*' | '[^']*'::regclass)
     | '(?:[^']|'')*'
     | (?P<name>\brelevo\.(?=[a-z_]))

@@ -39,7 +39,9 @@ MIGRATION_SECONDS_MAX: Final = 6 * 3600.0
 """For one migration, and for waiting until another process has done its part."""
 LOCK_POLL_SECONDS: Final = 0.05
 BOOTSTRAP = """
-create schema if not exists relevo;
+do $$ begin  -- who owns the schema need not be allowed to create others
+  if to_regnamespace('relevo') is null then create schema relevo; end if;
+end $$;
 create table if not exists relevo.migration (
   version    integer primary key,
   name       text not null,
