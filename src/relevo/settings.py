@@ -21,6 +21,7 @@ from relevo import limits
 from relevo.errors import SettingsError
 from relevo.kernel.networks import Networks
 from relevo.kernel.outbound.addresses import Allowed
+from relevo.kernel.postgres import binding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +45,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Data folder: the embedded database, the master key."""
     database_url: str | None = None
     """A PostgreSQL 15 to 18 to use instead of the embedded one."""
+    schema: str = binding.DEFAULT
+    """Where in the database Relevo keeps everything; several in one database never meet."""
     pgbouncer: Literal["auto", "on", "off"] = "auto"
     """Whether the URL leads to PgBouncer in transaction mode; `auto` finds out by asking."""
     pool_size: int = limits.POOL_SIZE_DEFAULT
@@ -123,6 +126,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     def __post_init__(self) -> None:
+        if not binding.is_usable(self.schema):
+            raise SettingsError(
+                f"schema must be a name of its own, of lower-case letters, digits and _, not"
+                f" {self.schema!r}; give one such as 'relevo' or 'shop_relevo'"
+            )
         if not 1 <= self.pool_size <= 1_000:
             raise SettingsError(f"pool_size must be 1 to 1000, not {self.pool_size}")
         if not 0 <= self.port <= 65_535:

@@ -241,3 +241,48 @@ async def test_a_connection_that_is_not_safe_as_asked_is_refused(
     port, root = tls
     with pytest.raises(DatabaseUnavailable, match=fault):
         await opened(f"postgresql://relevo@{host}:{port}/relevo?{mode.format(root=root)}")
+
+
+# --- URLs as vendors print them ---------------------------------------------------------------
+
+PRINTED = {
+    "neon": "sslmode=prefer&channel_binding=require",
+    "keepalives": "keepalives=1&keepalives_idle=30&keepalives_interval=10&keepalives_count=3",
+    "gss": "gssencmode=disable&sslcompression=0&connect_timeout=10",
+    "prisma": "pgbouncer=true&connect_timeout=15",
+}
+
+
+@pytest.mark.parametrize("options", list(PRINTED.values()), ids=list(PRINTED))
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql+asyncpg", "postgresql+psycopg"])
+async def test_what_vendors_print_is_understood(relevo_url: str, scheme: str, options: str) -> None:
+    url = f"{relevo_url}{'&' if '?' in relevo_url else '?'}{options}"
+    async with await opened(url.replace("postgresql", scheme, 1)) as database:
+        assert await database.fetchval("select 1") == 1
+        assert database.endpoint.pooled == ("pgbouncer" in options)
+        left_out = set(database.endpoint.address.left_out)
+        assert left_out <= {one.partition("=")[0] for one in options.split("&")}
+        assert database.endpoint.address.unmet == (
+            ("channel_binding",) if "channel_binding" in options else ()
+        )
+
+
+def test_what_a_url_says_besides_is_read() -> None:
+    address = Endpoint(
+        "postgresql+asyncpg://ana:p%40ss@a,b:5433/shop?ssl=require&connect_timeout=3&keepalives=0"
+    ).address
+    assert address.urls == tuple(
+        f"postgresql://ana:p%40ss@{host}/shop?target_session_attrs=read-write&sslmode=require"
+        for host in ("a", "b:5433")
+    )
+    assert (address.connect_seconds, address.left_out) == (3.0, ("keepalives",))
+    with pytest.raises(SettingsError, match="is a number of seconds, not 'soon'"):
+        Endpoint("postgresql://db/shop?connect_timeout=soon")
+
+
+async def test_a_connection_is_given_up_when_the_url_says_so(relevo_url: str) -> None:
+    with Proxy.to(relevo_url) as proxy:
+        proxy.cut()
+        url = proxy.url(relevo_url)
+        with pytest.raises(DatabaseUnavailable, match="cannot connect"):
+            await opened(f"{url}{'&' if '?' in url else '?'}connect_timeout=0.2")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import limits
-from relevo.kernel.postgres.wakeups import CHANNEL, EVERYBODY, Signal, Wakeups
+from relevo.kernel.postgres.wakeups import EVERYBODY, Signal, Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -96,16 +96,16 @@ async def heard(database: Database, wakeups: Wakeups, *sends: list[str]) -> list
 
     connection = await database.endpoint.connect()
     try:
-        await connection.add_listener(CHANNEL, hear)
+        await connection.add_listener(database.schema, hear)
         for topics in sends:
             wakeups.send(*topics)
         await wakeups.close()
-        await database.fetch("select pg_notify($1, $2)", CHANNEL, "test\nend")
+        await database.fetch("select pg_notify($1, $2)", database.schema, "test\nend")
         found = []
         async with asyncio.timeout(LONG):
             while (topics_heard := await payloads.get()) != {"end"}:
                 found.append(topics_heard)
-        await connection.remove_listener(CHANNEL, hear)
+        await connection.remove_listener(database.schema, hear)
     finally:
         await connection.close()
     return found
@@ -213,6 +213,6 @@ async def test_a_sender_that_cannot_reach_the_database_gives_up_quietly(
 async def test_everybody_can_be_woken(database: Database) -> None:
     async with listening(database) as there:
         with there.signal("unit:7") as one, there.signal("unit:8") as another:
-            await database.fetch("select pg_notify($1, $2)", CHANNEL, f"clock\n{EVERYBODY}")
+            await database.fetch("select pg_notify($1, $2)", database.schema, f"clock\n{EVERYBODY}")
             assert await one.wait(LONG)
             assert await another.wait(LONG)

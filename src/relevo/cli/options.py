@@ -33,6 +33,9 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 WHERE: Final = (
     SharedOption("--database", metavar="URL", help="A PostgreSQL instead of the embedded one."),
     SharedOption(
+        "--schema", metavar="NAME", help="Where in the database Relevo is. Default: relevo"
+    ),
+    SharedOption(
         "--home",
         metavar="FOLDER",
         type=click.Path(file_okay=False, path_type=Path),

@@ -80,7 +80,9 @@ def app_for(target: str, session: Session, **arguments: Any) -> App:
     """
     if session.given.get("url"):
         raise click.UsageError("this command serves a program; leave out --url")
-    places = {"database": "database_url", "home": "home", "config": "config"}
+    places = {
+        "database": "database_url", "schema": "schema", "home": "home", "config": "config",
+    }  # fmt: skip
     given = {name: session.given[name] for name in places if session.given.get(name)}
     for name, value in given.items():
         os.environ[f"{PREFIX}{places[name].upper()}"] = str(value)

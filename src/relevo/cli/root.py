@@ -19,6 +19,7 @@ from relevo.cli.demo.command import demo
 from relevo.cli.demo.hosts import demo_host
 from relevo.cli.doctor.command import doctor
 from relevo.cli.generic import commands as generic
+from relevo.cli.grants import grants
 from relevo.cli.migrate import migrate
 from relevo.cli.options import EVERYWHERE, Group
 from relevo.cli.render import printable
@@ -56,7 +57,7 @@ def build() -> click.Group:
     """Return the whole command tree."""
     root = _Root(PROGRAM, help=_HELP, params=list(EVERYWHERE), no_args_is_help=True)
     root = click.version_option(version("relevo"), message="%(prog)s %(version)s")(root)
-    for each in (up, job_run.run, demo, demo_host, doctor, migrate, completion):
+    for each in (up, job_run.run, demo, demo_host, doctor, migrate, grants, completion):
         root.add_command(each)
     generic.add_commands(root)
     for each in (feed.lag, feed.tail, feed_run.run):

@@ -50,6 +50,7 @@ class Session:
         told = {
             "database_url": self.given.get("database"),
             "home": self.given.get("home"),
+            "schema": self.given.get("schema"),
             "log_level": self.given.get("log_level"),
         }
         return settings.load(
@@ -69,9 +70,9 @@ class Session:
     def url(self) -> str | None:
         """The host to talk to over HTTP, or None to work on the database in this process."""
         url = self.given.get("url")
-        local = self.given.get("database") or self.given.get("home")
+        local = any(self.given.get(name) for name in ("database", "schema", "home"))
         if url and local:
-            raise click.UsageError("give either --url or --database and --home, not both")
+            raise click.UsageError("give either --url or --database, --schema and --home, not both")
         if not url and not local:
             url = self._environ.get(URL_VARIABLE)
         return _checked_url(url) if url else None

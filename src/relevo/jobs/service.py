@@ -91,6 +91,7 @@ class Jobs(Hosting):
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
+        tx = foreign.in_schema(tx, self._settings.schema)
         if token is None:
             job = await self._chained(job, data)
         await self._check_lane(job, tx)
@@ -99,7 +100,7 @@ class Jobs(Hosting):
             job = recur(job)
         number = None
         if tx is not None:
-            number = await submission.submit_in(tx, job)
+            number = await foreign.store(tx, submission.columns([job]), self._settings.schema)
         else:
             await self._writer.one(job)
         return JobHandle(self, job.id, Known.of(job, number))
@@ -122,6 +123,7 @@ class Jobs(Hosting):
             raise InvalidValue(f"many jobs cannot have one {min(strange)}; leave it out")
         common, ids = submission.checked(handler, **options), new_ids(len(data))
         datas = [submission.encoded(one) for one in data]
+        tx = foreign.in_schema(tx, self._settings.schema)
         await self._check_lane(common, tx)
         recur = await self._recurring(common, recurrence, timezone, tx)
         known = self.registry.handlers.get(handler)
@@ -138,7 +140,7 @@ class Jobs(Hosting):
         number = None
         if tx is not None:
             for arrays in batches:
-                number = await foreign.store(tx, arrays)
+                number = await foreign.store(tx, arrays, self._settings.schema)
         elif batches:
             await self._writer.many(batches)
         told = Known.of(common, number)

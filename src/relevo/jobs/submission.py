@@ -287,5 +287,5 @@ def _kind(job: Submission) -> tuple[Any, ...]:
 
 
 async def submit_in(tx: Any, *jobs: Submission) -> str:
-    """Store jobs in a transaction of the caller; returns its number. See `relevo.jobs.foreign`."""
+    """Store jobs in a transaction of Relevo's; returns its number. See `relevo.jobs.foreign`."""
     return await foreign.store(tx, columns(jobs))

@@ -14,6 +14,7 @@ from relevo.jobs.commands import Ask
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.binding import transaction_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,7 @@ class Waits:
                 raise InvalidValue(f"the {what} is text of at most {NAME_LENGTH_MAX} characters")
         text = msgspec.json.encode(data).decode()
         if tx is not None:
+            tx = transaction_in(tx, self._database.schema)
             return int(await tx.fetchval(SQL.signal, event, key, text))
         got = (await self._database.write(SQL.signal, event, key, text))[0][0]
         self._wakeups.send(submission.TOPIC)

@@ -10,6 +10,7 @@ from relevo.jobs import states, submission
 from relevo.jobs.errors import JobCanceled
 from relevo.kernel import callables, faults
 from relevo.kernel.postgres import catalog, transactions
+from relevo.kernel.postgres.binding import transaction_in
 from relevo.pipeline import depth, operations
 from relevo.pipeline.contexts import BlockingService, StepContext, checked_json, kept_as_json
 from relevo.pipeline.data import DataService
@@ -44,6 +45,8 @@ class Execution:
 
     async def carry_out(self, asked: Operation, cause: Cause, tx: Any = None) -> dict[str, Any]:
         """Carry out an operation, in its own transaction or inside of `tx`; returns its output."""
+        if tx is not None:
+            tx = transaction_in(transactions.checked(tx), self._pipeline.database.schema)
         frame = await self._frame(asked, cause, tx)
         await self._begin(frame, tx)
         if tx is None:
@@ -76,8 +79,6 @@ class Execution:
         await self._queue(frame)
 
     async def _frame(self, asked: Operation, cause: Cause, tx: Any) -> Frame:
-        if tx is not None:
-            transactions.checked(tx)
         if asked.message not in MESSAGES and asked.message not in self._registry.bodies:
             raise InvalidValue(
                 f"there is no message {asked.message!r}; give it a body with app.message",

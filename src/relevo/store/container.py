@@ -12,6 +12,7 @@ from relevo import limits
 from relevo.errors import InvalidValue, RelevoError
 from relevo.kernel import callables, cpu
 from relevo.kernel.postgres import transactions
+from relevo.kernel.postgres.binding import transaction_in
 from relevo.store import batch, bulk, items, lifecycle, query
 from relevo.store.items import Row
 from relevo.store.model import (
@@ -99,7 +100,7 @@ class Container(Generic[T]):
         """
         opened = await self._open()
         key = items.key_of_caller(id, partition_key, opened.info)
-        return self._item(await opened.read(key, _checked(tx)))
+        return self._item(await opened.read(key, _checked(tx, opened)))
 
     async def patch(
         self,
@@ -115,7 +116,7 @@ class Container(Generic[T]):
         components = items.components_of_caller(partition_key, opened.info)
         change = batch.ready(Patch(id, operations, if_match), components, opened.info)
         try:
-            done = await batch.run(opened, [change], self._check, _checked(tx))
+            done = await batch.run(opened, [change], self._check, _checked(tx, opened))
         except Refused as refused:
             raise refused.error from refused.__cause__
         return self._item(done[0])
@@ -139,7 +140,7 @@ class Container(Generic[T]):
         try:
             size = sum(items.size_of(getattr(step, "item", None)) for step in steps)
             ready = await cpu.decoded(size, batch.all_ready, steps, components, opened.info)
-            done = await batch.run(opened, ready, self._check, _checked(tx))
+            done = await batch.run(opened, ready, self._check, _checked(tx, opened))
         except Refused as refused:
             raise _located(refused.error, refused.index) from refused.__cause__
         size = sum(len(one.text or "") for one in done)
@@ -274,8 +275,11 @@ class Container(Generic[T]):
         return cast(T, body)
 
 
-def _checked(tx: Any) -> Transaction | None:
-    return None if tx is None else transactions.checked(tx, OTHER_DRIVERS)
+def _checked(tx: Any, opened: OpenContainer) -> Transaction | None:
+    if tx is None:
+        return None
+    checked = transactions.checked(tx, OTHER_DRIVERS)
+    return cast("Transaction", transaction_in(checked, opened.database.schema))
 
 
 async def _written(opened: OpenContainer, row: Row, tx: Any) -> Stored:
@@ -283,7 +287,7 @@ async def _written(opened: OpenContainer, row: Row, tx: Any) -> Stored:
     if tx is None:
         return await opened.write(row)
     try:
-        return (await batch.run(opened, [row], lambda _: None, _checked(tx)))[0]
+        return (await batch.run(opened, [row], lambda _: None, _checked(tx, opened)))[0]
     except Refused as refused:
         raise refused.error from refused.__cause__
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from relevo.errors import InvalidValue
-from relevo.kernel.postgres import clock
-from relevo.kernel.postgres.wakeups import CHANNEL, EVERYBODY
+from relevo.kernel.postgres import catalog, clock
+from relevo.kernel.postgres.wakeups import EVERYBODY
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database, Transaction
 
-_KEEP_HOSTS = """
+_KEEP_HOSTS: Final = catalog.own("testing.keep_hosts", """
 update relevo.host set lease_until = lease_until + $1
 where ended_at is null and lease_until > relevo.now()
-"""
+""")  # fmt: skip
+_SHIFT: Final = catalog.own(
+    "testing.shift", "update relevo.clock set shift = shift + $1::interval returning 1"
+)
+_WAKE: Final = catalog.own("testing.wake", "select pg_notify('relevo', $1)")
 
 
 class Clock:
@@ -40,15 +44,12 @@ class Clock:
         async def move(tx: Transaction) -> None:
             if not hosts_lapse:
                 await tx.execute(_KEEP_HOSTS, step)
-            await tx.execute("update relevo.clock set shift = shift + $1", step)
+            await tx.execute(_SHIFT, step)
 
         await self._database.run(move)
-        await self._database.fetch("select pg_notify($1, $2)", CHANNEL, f"clock\n{EVERYBODY}")
+        await self._database.fetch(_WAKE, f"clock\n{EVERYBODY}")
         return await self.now()
 
     async def server_falls_behind(self, by: float) -> None:
         """Act as if a failover led to a server whose clock is `by` seconds behind."""
-        await self._database.write(
-            "update relevo.clock set shift = shift - $1::interval returning 1",
-            timedelta(seconds=by),
-        )
+        await self._database.write(_SHIFT, -timedelta(seconds=by))

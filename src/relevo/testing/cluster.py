@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.kernel.postgres.binding import DEFAULT
 from relevo.testing import scene
 from relevo.testing.faults import FaultBoard
 from relevo.testing.proxy import Proxy
@@ -183,7 +184,7 @@ class Cluster:
 
     async def scene(self) -> str:
         """Describe what the store and every living node are at; for a wait that ran out."""
-        store = await scene.describe(self._url)
+        store = await scene.describe(self._url, str(self._settings.get("schema", DEFAULT)))
         for node in self.nodes.values():
             node.show_stacks()
         await asyncio.sleep(STACKS_SECONDS)

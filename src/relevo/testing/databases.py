@@ -18,6 +18,7 @@ import asyncpg
 
 from relevo import settings
 from relevo.kernel.postgres import migrate
+from relevo.kernel.postgres.binding import DEFAULT
 from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.kernel.postgres.migrations import known
@@ -44,12 +45,14 @@ class TestDatabases:
     """Makes and drops databases on one server, from a thread of its own.
 
     The server is the embedded one in a folder shared by all test processes of this user, or the one
-    at `RELEVO_TEST_DATABASE_URL` (so that the same tests run on PostgreSQL 15).
+    at `RELEVO_TEST_DATABASE_URL` (so that the same tests run on PostgreSQL 15). Each has Relevo in
+    one schema.
     """
 
     __test__ = False
 
-    def __init__(self) -> None:
+    def __init__(self, schema: str = DEFAULT) -> None:
+        self.schema = schema
         self._server: EmbeddedServer | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -117,7 +120,8 @@ class TestDatabases:
 
     async def _make_template(self) -> str:
         texts = "".join(migration.script or migration.text for migration in known())
-        name = f"relevo_template_{hashlib.sha256(texts.encode()).hexdigest()[:12]}"
+        text = f"{texts}{self.schema if self.schema != DEFAULT else ''}"
+        name = f"relevo_template_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         await self._admin.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
         try:
             if not await self._admin.fetchval("select 1 from pg_database where datname = $1", name):
@@ -129,7 +133,7 @@ class TestDatabases:
     async def _fill_template(self, name: str) -> None:
         raw = f"{name}_{secrets.token_hex(3)}"
         await self._admin.execute(f'create database "{raw}" template template0')
-        told = settings.load({"database_url": self.url_of(raw)}, environ={})
+        told = settings.load({"database_url": self.url_of(raw), "schema": self.schema}, environ={})
         async with await Database.open(told) as database:
             await migrate.up(database)
         await self._admin.execute(f'alter database "{raw}" rename to "{name}"')

@@ -15,16 +15,23 @@ if TYPE_CHECKING:
 
     from relevo import App
     from relevo.kernel.postgres.database import Database
+    from relevo.settings import Settings
     from relevo.testing.clock import Clock
     from relevo.testing.databases import TestDatabases
 
 
 @pytest.fixture(scope="session")
-def relevo_databases() -> Iterator[TestDatabases]:
+def relevo_schema() -> str:
+    """The schema of Relevo in the tests' databases; define it again for another one."""
+    return "relevo"
+
+
+@pytest.fixture(scope="session")
+def relevo_databases(relevo_schema: str) -> Iterator[TestDatabases]:
     """The server that tests share, and a maker of databases on it."""
     from relevo.testing.databases import TestDatabases
 
-    databases = TestDatabases()
+    databases = TestDatabases(relevo_schema)
     yield databases
     databases.close()
 
@@ -38,21 +45,28 @@ def relevo_url(relevo_databases: TestDatabases) -> Iterator[str]:
 
 
 @pytest.fixture
-async def database(relevo_url: str) -> AsyncIterator[Database]:
-    """A pool on a fresh, migrated database."""
+def relevo_settings(relevo_url: str, relevo_schema: str) -> Settings:
+    """Settings for a fresh, migrated database; nothing of the environment counts."""
     from relevo import settings
+
+    return settings.load({"database_url": relevo_url, "schema": relevo_schema}, environ={})
+
+
+@pytest.fixture
+async def database(relevo_settings: Settings) -> AsyncIterator[Database]:
+    """A pool on a fresh, migrated database."""
     from relevo.kernel.postgres.database import Database
 
-    async with await Database.open(settings.load({"database_url": relevo_url}, environ={})) as pool:
+    async with await Database.open(relevo_settings) as pool:
         yield pool
 
 
 @pytest.fixture
-async def app(relevo_url: str) -> AsyncIterator[App]:
+async def app(relevo_settings: Settings) -> AsyncIterator[App]:
     """A connected App on a fresh database; a client until the test enters `app.host()`."""
-    from relevo import App, settings
+    from relevo import App
 
-    async with App(settings=settings.load({"database_url": relevo_url}, environ={})) as app:
+    async with App(settings=relevo_settings) as app:
         yield app
 
 

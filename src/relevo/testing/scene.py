@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.binding import DEFAULT, bound
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -46,7 +49,7 @@ _QUESTIONS: Final = {
 }
 
 
-async def describe(database_url: str) -> str:
+async def describe(database_url: str, schema: str = DEFAULT) -> str:
     """Return sessions, locks, hosts and leases of a database as text; never raises."""
     try:
         connection = await asyncpg.connect(database_url, timeout=CONNECT_SECONDS_MAX)
@@ -54,7 +57,8 @@ async def describe(database_url: str) -> str:
         return f"the database cannot be asked: {error!r}"
     try:
         parts = []
-        for title, sql in _QUESTIONS.items():
+        for title, question in _QUESTIONS.items():
+            sql = bound(catalog.own("testing.scene", question), schema)
             try:
                 rows = await connection.fetch(sql, timeout=CONNECT_SECONDS_MAX)
             except (OSError, asyncpg.PostgresError, TimeoutError) as error:

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from relevo.kernel.postgres import catalog
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -71,7 +73,7 @@ class Violation(AssertionError):
 
 async def install(database: Database) -> None:
     """Let the store note every change of ownership from now on."""
-    await database.run(lambda tx: tx.execute(_INSTALL))
+    await database.run(lambda tx: tx.execute(catalog.own("testing.trace", _INSTALL)))
 
 
 async def owner_changes(database: Database) -> list[OwnerChange]:

@@ -102,6 +102,7 @@ class DemoHosts:
 
     def __init__(self, settings: Settings, config: Path | None) -> None:
         self._environment = {**os.environ, "RELEVO_HOME": str(settings.home.absolute())}
+        self._environment["RELEVO_SCHEMA"] = settings.schema
         if settings.database_url is not None:
             self._environment["RELEVO_DATABASE_URL"] = settings.database_url
         if config is not None:

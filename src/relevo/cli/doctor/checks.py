@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
+from relevo.cli.grants import SUBMITTING
 from relevo.errors import RelevoError
 from relevo.http.access.keyring import SQL as KEY_SQL
 from relevo.kernel.leases.directory import Directory
@@ -39,6 +40,8 @@ Need = Literal["nothing", "database", "schema"]
 DISK_WARN_BYTES: Final = 1024 * MIB
 DISK_FAIL_BYTES: Final = 128 * MIB
 ROUND_TRIP_WARN_SECONDS: Final = 0.02
+SHOWN_MAX: Final = 4
+"""How many missing rights are named."""
 CONNECTIONS_BESIDE_POOL: Final = 2
 """The heartbeat's and the listener's."""
 
@@ -154,17 +157,41 @@ async def time_of_day(patient: Patient) -> Finding:
 
 
 async def rights(patient: Patient) -> Finding:
-    """Whether the role may do what Relevo does."""
-    lacking = await patient.database.fetch(SQL.missing_rights)
-    if lacking:
-        missing = ", ".join(f"{row['privilege']} on relevo.{row['relname']}" for row in lacking)
-        return Finding("fail", f"the role lacks {missing}", "grant it to the role of the URL")
-    me = await patient.database.fetchrow(SQL.who_am_i)
+    """Which of the roles of `relevo grants` this is, and what it lacks to serve."""
+    me = await patient.database.fetchrow(SQL.role_rights, list(SUBMITTING))
     assert me is not None
-    if not me["may_create"]:
-        advice = "migrations need it: run `relevo migrate up` with a role that has it"
-        return Finding("warn", f"role {me['role']} may not create schemas", advice)
-    return Finding("ok", f"role {me['role']}")
+    role, schema = f"role {me['role']}", patient.database.schema
+    if me["owner"] is None:
+        if me["may_create"]:
+            return Finding("ok", f"{role} may create the schema {schema} and will own it")
+        advice = "`relevo grants` says what a superuser has to do, or grant create on the database"
+        return Finding("fail", f"{role} may not create the schema {schema}", advice)
+    if me["owns"]:
+        return Finding("ok", f"{role} is an owner: it migrates and serves")
+    lacking = await patient.database.fetch(SQL.missing_rights)
+    if not lacking:
+        return Finding("ok", f"{role} is a host: it serves, and {me['owner']} migrates")
+    kinds = [kind for kind, has in (("submitter", me["submits"]), ("reader", me["reads"])) if has]
+    missing = [f"{row['privilege']} on {schema}.{row['name']}" for row in lacking]
+    more = f" and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
+    return Finding(
+        "fail",
+        f"{role} is {' and '.join(f'a {kind}' for kind in kinds) or 'no role of Relevo'};"
+        f" a host also needs {', '.join(missing[:SHOWN_MAX])}{more}",
+        f"run `relevo grants --apply` as {me['owner']}, then use the role of the host",
+    )
+
+
+async def options(patient: Patient) -> Finding:
+    """What the database URL asks for and does not get."""
+    address = patient.database.endpoint.address
+    left_out = ", ".join(address.left_out)
+    if address.unmet:
+        advice = "Relevo's driver cannot do it; use sslmode=verify-full, and take it out of the URL"
+        return Finding("warn", f"required and left out: {', '.join(address.unmet)}", advice)
+    return Finding(
+        "ok", f"left out, for they have no effect: {left_out}" if left_out else "all known"
+    )
 
 
 async def pool(patient: Patient) -> Finding:
@@ -308,6 +335,7 @@ CHECKS: Final = (
     Check("checksums", checksums, "database"),
     Check("schema", schema, "database"),
     Check("rights", rights, "database"),
+    Check("url", options, "database"),
     Check("pool", pool, "database"),
     Check("pooler", pooler, "database"),
     Check("clock", time_of_day, "schema"),

@@ -9,17 +9,45 @@ select exists (
   where n.nspname = 'relevo' and c.relname = 'setting');
 
 -- name: missing_rights
--- What this role may not do with our tables and would have to.
-select p.privilege, c.relname
+-- What this role may not do with our tables, sequences and functions, and a host has to.
+select p.privilege, c.relname as name
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join unnest(array['select', 'insert', 'update', 'delete']) as p (privilege)
-where n.nspname = 'relevo' and c.relkind = 'r'
+where n.nspname = 'relevo' and c.relkind in ('r', 'p') and not c.relispartition
+  and (p.privilege = 'select' or c.relname not in ('migration', 'migration_step', 'function'))
   and not (has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, p.privilege))
-order by c.relname;
+union all
+select 'usage', c.relname
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'relevo' and c.relkind = 'S'
+  and not (has_schema_privilege(n.oid, 'usage') and has_sequence_privilege(c.oid, 'usage'))
+union all
+select 'execute', f.proname
+from pg_proc f join pg_namespace n on n.oid = f.pronamespace
+where n.nspname = 'relevo'
+  and not (has_schema_privilege(n.oid, 'usage') and has_function_privilege(f.oid, 'execute'))
+order by 2, 1;
 
--- name: who_am_i
--- The role of this session, and whether it may make a schema.
-select current_user as role, has_database_privilege(current_database(), 'create') as may_create;
+-- name: role_rights
+-- The role of this session, who owns the schema, and which of the roles of `relevo grants` it can be.
+select current_user as role, has_database_privilege(current_database(), 'create') as may_create,
+  pg_get_userbyid(n.nspowner) as owner, coalesce(pg_has_role(n.nspowner, 'usage'), false) as owns,
+  coalesce(has_schema_privilege(n.oid, 'usage') and (
+    select bool_and(has_function_privilege(f.oid, 'execute')) from pg_proc f
+    where f.pronamespace = n.oid and f.proname = any ($1::text[])), false) as submits,
+  coalesce(has_schema_privilege(n.oid, 'usage') and (
+    select bool_and(has_table_privilege(c.oid, 'select')) from pg_class c
+    where c.relnamespace = n.oid and c.relkind = 'v' and c.relname like 'report\_%'), false) as reads
+from (select) as one left join pg_namespace n on n.nspname = 'relevo';
+
+-- name: schema_facts
+-- Who owns the schema, whether it has its tables, which views are for reports, and which of some roles exist.
+select pg_get_userbyid(n.nspowner) as owner,
+  exists (select from pg_class c where c.relnamespace = n.oid and c.relname = 'setting') as is_filled,
+  array(select c.relname::text from pg_class c
+        where c.relnamespace = n.oid and c.relkind = 'v' and c.relname like 'report\_%' order by 1) as views,
+  array(select r.rolname::text from pg_roles r where r.rolname = any ($1::text[])) as roles
+from (select) as one left join pg_namespace n on n.nspname = 'relevo';
 
 -- name: count_connections
 -- How many connections the server has, whosever they are.

@@ -18,7 +18,7 @@ from relevo.feed.operating.unit import UnitOptions
 from relevo.feed.reading import log as reading
 from relevo.feed.reading import start as starts
 from relevo.kernel.leases.model import LeaseState
-from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.postgres import catalog
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class LockedUnit:
     @classmethod
     async def lock(cls, tx: Transaction, container: str, name: str) -> LockedUnit:
         """Lock the unit of that name and all its leases; `NotFound` if it was never made."""
-        await tx.execute(SQL.lock_unit, locks.UNIT, (await find(tx, name))["id"])
+        await tx.execute(SQL.lock_unit, (await find(tx, name))["id"])
         locked = cls(tx, container, await find(tx, name))
         known: set[int] = set()
         while True:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from relevo.errors import DatabaseUnavailable, LeaseLost, LeaseStoreError, OutcomeUnknown
-from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ SQL = catalog.load("relevo.feed")
 
 async def lock_keys(tx: Transaction, unit_id: int, keys: Sequence[str]) -> None:
     """Keep others from parking changes of these keys, and from removing their letters."""
-    await tx.execute(SQL.lock_letter_keys, locks.LETTER, unit_id, list(keys))
+    await tx.execute(SQL.lock_letter_keys, unit_id, list(keys))
 
 
 async def park(

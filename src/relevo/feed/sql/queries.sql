@@ -391,7 +391,7 @@ where u.kind = 'feed' and u.name = $1;
 
 -- name: lock_unit
 -- One operation at a time, and none beside a plan or a bootstrap.
-select pg_advisory_xact_lock($1, $2), relevo.stay_awake();
+select pg_advisory_xact_lock(1380273154, $1), relevo.stay_awake();
 
 -- name: lock_leases
 -- Excludes the transactions that are fenced by these leases; comes before every change of epoch.
@@ -750,8 +750,8 @@ where n.reason = 'parked';
 
 -- name: lock_letter_keys
 -- Parking behind the letters of a key and removing them take turns; always in the same order.
-select pg_advisory_xact_lock($1, k.number), relevo.stay_awake() from (
-  select distinct hashtext($2::integer || '/' || k.pk) as number from unnest($3::text[]) as k (pk) order by 1) k;
+select pg_advisory_xact_lock(1380273168, k.number), relevo.stay_awake() from (
+  select distinct hashtext($1::integer || '/' || k.pk) as number from unnest($2::text[]) as k (pk) order by 1) k;
 
 -- name: blocked_keys
 -- Keys of which the unit of a lease has a letter that blocks.

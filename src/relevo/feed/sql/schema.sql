@@ -95,3 +95,8 @@ create table relevo.dead_letter (
 create index dead_letter_unit on relevo.dead_letter (unit_id, id);
 create index dead_letter_key on relevo.dead_letter (unit_id, pk, lsn, ordinal);
 create index dead_letter_blocks on relevo.dead_letter (unit_id, pk) where blocks;
+
+-- For reports: changes that could not be handled, without the items.
+create view relevo.report_dead_letter as
+  select d.id, u.name as unit, d.pk, d.item_id, d.reason, d.error_type, d.message, d.attempts, d.first_failed_at, d.last_failed_at
+  from relevo.dead_letter d join relevo.unit u on u.id = d.unit_id;

@@ -17,7 +17,6 @@ from relevo import limits
 from relevo.errors import Conflict, InvalidValue, NotFound, ReferenceNotFound, SettingsError
 from relevo.http.access.keyring import SQL, KeyRing
 from relevo.http.access.signing import decode_secret
-from relevo.kernel.postgres import locks
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database, Transaction
@@ -212,7 +211,7 @@ class Keys:
 
 
 async def _lock(tx: Transaction) -> asyncpg.Record:
-    await tx.execute(SQL.lock_keys, locks.KEYS)
+    await tx.execute(SQL.lock_keys)
     census = await tx.fetchrow(SQL.key_census)
     assert census is not None
     return census

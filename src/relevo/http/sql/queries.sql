@@ -2,7 +2,7 @@
 
 -- name: lock_keys
 -- One transaction at a time adds keys: the first key is made once, and signing keys are counted.
-select pg_advisory_xact_lock($1, 0), relevo.stay_awake();
+select pg_advisory_xact_lock(1380273156, 0), relevo.stay_awake();
 
 -- name: key_census
 -- What a new key is judged by, read after the lock: keys ever made, those that still sign, the time.

@@ -240,6 +240,27 @@ create view relevo.jobs as
   union all
   select * from relevo.job_history;
 
+-- For reports: every job without what it was given and what it returned. It calls no function, since a role
+-- that may read a view needs rights of its own for those.
+create view relevo.report_job as
+  select id, name, handler, lane, status, priority, attempt, retries, crashes, error_code, message, host_name, owner,
+    created_at, started_at, completed_at, postpone_until, run_seconds
+  from relevo.job where not deleted
+  union all
+  select id, name, handler, lane, status, priority, attempt, retries, crashes, error_code, message, host_name, owner,
+    created_at, started_at, completed_at, postpone_until, run_seconds
+  from relevo.job_history
+  union all
+  select u.id, p.name, p.handler, p.lane, (case when p.host is null then 0 else 20 end)::smallint, p.priority,
+    case when p.host is null then 0 else 1 end, 0, 0, null, null, p.host_name, null, p.created_at, p.taken_at, null, null, 0
+  from relevo.job_parcel p cross join lateral unnest(p.ids) as u (id)
+  where p.datas is not null and u.id <> all (p.done)
+  union all
+  select j.id, j.name, j.handler, j.lane, 20::smallint, j.priority, j.attempt + 1, j.retries, j.crashes, j.error_code, j.message,
+    p.host_name, j.owner, j.created_at, coalesce(j.started_at, p.taken_at), null, null, j.run_seconds
+  from relevo.job_parcel p cross join lateral unnest(p.jobs) as j
+  where p.jobs is not null and j.id <> all (p.done);
+
 -- What suspended jobs wait for: an event, or the end of other jobs (one row for each), until `deadline`.
 -- An event that came is kept here until the job has written down that it got it.
 create table relevo.job_wait (

@@ -16,7 +16,7 @@ from msgspec import Struct
 from relevo.kernel import faults
 from relevo.kernel.leases import balancing
 from relevo.kernel.leases.model import LeaseView, Member, Plan, UnitSettings
-from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,7 @@ async def fulfil(
     """Plan again under the unit's lock and write what the plan says."""
 
     async def work(tx: Transaction) -> Outcome:
-        if not await tx.fetchval(SQL.try_lock_unit, locks.UNIT, unit_id):
+        if not await tx.fetchval(SQL.try_lock_unit, unit_id):
             return Outcome(busy=True)
         row = await tx.fetchrow(SQL.read_units, me, unit_id)
         if row is None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from relevo.errors import LeaseLost, SettingsMismatch
 from relevo.kernel.leases.held import Holder
 from relevo.kernel.leases.model import Membership, UnitSettings
-from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     import asyncpg
@@ -72,7 +72,7 @@ async def enter(
         )
     unit.id = row["id"]
     units[unit.id] = unit  # before the commit: a grant that is read at once finds it
-    await tx.execute(SQL.lock_unit, locks.UNIT, unit.id)
+    await tx.execute(SQL.lock_unit, unit.id)
     await tx.execute(SQL.insert_leases, unit.id, list(unit.lease_names))
     if unit.bootstrap is not None:
         await unit.bootstrap(tx, unit.id)

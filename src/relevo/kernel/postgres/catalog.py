@@ -72,7 +72,19 @@ def name_of(sql: str) -> str | None:
     """Return the name of a statement of Relevo's."""
     if not sql.startswith((_MARK, _ANY_MARK)):
         return None
-    return sql[: sql.index(" */")].partition("relevo ")[2]
+    return sql[: sql.index(" */")].partition("relevo ")[2].rpartition("/")[2]
+
+
+def marked_with(sql: str, schema: str) -> str:
+    """Note in a statement's mark which schema it is for, unless it says so or is not Relevo's.
+
+    >>> marked_with(own("jobs.query", "select 1"), "shop")
+    '/* relevo shop/jobs.query */ select 1'
+    """
+    mark = _MARK if is_own(sql) else _ANY_MARK
+    if not sql.startswith(mark) or "/" in sql[len(mark) : sql.index(" */")]:
+        return sql
+    return f"{mark}{schema}/{sql[len(mark) :]}"
 
 
 def parse(part: str, text: str) -> Queries:

@@ -72,6 +72,7 @@ class Database:
 
     def __init__(self, endpoint: Endpoint, pool: asyncpg.Pool, metrics: Metrics) -> None:
         self.endpoint = endpoint
+        self.schema = endpoint.schema
         self.metrics = metrics
         self.user_queries = UserQueries(self)
         self.sleepers = Sleepers(endpoint)

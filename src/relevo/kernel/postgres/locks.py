@@ -1,4 +1,7 @@
-"""The classes of Relevo's advisory locks (the number is an id unique in the database).
+"""The classes of Relevo's advisory locks (the number is an id unique in the schema).
+
+SQL texts hold these numbers as literals; a connection of another schema than `relevo` binds them to
+classes of that schema, so that several Relevos in one database never wait for each other.
 
 Transaction-level only, so that they work through PgBouncer. Order, on every path that takes more
 than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; nobody who holds a LEASE
@@ -8,6 +11,7 @@ who holds a STAMP lock waits for an item.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 _CLASS: Final = 0x52454C00  # "REL"
@@ -25,3 +29,15 @@ LETTER: Final = _CLASS + 0x10
 """A key of a unit's dead letters, by its hash: parking behind them and removing them take turns."""
 LAST: Final = _CLASS + 0xFF
 """No class is above it: a lock between these two numbers is Relevo's."""
+
+
+def of(lock_class: int, schema: str) -> int:
+    """Return the class of a lock in a schema.
+
+    >>> of(UNIT, "relevo") == UNIT, of(UNIT, "shop") - of(MIGRATE, "shop")
+    (True, 1)
+    """
+    if schema == "relevo" or not _CLASS <= lock_class <= LAST:
+        return lock_class
+    digest = hashlib.sha256(schema.encode()).digest()
+    return ((int.from_bytes(digest[:3]) & 0x7FFFFF) << 8) + lock_class - _CLASS

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from relevo.errors import SchemaError, SchemaTooNew
 from relevo.kernel import faults
-from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.failures import told
 from relevo.kernel.postgres.migrations import Migration, Step, known
 
@@ -39,7 +39,9 @@ MIGRATION_SECONDS_MAX: Final = 6 * 3600.0
 """For one migration, and for waiting until another process has done its part."""
 LOCK_POLL_SECONDS: Final = 0.05
 BOOTSTRAP = """
-create schema if not exists relevo;
+do $$ begin  -- who owns the schema need not be allowed to create others
+  if to_regnamespace('relevo') is null then create schema relevo; end if;
+end $$;
 create table if not exists relevo.migration (
   version    integer primary key,
   name       text not null,
@@ -84,9 +86,9 @@ async def _record(source: Database | Transaction) -> _Record:
     applied = await source.fetch(SQL.applied_migrations)
     if any(row["version"] == 1 and row["name"] != "schema" for row in applied):
         raise SchemaError(
-            f"the schema `relevo` was made by an unreleased build of Relevo ({len(applied)}"
-            " numbered migrations), which no release can read; save what you need from it, then"
-            " `drop schema relevo cascade` and run `relevo migrate up`"
+            f"Relevo's schema was made by an unreleased build of Relevo ({len(applied)} numbered"
+            " migrations), which no release can read; save what you need from it, then drop it with"
+            " `drop schema … cascade` and run `relevo migrate up`"
         )
     return _Record(applied, await source.fetch(SQL.applied_functions))
 
@@ -230,7 +232,7 @@ async def _alone(database: Database, work: Callable[[Transaction], Awaitable[T]]
     """
 
     async def locked(tx: Transaction) -> T | None:
-        return await work(tx) if await tx.fetchval(SQL.lock_migrations, locks.MIGRATE) else None
+        return await work(tx) if await tx.fetchval(SQL.lock_migrations) else None
 
     give_up = time.monotonic() + MIGRATION_SECONDS_MAX
     while (result := await database.run(locked, idempotent=True)) is None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database
 
 SQL = catalog.load(__package__)
-CHANNEL = "relevo"
 EVERYBODY = "*"
 """A topic that wakes every waiter: time was moved, or something may have been missed."""
 _LOST = (
@@ -135,7 +134,7 @@ class Wakeups:
         self._dropped.clear()
         connection.add_termination_listener(lambda _: self._dropped.set())
         try:
-            await connection.add_listener(CHANNEL, self._on_notify)
+            await connection.add_listener(connection.schema, self._on_notify)
             self.listening = True
             self._deliver([EVERYBODY])
             while not self._dropped.is_set():
@@ -167,7 +166,7 @@ class Wakeups:
             await asyncio.sleep(self._due - clock())
             payload = self._next_payload()
             try:
-                await self._database.fetch(SQL.notify, CHANNEL, payload)
+                await self._database.fetch(SQL.notify, payload)
                 self.sent += 1
             except (RelevoError, asyncpg.PostgresError) as error:
                 log.debug("wakeups.not_sent", error=str(error))

@@ -143,3 +143,11 @@ create table relevo.router_revision (
   revision bigint not null default 0
 );
 insert into relevo.router_revision default values;
+
+-- For reports: router jobs without their labels, tags and notes, and what became of offers.
+create view relevo.report_router_job as
+  select id, status, channel_id, queue_id, policy_id, priority, disposition, created_at, scheduled_at, enqueued_at, ended_at
+  from relevo.router_job;
+create view relevo.report_router_offer as
+  select id, job_id, worker_id, queue_id, channel_id, state, offered_at, expires_at, assigned_at, completed_at, ended_at
+  from relevo.router_offer;

@@ -69,6 +69,8 @@ create table relevo.item_version (
   body         jsonb,
   previous     jsonb
 );
+-- It has no key, for what is not stamped yet has no place; replication goes by whole rows.
+alter table relevo.item_version replica identity full;
 create index item_version_feed on relevo.item_version (range_id, lsn, ordinal);
 
 -- Time to position: the first LSN of each second in which a range was written.

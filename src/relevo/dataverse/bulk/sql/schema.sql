@@ -83,6 +83,7 @@ create table relevo.duplicate (
   duplicate_pk   text collate "C" not null,
   duplicate_id   text collate "C" not null
 );
+alter table relevo.duplicate replica identity full;
 create index duplicate_job on relevo.duplicate (job, rule, base_id, duplicate_id);
 
 -- Bulk deletes under the names that clients of Dataverse know. One whose child waits shows what that waits for.

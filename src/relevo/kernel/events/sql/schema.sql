@@ -31,6 +31,7 @@ create table relevo.event (
   subject text collate "C" not null,
   data    json not null
 ) partition by range (at);
+alter table relevo.event replica identity full;
 create index event_feed on relevo.event (stripe, lsn);
 
 -- Partitions follow each other without a gap; one goes as a whole when all of it is too old.

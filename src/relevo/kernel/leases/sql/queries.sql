@@ -162,11 +162,11 @@ where case when $2::integer is null
 
 -- name: lock_unit
 -- Only one host makes what a part keeps with a unit; the others find it made.
-select pg_advisory_xact_lock($1, $2), relevo.stay_awake();
+select pg_advisory_xact_lock(1380273154, $1), relevo.stay_awake();
 
 -- name: try_lock_unit
 -- Only one plan is made at a time.
-select pg_try_advisory_xact_lock($1, $2), relevo.stay_awake();
+select pg_try_advisory_xact_lock(1380273154, $1), relevo.stay_awake();
 
 -- name: lock_leases
 -- Excludes the transactions that are fenced by these leases; comes before every change of epoch.

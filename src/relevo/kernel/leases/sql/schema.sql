@@ -75,3 +75,10 @@ create index lease_owner on relevo.lease (owner) where owner is not null;
 \ir functions/guard_lease.sql
 create trigger guard_lease before update of owner, epoch on relevo.lease
   for each row execute function relevo.guard_lease();
+
+-- For reports: hosts that serve or served, and who owns which lease.
+create view relevo.report_host as
+  select name, started_at, lease_until, ended_at, end_reason, draining, address, version from relevo.host;
+create view relevo.report_lease as
+  select u.kind, u.name as unit, l.name as lease, h.name as host, l.state, l.epoch, l.free_since, l.moved_at
+  from relevo.lease l join relevo.unit u on u.id = l.unit_id left join relevo.host h on h.incarnation = l.owner;

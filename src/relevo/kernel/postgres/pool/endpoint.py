@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import asyncpg
 
 from relevo import limits
 from relevo.errors import DatabaseUnavailable, SettingsError
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.binding import DEFAULT, application_name
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
+from relevo.kernel.postgres.pool import address
 from relevo.kernel.postgres.pool.session import START_UP, Connection
 
 if TYPE_CHECKING:
@@ -25,9 +26,14 @@ VERSION_MAX = 190_000
 class Endpoint:
     """A database to connect to: the embedded one, or the one at a URL."""
 
-    def __init__(self, url: str, *, embedded: EmbeddedServer | None = None) -> None:
+    def __init__(
+        self, url: str, *, schema: str = DEFAULT, embedded: EmbeddedServer | None = None
+    ) -> None:
         self.url = url
-        self._urls = _each_host(url)
+        self.schema = schema
+        """Where in the database Relevo's tables are."""
+        self.address = address.parse(url)
+        self._urls = self.address.urls
         self.embedded = embedded
         self.pooled = False
         """True when PgBouncer stands between: no statement cache, no LISTEN."""
@@ -36,16 +42,21 @@ class Endpoint:
     async def open(cls, settings: Settings) -> Endpoint:
         """Start or join the embedded server, or take the URL; find out about PgBouncer."""
         if settings.database_url:
-            endpoint = cls(settings.database_url)
+            endpoint = cls(settings.database_url, schema=settings.schema)
         else:
             server = await asyncio.to_thread(EmbeddedServer.join, settings.home)
-            endpoint = cls(server.url, embedded=server)
+            endpoint = cls(server.url, schema=settings.schema, embedded=server)
         try:
             await endpoint._probe(settings.pgbouncer)
         except BaseException:
             await endpoint.close()
             raise
         return endpoint
+
+    @property
+    def program(self) -> str:
+        """What its sessions call themselves, unless a pooler stands between."""
+        return application_name(self.schema)
 
     async def close(self) -> None:
         """Leave the embedded server, which stops if nobody else uses it."""
@@ -69,13 +80,14 @@ class Endpoint:
         """
         urls, reasons = self._urls, []
         share = (timeout or limits.CONNECT_SECONDS_MAX) / len(urls)
+        share = min(share, self.address.connect_seconds or share)
         for url in urls:
             try:
                 connection = await self._connect_once(url, timeout=share, **options)
             except _NEXT_HOST as error:
                 if len(urls) == 1:
                     raise
-                reasons.append(f"{_place(url)}: {_reason(error)}")
+                reasons.append(f"{address.place(url)}: {_reason(error)}")
             else:
                 self._urls = (url, *(other for other in urls if other != url))
                 return connection
@@ -88,10 +100,10 @@ class Endpoint:
             url,
             statement_cache_size=0 if self.pooled else 200,
             max_cached_statement_lifetime=0,
-            server_settings={} if self.pooled else START_UP,
+            server_settings={} if self.pooled else START_UP | {"application_name": self.program},
             **options,
         )
-        connection.pooled = self.pooled
+        connection.pooled, connection.schema = self.pooled, self.schema
         connection.server = connection.get_settings().server_version
         if not self.pooled:
             try:
@@ -103,6 +115,8 @@ class Endpoint:
 
     async def _probe(self, pgbouncer: str) -> None:
         """Check the version; a pooler shows itself by announcing another backend than it uses."""
+        if pgbouncer == "auto" and self.address.is_pooled:
+            pgbouncer = "on"
         self.pooled = pgbouncer != "off"  # until we know, behave so that it works either way
         try:
             connection = await self.connect()
@@ -129,7 +143,7 @@ class Endpoint:
 
     def __str__(self) -> str:
         """The URL without its password."""
-        return _place(self.url)
+        return address.place(self.url)
 
 
 _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
@@ -137,45 +151,3 @@ _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttrib
 
 def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-def _place(url: str) -> str:
-    parts = urlsplit(url)
-    where = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "local")
-    return f"{where}{parts.path}"
-
-
-def _each_host(url: str) -> tuple[str, ...]:
-    """One URL for each host. Several are a cluster with one primary, which alone takes writes."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise SettingsError(f"the database URL cannot be used: {error}") from error
-    if parts.scheme not in {"postgresql", "postgres"}:
-        raise SettingsError(
-            f"a database URL starts with postgresql://, not {parts.scheme or 'nothing'}://"
-        )
-    user, at, hosts = parts.netloc.rpartition("@")
-    options = dict(parse_qsl(parts.query))
-    if "," not in hosts + options.get("host", ""):
-        return (url,)
-    options.setdefault("target_session_attrs", "read-write")
-    if hosts:
-        places = [(f"{user}{at}{host}", options) for host in hosts.split(",")]
-    else:
-        named = options["host"].split(",")
-        ports = options.get("port", "5432").split(",")
-        ports = ports if len(ports) > 1 else ports * len(named)
-        if len(ports) != len(named):
-            raise SettingsError(
-                f"the database URL names {len(named)} hosts and {len(ports)} ports; give one port,"
-                " or one for each host"
-            )
-        places = [
-            (parts.netloc, options | {"host": host, "port": port})
-            for host, port in zip(named, ports, strict=True)
-        ]
-    return tuple(
-        parts._replace(netloc=netloc, query=urlencode(each, quote_via=quote)).geturl()
-        for netloc, each in places
-    )

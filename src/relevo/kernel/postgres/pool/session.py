@@ -19,13 +19,13 @@ import asyncpg
 from asyncpg.transaction import Transaction as DriverTransaction
 
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.binding import DEFAULT, bound
 from relevo.kernel.postgres.failures import Unanswered, explain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
 
 START_UP: Final = {
-    "application_name": "relevo",
     "jit": "off",
     "standard_conforming_strings": "on",
     "default_transaction_isolation": "read committed",
@@ -125,6 +125,8 @@ class Connection(asyncpg.Connection):
     path = _Path()
     pooled = False
     """Whether a pooler stands between: every transaction begins with its settings."""
+    schema = DEFAULT
+    """Where Relevo's objects are; its statements are bound to it."""
     server = ""
     """The server's version, in its own words."""
     transactions = 0
@@ -166,6 +168,8 @@ class Connection(asyncpg.Connection):
         if own is not self.path.own:
             await self._turn(query, own=own)
         opening, self._opening = self._opening, ""
+        if self.schema != DEFAULT:
+            query = bound(query, self.schema)
         try:
             status: str = await super().execute(query + opening, *args, timeout=timeout)
         except TimeoutError as error:
@@ -212,6 +216,7 @@ class Connection(asyncpg.Connection):
     def cursor(self, query: str, *args: Any, **options: Any) -> Any:
         """Return a cursor, to be iterated or awaited; see asyncpg."""
         self._unseen = True
+        query = bound(query, self.schema) if self.schema != DEFAULT else query
         return _Cursor(self, query, partial(super().cursor, query, *args, **options))
 
     async def copy_from_table(self, table_name: str, **options: Any) -> Any:
@@ -247,6 +252,8 @@ class Connection(asyncpg.Connection):
         own = catalog.is_own(query)
         if own is not self.path.own:
             await self._turn(query, own=own)
+        if self.schema != DEFAULT:
+            query = bound(query, self.schema)
         try:
             result = await method(query, *args, **options)
         except TimeoutError as error:

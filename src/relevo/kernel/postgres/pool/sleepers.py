@@ -85,11 +85,12 @@ class Sleepers:
 
         On a connection of its own, for those of the pool may all be waiting.
         """
+        classes = [locks.of(one, self._endpoint.schema) for one in (locks.MIGRATE + 1, locks.LAST)]
         connection = await self._endpoint.connect(timeout=self.after)
         try:
             async with connection.transaction():  # through a pooler, it keeps the messages together
                 rows = await connection.fetch(
-                    SQL.end_sleepers, self.after, locks.MIGRATE + 1, locks.LAST
+                    SQL.end_sleepers, self.after, *classes, self._endpoint.program
                 )
         finally:
             connection.terminate()

@@ -1,6 +1,6 @@
 -- name: lock_migrations
 -- Whether we may migrate, as one process at a time; a migrator that sleeps for an hour is ended.
-select pg_try_advisory_xact_lock($1, 0), set_config('idle_in_transaction_session_timeout', '1h', true);
+select pg_try_advisory_xact_lock(1380273153, 0), set_config('idle_in_transaction_session_timeout', '1h', true);
 
 -- name: applied_migrations
 -- What has been done to this database, with what each file looked like then.
@@ -56,7 +56,7 @@ from relevo.clock;
 
 -- name: notify
 -- A wake-up for other processes, in a commit of its own; there is nothing to wait for the disk for.
-select set_config('synchronous_commit', 'off', true), pg_notify($1, $2);
+select set_config('synchronous_commit', 'off', true), pg_notify('relevo', $1);
 
 -- name: end_sleepers
 -- Ends sessions whose client fell asleep within a statement: they wait for the rest of it, and hold
@@ -68,7 +68,7 @@ where s.datname = current_database() and s.state = 'active' and s.wait_event = '
   and (exists (select from pg_locks l where l.pid = s.pid and l.locktype = 'advisory' and l.granted
                and l.database = (select oid from pg_database where datname = current_database())
                and l.objsubid = 2 and l.classid::bigint between $2 and $3)
-    or s.application_name = 'relevo' and s.pid in (
+    or s.application_name = $4 and s.pid in (
          select unnest(pg_blocking_pids(w.pid)) from pg_stat_activity w
          where w.datname = current_database() and w.wait_event_type = 'Lock'));
 

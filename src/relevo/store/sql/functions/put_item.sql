@@ -1,10 +1,11 @@
 -- Writes one item in the caller's own transaction: kind is create, replace, upsert or delete (then
 -- `item` needs only its id and partition key). Nobody is woken unless `notify` asks for it, which
--- makes the commit wait for those of other notifying transactions.
+-- makes the commit wait for those of other notifying transactions. It runs as the schema's owner, so that
+-- a role that may call it needs no right to read or write items.
 create or replace function relevo.put_item(
   container text, item jsonb, kind text default 'upsert', if_match text default null,
   notify boolean default false)
-returns void language plpgsql volatile
+returns void language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as $$
 declare
   home relevo.container;

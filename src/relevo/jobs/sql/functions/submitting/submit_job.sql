@@ -1,10 +1,11 @@
 -- Submits one job; what any language calls inside its own transaction. No wake-up is sent: hosts look
--- every quarter of a second.
+-- every quarter of a second. It runs as the schema's owner, so that a role that may call it need not be able to
+-- read what others submitted.
 create or replace function relevo.submit_job(
   handler text, data jsonb default '{}', token text default null, start timestamptz default null,
   lane text default null, priority integer default null, name text default null, owner uuid default null,
   options jsonb default null)
-returns uuid language plpgsql volatile
+returns uuid language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as $$
 declare made uuid := relevo.uuid7();
 begin

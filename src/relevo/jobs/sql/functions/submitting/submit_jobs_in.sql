@@ -3,7 +3,7 @@
 create or replace function relevo.submit_jobs_in(
   ids uuid[], handlers text[], datas text[], names text[], tokens text[], starts timestamptz[], lanes text[],
   priorities smallint[], owners uuid[], options jsonb[])
-returns text language plpgsql volatile
+returns text language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   first uuid := ids[1];

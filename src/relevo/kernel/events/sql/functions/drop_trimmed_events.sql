@@ -1,6 +1,7 @@
 -- Drops partitions that were trimmed longer ago than any statement lasts, so that no reader that
--- passed the check finds them gone. Excludes everybody for an instant; it gives up rather than wait.
-create or replace function relevo.drop_trimmed_events() returns integer language plpgsql volatile
+-- passed the check finds them gone. Excludes everybody for an instant; it gives up rather than wait. It runs
+-- as the schema's owner, for hosts need not be allowed to drop tables.
+create or replace function relevo.drop_trimmed_events() returns integer language plpgsql volatile security definer
 set lock_timeout = '100ms'
 set search_path = pg_catalog, pg_temp as $$
 declare
