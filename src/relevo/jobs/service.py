@@ -9,18 +9,20 @@ import msgspec
 
 from relevo.errors import InvalidValue
 from relevo.jobs import checking, foreign, states, submission
-from relevo.jobs.commands import Ask, Scope
+from relevo.jobs.brakes import Brakes
+from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
-from relevo.jobs.host import Hosting
 from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, aware, new_ids
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
-from relevo.jobs.registry import EXECUTE
+from relevo.jobs.registry import EXECUTE, Registry
 from relevo.jobs.submission import Submitting
 from relevo.jobs.waiting import Known, Waiting
+from relevo.jobs.waits import Waits
 from relevo.kernel import cpu
+from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import catalog, clock
 
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from relevo.jobs.model import Recurrence, Submission
+    from relevo.jobs.model import Lane, Recurrence, Submission
+    from relevo.jobs.running.context import JobContext
+    from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.querying.model import Caller
     from relevo.settings import Settings
@@ -36,30 +40,41 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 
 
-class Jobs(Hosting):
+class Jobs(Service):
     """The asynchronous service of an app.
 
     >>> job = await app.jobs.submit("rebuild-index", {"shard": 3}, token="index")  # doctest: +SKIP
     >>> await job.wait(timeout=60)  # doctest: +SKIP
     """
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._writing: Submitting | None = None
-        self._waiting: Waiting | None = None
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        super().__init__(connection)
+        self.registry = Registry()
+        self.service_for: Callable[[JobContext], Any] | None = None
+        """What gives a run its `ctx.service`: the event pipeline."""
+        self._tools = PerConnection(
+            connection, lambda database, wakeups: _Tools(database, wakeups, settings)
+        )
 
-    def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect, or connect anew."""
-        super().attach(database, wakeups)
-        self._writing = Submitting(database, wakeups)
-        self._waiting = Waiting(database, wakeups)
+    def configure(self, *lanes: Lane) -> None:
+        """Add lanes, or change those that there are; before handlers name them."""
+        for one in lanes:
+            self.registry.configure(one)
 
-    async def close(self) -> None:
-        """Finish what was accepted."""
-        if self._writing is not None and self._commands is not None and self._waiting is not None:
-            await self._writing.close()
-            await self._commands.close()
-            await self._waiting.close()
+    @property
+    def commands(self) -> Commands:
+        """What carries out commands."""
+        return self._tools().commands
+
+    @property
+    def waits(self) -> Waits:
+        """What suspended jobs wait for."""
+        return self._tools().waits
+
+    @property
+    def brakes(self) -> Brakes:
+        """Which extensions fail too often, and what holds them back."""
+        return self._tools().brakes
 
     async def submit(
         self,
@@ -101,7 +116,7 @@ class Jobs(Hosting):
         if tx is not None:
             number = await submission.submit_in(tx, job)
         else:
-            await self._writer.one(job)
+            await self._tools().writing.one(job)
         return JobHandle(self, job.id, Known.of(job, number))
 
     async def submit_many(
@@ -140,7 +155,7 @@ class Jobs(Hosting):
             for arrays in batches:
                 number = await foreign.store(tx, arrays)
         elif batches:
-            await self._writer.many(batches)
+            await self._tools().writing.many(batches)
         told = Known.of(common, number)
         return [JobHandle(self, one, told) for one in ids]
 
@@ -166,8 +181,9 @@ class Jobs(Hosting):
         if known is not None:
             submission.check_served(job.handler, job.lane, known.lane)
         # In a transaction of the caller nobody need be connected, and the function looks, too.
-        if self._writing is not None and (tx is None or self._reads(tx)):
-            await self._writing.check_lane(job.lane, None if known else job.handler, tx)
+        if self.connection.is_open and (tx is None or self._reads(tx)):
+            unknown = None if known else job.handler
+            await self._tools().writing.check_lane(job.lane, unknown, tx)
 
     @staticmethod
     def _reads(tx: Any) -> bool:
@@ -201,7 +217,7 @@ class Jobs(Hosting):
     @property
     def chains(self) -> Chains:
         """Which jobs wait for others of their token."""
-        return Chains(self.database, self.wakeups)
+        return Chains(*self.connection.opened)
 
     async def unblock(self, id: UUID, *, user: UUID | None = None) -> UUID:  # noqa: A002
         """Let a job no longer wait for the one before it in its chain; returns which that was.
@@ -254,9 +270,7 @@ class Jobs(Hosting):
         known: Known | None = None,
     ) -> Any:
         """Return how a job ended, once it has; `known` is what its submit has told."""
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._waiting is not None
-        return await self._waiting.wait(id, known, timeout)
+        return await self._tools().waiting.wait(id, known, timeout)
 
     async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
         """Give an event to the workflows that wait for it; returns how many did.
@@ -266,8 +280,26 @@ class Jobs(Hosting):
         """
         return await self.waits.signal(event, key, data, tx=tx)
 
-    @property
-    def _writer(self) -> Submitting:
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._writing is not None
-        return self._writing
+
+class _Tools:
+    """What carries out the calls of `Jobs` on one connection."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, settings: Settings) -> None:
+        self.writing = Submitting(database, wakeups)
+        self.waiting = Waiting(database, wakeups)
+        self.waits = Waits(database, wakeups)
+        self.brakes = Brakes(
+            database, wakeups, failures=settings.jobs_brake_failures,
+            minutes=settings.jobs_brake_minutes,
+        )  # fmt: skip
+        strict = ("strict_states", "strict_delete")
+        self.commands = Commands(
+            database, wakeups,
+            strict=frozenset(one for one in strict if getattr(settings, f"jobs_{one}")),
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        await self.writing.close()
+        await self.commands.close()
+        await self.waiting.close()

@@ -10,10 +10,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from relevo.errors import Conflict
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.outbound.outside import Outside
+from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
 from relevo.router import events
 from relevo.router.administration import Administration
@@ -29,7 +29,7 @@ from relevo.router.work import Work
 
 if TYPE_CHECKING:
     from relevo.kernel.events import EventLog
-    from relevo.kernel.leases import Leases
+    from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.router.core.world import World
     from relevo.router.wire.credentials import Sealer
@@ -61,48 +61,64 @@ class Router(Natives):
         self._allowed = Allowed.parse(settings.outbound_allow)
         self._log = log
         self._sealer = sealer
-        self._attached: _Attached | None = None
+        self._tools = PerConnection(
+            log.connection, lambda database, wakeups: _Tools(database, wakeups, self)
+        )
         log.catalogue.register(*events.TYPES)
-
-    async def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect."""
-        self._attached = _Attached(database, wakeups, self, Outside(self._allowed))
-
-    async def close(self) -> None:
-        """Let calls under way end."""
-        if self._attached is not None:
-            await self._attached.commands.close()
-            await self._attached.client.close()
-            self._attached = None
-
-    async def start(self, leases: Leases) -> None:
-        """Be a candidate for matching; for hosts."""
-        await self._now.matcher.join(leases)
 
     @property
     def work(self) -> Work:
         """Jobs, workers and offers as the wire has them."""
-        return self._now.work
+        return self._tools().work
 
     @property
     def watching(self) -> Watching:
         """What happens to the offers of one worker."""
-        return self._now.watching
+        return self._tools().watching
 
     @property
     def policies(self) -> Administration:
         """Policies and queues as the wire has them."""
-        return self._now.policies
+        return self._tools().policies
 
     @property
     def explanations(self) -> Explanations:
         """Why things are as they are."""
-        return self._now.explanations
+        return self._tools().explanations
 
     @property
     def client(self) -> Outside:
         """Calls to the outside, to where they may go."""
-        return self._now.client
+        return self._tools().client
+
+
+class _Tools:
+    """What carries out the calls of a router on one connection."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, router: Router) -> None:
+        remembered = Remembered(router._sealer, router.options)
+        self.database = database
+        self.client = client = Outside(router._allowed)
+        self.commands = Commands(database, router._log, remembered)
+        self.policies = Administration(database, router._log, router._sealer)
+        self.work = Work(database, self.commands)
+        self.watching = Watching(database, wakeups)
+        self.caller = Caller(client)
+        self.matcher = Matcher(database, wakeups, self.commands, remembered, self.caller)
+        self.explanations = Explanations(database, remembered, self.caller)
+
+
+class RouterPart(Part[Router]):
+    """Lets a host be a candidate for matching, and removes what nobody needs any more."""
+
+    async def start(self, host: Host) -> None:
+        """Be a candidate for matching."""
+        await self.service._tools().matcher.join(host.leases)
+
+    async def close(self) -> None:
+        """Let calls under way end."""
+        await self.service._tools().commands.close()
+        await self.service._tools().client.close()
 
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the router."""
@@ -113,51 +129,26 @@ class Router(Natives):
 
     async def deregister_idle(self) -> int:
         """Deregister workers that have given no sign for too long; return how many."""
-        if self.options.idle_seconds is None:
+        seconds, tools = self.service.options.idle_seconds, self.service._tools()
+        if seconds is None:
             return 0
-        database, limit = self._now.database, timedelta(seconds=self.options.idle_seconds)
-        rows = await database.fetch(SQL.idle_workers, self.options.idle_seconds)
+        rows = await tools.database.fetch(SQL.idle_workers, seconds)
         for row in rows:
-            await self._now.commands.call(_deregister_call(row["id"], limit))
+            await tools.commands.call(_deregister_call(row["id"], timedelta(seconds=seconds)))
         return len(rows)
 
     async def forget(self) -> None:
         """Forget offers that came to nothing, and jobs that ended longer ago than they are kept."""
         await self._forget(SQL.forget_offers, OFFERS_KEPT_SECONDS)
-        if self.options.job_retention_seconds is not None:
-            await self._forget(SQL.forget_jobs, self.options.job_retention_seconds)
+        if self.service.options.job_retention_seconds is not None:
+            await self._forget(SQL.forget_jobs, self.service.options.job_retention_seconds)
 
     async def _forget(self, sql: str, seconds: float) -> None:
         """Forget in small parts until nothing of that age is left."""
-        forgotten = FORGET_ROWS_MAX
+        database, forgotten = self.service._tools().database, FORGET_ROWS_MAX
         while forgotten == FORGET_ROWS_MAX:
-            rows = await self._now.database.write(sql, seconds, FORGET_ROWS_MAX, idempotent=True)
+            rows = await database.write(sql, seconds, FORGET_ROWS_MAX, idempotent=True)
             forgotten = rows[0][0]
-
-    @property
-    def _now(self) -> _Attached:
-        if self._attached is None:
-            raise Conflict("the app is not connected; use the router inside `async with app`")
-        return self._attached
-
-
-class _Attached:
-    """What a router has only while it is connected."""
-
-    def __init__(
-        self, database: Database, wakeups: Wakeups, router: Router, client: Outside
-    ) -> None:
-        remembered = Remembered(router._sealer, router.options)
-        self.database = database
-        self.wakeups = wakeups
-        self.client = client
-        self.commands = Commands(database, router._log, remembered)
-        self.policies = Administration(database, router._log, router._sealer)
-        self.work = Work(database, self.commands)
-        self.watching = Watching(database, wakeups)
-        self.caller = Caller(client)
-        self.matcher = Matcher(database, wakeups, self.commands, remembered, self.caller)
-        self.explanations = Explanations(database, remembered, self.caller)
 
 
 def _deregister_call(worker_id: str, limit: timedelta) -> Call:
