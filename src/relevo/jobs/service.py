@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs import checking, foreign, states, submission
+from relevo.jobs import states, submission
 from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
-from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, aware, new_ids
+from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
@@ -21,9 +21,9 @@ from relevo.jobs.registry import EXECUTE, Registry
 from relevo.jobs.submission import Submitting
 from relevo.jobs.waiting import Known, Waiting
 from relevo.jobs.waits import Waits
-from relevo.kernel import cpu
+from relevo.kernel import checking, cpu
 from relevo.kernel.part import PerConnection, Service
-from relevo.kernel.postgres import catalog, clock
+from relevo.kernel.postgres import catalog, clock, foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +153,7 @@ class Jobs(Service):
         number = None
         if tx is not None:
             for arrays in batches:
-                number = await foreign.store(tx, arrays)
+                number = await submission.IN_TRANSACTION.call(tx, arrays)
         elif batches:
             await self._tools().writing.many(batches)
         told = Known.of(common, number)
@@ -171,7 +171,7 @@ class Jobs(Service):
                 f"handler {job.handler!r} does not take {error.arguments}", pointer="data"
             ) from error
         token = await known.token_of(arguments)
-        checking.text("token", token, TOKEN_LENGTH_MAX)
+        checking.text("token", token, TOKEN_LENGTH_MAX, of="a job")
         return msgspec.structs.replace(job, token=token or None)
 
     async def _check_lane(self, job: Submission, tx: Any) -> None:
@@ -205,7 +205,7 @@ class Jobs(Service):
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""
-        return JobHandle(self, checking.uuid("id", id))
+        return JobHandle(self, checking.uuid("id", id, of="a job"))
 
     async def get(self, id: UUID) -> Job:  # noqa: A002 - the word of the API
         """Return a job as it is now; raises `JobMissing` if there is none."""
@@ -250,7 +250,7 @@ class Jobs(Service):
             )
         if (until is None) == (command == "postpone"):
             raise InvalidValue("an instant is given to postpone, and only to it", pointer="until")
-        until = None if until is None else aware(until, "until")
+        until = None if until is None else checking.aware(until, "until")
         ask = Ask(id=id, command=command, until=until, version=version, user=user, scope=scope)
         status = await self.commands.give(ask)
         if series and command == "cancel":

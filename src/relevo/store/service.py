@@ -9,6 +9,7 @@ from relevo import limits
 from relevo.errors import Closed, InvalidValue
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection, Service
+from relevo.kernel.repeating import until_fewer
 from relevo.store import lifecycle
 from relevo.store.container import Container
 from relevo.store.model import ContainerInfo, ContainerOptions, options
@@ -169,18 +170,15 @@ class StorePart(Part[Store]):
 
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the store."""
-        store = self.service
+
+        def purging(step: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
+            return lambda: until_fewer(PURGE_ROWS, step, rounds=PURGE_ROUNDS_MAX)
+
         return [
-            Duty("purge expired items", 5.0, lambda: _until_done(store.purge_expired)),
-            Duty("purge dropped containers", 15.0, lambda: _until_done(store.purge_dropped)),
+            Duty("purge expired items", 5.0, purging(self.service.purge_expired)),
+            Duty("purge dropped containers", 15.0, purging(self.service.purge_dropped)),
         ]
 
     async def close(self) -> None:
         """Finish the writes that were accepted; refuse new ones."""
         await self.service._in_use().close()
-
-
-async def _until_done(purge: Callable[[int], Awaitable[int]]) -> None:
-    for _ in range(PURGE_ROUNDS_MAX):
-        if not await purge(PURGE_ROWS):
-            return
