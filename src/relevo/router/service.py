@@ -8,26 +8,31 @@ those of the ancestor's API in Python's spelling, and the vocabulary of its begi
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from relevo.kernel import checking
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.outbound.outside import Outside
 from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
+from relevo.kernel.repeating import until_fewer
 from relevo.router import events
-from relevo.router.administration import Administration
+from relevo.router.administration import Administration, Stored
 from relevo.router.commands import Call, Commands
 from relevo.router.core import workers
+from relevo.router.desk import Desk
 from relevo.router.explanations import Explanations
+from relevo.router.jobs import JobOperations
 from relevo.router.matcher.calling import Caller
 from relevo.router.matcher.matcher import Matcher
-from relevo.router.natives import Natives
-from relevo.router.resources import Options, Remembered
+from relevo.router.resources import MANAGED_CHANNELS, Options, Remembered
 from relevo.router.watching import Watching
-from relevo.router.work import Work
+from relevo.router.workers import WorkerOperations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from relevo.kernel.events import EventLog
     from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database, Wakeups
@@ -43,7 +48,7 @@ FORGET_ROWS_MAX = 2_000
 DAY = 86_400.0
 
 
-class Router(Natives):
+class Router(JobOperations, WorkerOperations):
     """The job router of an app.
 
     >>> await app.router.register_worker("ana", queues=["kitchen"], channels={"pizza": 50})
@@ -62,14 +67,9 @@ class Router(Natives):
         self._log = log
         self._sealer = sealer
         self._tools = PerConnection(
-            log.connection, lambda database, wakeups: _Tools(database, wakeups, self)
+            log.connection, lambda database, wakeups: Tools(database, wakeups, self)
         )
         log.catalogue.register(*events.TYPES)
-
-    @property
-    def work(self) -> Work:
-        """Jobs, workers and offers as the wire has them."""
-        return self._tools().work
 
     @property
     def watching(self) -> Watching:
@@ -91,8 +91,54 @@ class Router(Natives):
         """Calls to the outside, to where they may go."""
         return self._tools().client
 
+    async def set_distribution_policy(
+        self,
+        policy_id: str,
+        *,
+        mode: Literal["longestIdle", "roundRobin", "bestWorker"]
+        | Mapping[str, Any] = "longestIdle",
+        offer_ttl: timedelta | float | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Say who is offered jobs, and how long an offer lives; `mode` may be the wire's object."""
+        seconds = None if offer_ttl is None else checking.seconds(offer_ttl)
+        change = {
+            "name": name, "offerExpiresAfterSeconds": seconds,
+            "mode": {"kind": mode} if isinstance(mode, str) else dict(mode),
+        }  # fmt: skip
+        return await self.policies.patch("distributionPolicies", policy_id, change)
 
-class _Tools:
+    async def set_queue(
+        self,
+        queue_id: str,
+        *,
+        distribution_policy: str,
+        exception_policy: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Make or change a queue."""
+        change = {
+            "distributionPolicyId": distribution_policy, "exceptionPolicyId": exception_policy,
+            "name": name, "labels": dict(labels or {}),
+        }  # fmt: skip
+        return await self.policies.patch("queues", queue_id, change)
+
+    async def define_channel(self, channel_id: str, name: str) -> None:
+        """Give a channel a name; in strict mode only defined and managed channels can be used."""
+        await self.policies.define_channel(channel_id, name)
+
+    async def channels(self) -> dict[str, str]:
+        """Return the channels that are known, with their names."""
+        managed = {one: one for one in MANAGED_CHANNELS}
+        return managed | await self.policies.channels()
+
+    def worker(self, worker_id: str) -> Desk:
+        """Return the desk of a worker: `async for offer in app.router.worker("ana").offers()`."""
+        return Desk(self, worker_id)
+
+
+class Tools:
     """What carries out the calls of a router on one connection."""
 
     def __init__(self, database: Database, wakeups: Wakeups, router: Router) -> None:
@@ -101,7 +147,6 @@ class _Tools:
         self.client = client = Outside(router._allowed)
         self.commands = Commands(database, router._log, remembered)
         self.policies = Administration(database, router._log, router._sealer)
-        self.work = Work(database, self.commands)
         self.watching = Watching(database, wakeups)
         self.caller = Caller(client)
         self.matcher = Matcher(database, wakeups, self.commands, remembered, self.caller)
@@ -145,10 +190,13 @@ class RouterPart(Part[Router]):
 
     async def _forget(self, sql: str, seconds: float) -> None:
         """Forget in small parts until nothing of that age is left."""
-        database, forgotten = self.service._tools().database, FORGET_ROWS_MAX
-        while forgotten == FORGET_ROWS_MAX:
+        database = self.service._tools().database
+
+        async def step() -> int:
             rows = await database.write(sql, seconds, FORGET_ROWS_MAX, idempotent=True)
-            forgotten = rows[0][0]
+            return int(rows[0][0])
+
+        await until_fewer(FORGET_ROWS_MAX, step)
 
 
 def _deregister_call(worker_id: str, limit: timedelta) -> Call:
