@@ -15,6 +15,7 @@ from msgspec import Struct
 from bench import Figure
 from relevo import settings
 from relevo.kernel.events import Catalogue, Event, EventLog, EventType
+from relevo.kernel.part import Connection
 from relevo.kernel.postgres import Database, Transaction, Wakeups, migrate
 
 HOW: Final = """
@@ -68,7 +69,9 @@ async def run() -> list[Figure]:
             await database.write(INDEX)
             wakeups = Wakeups(database)
             try:
-                return await _measure(database, EventLog(Catalogue([MOVED]), database, wakeups))
+                return await _measure(
+                    database, EventLog(Connection(database, wakeups), Catalogue([MOVED]))
+                )
             finally:
                 await wakeups.close()
 

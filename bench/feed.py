@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from bench import Figure
 from bench.feed_items import BODY, fill, item
 from relevo import App, settings
+from relevo.feed.service import FeedPart
 from relevo.kernel import telemetry
 from relevo.kernel.leases import Directory
+from relevo.kernel.part import Host
 from relevo.kernel.postgres import Wakeups
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.testing.cluster import Cluster
@@ -269,7 +271,7 @@ async def shared(app: App, record: Recorder) -> None:
         pass
 
     app.container("balance", "/city", ranges=64).processor("bench", nothing)
-    await app.feeds.start(app.leases, app.supervisor)
+    await app.parts.of(FeedPart).start(Host(app.leases, app.supervisor))
 
 
 async def _balance(url: str, folder: Path) -> list[Figure]:

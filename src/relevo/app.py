@@ -12,28 +12,33 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo import settings as settings_module
-from relevo.dataverse.bulk.service import Bulk
+from relevo.dataverse.bulk.service import Bulk, BulkPart
 from relevo.dataverse.users.service import Users
 from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
-from relevo.feed.service import Feeds
+from relevo.feed.service import FeedPart, Feeds
 from relevo.jobs import events as job_events
+from relevo.jobs.host import JobsPart
 from relevo.jobs.registry import JobDefinition, Registering, described
 from relevo.jobs.service import Jobs
 from relevo.kernel import serving, uses
+from relevo.kernel.events import EventLogPart
 from relevo.kernel.leases.directory import Directory
 from relevo.kernel.leases.loops import Housekeeping
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.service import Leases
+from relevo.kernel.part import Connection, Host, Parts
 from relevo.kernel.postgres import catalog, clock, migrate
 from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import Vault
 from relevo.kernel.supervision import Supervisor
 from relevo.kernel.telemetry.metrics import Metrics
-from relevo.pipeline.service import Pipeline
-from relevo.router.service import Router
+from relevo.pipeline.definitions import PipelineDefinitions
+from relevo.pipeline.service import Pipeline, PipelinePart
+from relevo.router.service import Router, RouterPart
 from relevo.store import Store
+from relevo.store.service import StorePart
 from relevo.workflows.definition import WorkflowDefinition
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from relevo.feed.container import FeedContainer
     from relevo.settings import Settings
@@ -65,7 +70,7 @@ class Health(Struct, frozen=True):
     """How many seconds ago the database was last asked to write; None if it was not yet."""
 
 
-class App:
+class App(PipelineDefinitions):
     """Relevo on one database: embedded by default, or the PostgreSQL at a URL.
 
     `async with app` connects and migrates: a client. `async with app.host()` also serves.
@@ -87,37 +92,32 @@ class App:
         self.settings = settings
         self.metrics = Metrics()
         self.supervisor = Supervisor(self.metrics)
-        self.store = Store()
-        self.feeds = Feeds(self.store, target_lag=settings.feed_target_lag)
-        self.events = EventFeed(self.feeds)
         self.vault = Vault(settings.secret_key, settings.home)
-        self.router = Router(settings, self.events, self.vault)
-        self.users = Users()
-        self.jobs = Jobs(settings)
-        self.pipeline = Pipeline(self.store, self.jobs, self.vault, self.users)
-        self.table = self.pipeline.table
-        self.step = self.pipeline.step
-        self.message = self.pipeline.message
-        self.service = self.pipeline.service
+        self.parts = Parts()
+        self._connection = connection = Connection()
+        self.store = self.parts.add(StorePart(Store(connection)))
+        self.feeds = Feeds(connection, self.store, target_lag=settings.feed_target_lag)
+        self.events = EventFeed(self.feeds)
+        self.parts.add(EventLogPart(self.events))
+        self.parts.add(FeedPart(self.feeds))
+        self.router = self.parts.add(RouterPart(Router(settings, self.events, self.vault)))
+        self.users = Users(connection)
+        self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
+        self.pipeline = self.parts.add(PipelinePart(Pipeline(self.jobs, self.vault, self.users)))
         self.events.catalogue.register(*job_events.TYPES)
         self._bulk: Bulk | None = None
-        self._database: Database | None = None
-        self._wakeups: Wakeups | None = None
+        self._connected = False
         self._leases: Leases | None = None
 
     @property
     def database(self) -> Database:
         """The pool; raises before `async with app`."""
-        if self._database is None:
-            raise Conflict("the app is not connected; use it inside `async with app`")
-        return self._database
+        return self._connection.opened[0]
 
     @property
     def wakeups(self) -> Wakeups:
         """Hints to and from other processes."""
-        if self._wakeups is None:
-            raise Conflict("the app is not connected; use it inside `async with app`")
-        return self._wakeups
+        return self._connection.opened[1]
 
     @property
     def directory(self) -> Directory:
@@ -218,7 +218,8 @@ class App:
     def bulk(self) -> Bulk:
         """Bulk operations; a host runs those of everybody if this was used before it serves."""
         if self._bulk is None:
-            self._bulk = Bulk(self.jobs, self.users.rights_of, self.pipeline.registry)
+            made = Bulk(self.jobs, self.users.rights_of, self.pipeline.registry)
+            self._bulk = self.parts.add(BulkPart(made))
         return self._bulk
 
     def workflow(
@@ -238,9 +239,9 @@ class App:
 
         return register
 
-    async def now(self) -> Any:
+    async def now(self) -> datetime:
         """Return the time by which Relevo decides: `relevo.now()` of the database."""
-        return (await clock.read(self.database)).now
+        return await clock.now(self.database)
 
     async def connect(self) -> None:
         """Open the database and bring its schema up to date; what `async with app` does."""
@@ -250,15 +251,8 @@ class App:
         except BaseException:
             await database.close()
             raise
-        self._database = database
-        self._wakeups = Wakeups(database)
-        self.store.attach(database, self._wakeups)
-        self.feeds.attach(database, self._wakeups)
-        self.events.attach(database, self._wakeups)
-        self.users.attach(database, self._wakeups)
-        self.jobs.attach(database, self._wakeups)
-        self.pipeline.attach(database, self._wakeups)
-        await self.router.attach(database, self._wakeups)
+        self._connection.open(database, Wakeups(database))
+        self._connected = True
 
     async def _prepare(self, database: Database) -> None:
         if self.settings.migrate:
@@ -272,15 +266,11 @@ class App:
     async def close(self) -> None:
         """Disconnect; the embedded server stops if nobody else uses it."""
         await self.supervisor.stop()
-        if self._database is not None:
-            await self.jobs.close()
-            await self.router.close()
-            await self.store.close()
-        if self._wakeups is not None:
-            await self._wakeups.close()
-        if self._database is not None:
-            await self._database.close()
-        self._database = self._wakeups = None
+        if self._connected:
+            await self.parts.close()
+            await self.wakeups.close()
+            await self.database.close()
+            self._connected = False
 
     async def __aenter__(self) -> App:
         await self.connect()
@@ -294,7 +284,7 @@ class App:
         self, *, name: str | None = None, labels: Mapping[str, str] | None = None
     ) -> AsyncIterator[App]:
         """Serve: register as a host, hold leases, do housekeeping; drains when left."""
-        opened = self._database is None
+        opened = not self._connected
         if opened:
             await self.connect()
         try:
@@ -328,22 +318,12 @@ class App:
         try:
             await self._leases.start()
             housekeeping = Housekeeping(self.database)
-            housekeeping.duties += [
-                *self.store.duties(), *self.feeds.duties(), *self.events.duties(),
-                *self.router.duties(), *self.jobs.duties(), *self.pipeline.duties(),
-                *([] if self._bulk is None else self._bulk.duties()),
-            ]  # fmt: skip
+            housekeeping.duties += self.parts.duties()
             await housekeeping.join(self._leases)
-            await self.feeds.start(self._leases, self.supervisor)
-            await self.router.start(self._leases)
-            await self.pipeline.start()
-            await self.jobs.start(self._leases, self.supervisor)
+            await self.parts.start(Host(self._leases, self.supervisor))
             yield
         finally:
-            with contextlib.suppress(RelevoError):
-                await self.jobs.stop(told.drain_seconds)
-            with contextlib.suppress(RelevoError):
-                await self.feeds.stop(told.drain_seconds)
+            await self.parts.stop(told.drain_seconds)
             with contextlib.suppress(RelevoError):
                 await self._leases.stop(told.drain_seconds)
             self._leases = None

@@ -281,8 +281,7 @@ async def test_a_job_that_is_deleted_while_somebody_waits_has_not_succeeded(site
     key = await submit(site)
     waiting = asyncio.ensure_future(site.ask("GET", f"{JOBS}/{key}/end", key="viewer"))
     jobs = site.services.app.jobs
-    assert jobs._waiting is not None
-    while uuid.UUID(key) not in jobs._waiting._awaited or jobs._waiting.looks < 2:
+    while uuid.UUID(key) not in jobs._tools().waiting._awaited or jobs._tools().waiting.looks < 2:
         await asyncio.sleep(0.005)
     await jobs.handle(key).delete()
     assert (await waiting).json == {"done": True, "job": None, "deleted": True}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from relevo.jobs.host import JobsPart
 from relevo.pipeline.model import PRE_OPERATION, SYNC
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from relevo import App
@@ -21,7 +23,7 @@ async def counted(app: App, record: Recorder) -> None:
         await tx.execute("insert into effect (id) values ($1)", member["id"])
         await asyncio.sleep(0.0005)
 
-    await app.jobs.start(app.leases, app.supervisor)
+    await serve(app, JobsPart)
 
 
 async def removing(app: App, record: Recorder) -> None:
@@ -33,7 +35,7 @@ async def removing(app: App, record: Recorder) -> None:
         await asyncio.sleep(0.0005)
 
     app.serve_bulk()
-    await app.jobs.start(app.leases, app.supervisor)
+    await serve(app, JobsPart)
 
 
 async def posting(app: App, record: Recorder) -> None:
@@ -44,4 +46,4 @@ async def posting(app: App, record: Recorder) -> None:
         record("mail", to=mail.to)
         await asyncio.sleep(0.002)
 
-    await app.jobs.start(app.leases, app.supervisor)
+    await serve(app, JobsPart)

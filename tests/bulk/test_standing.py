@@ -8,6 +8,7 @@ import pytest
 
 from relevo import App, settings
 from relevo.dataverse.bulk import standing
+from relevo.dataverse.bulk.service import BulkPart
 from relevo.jobs import states
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+def part_of(app: App) -> BulkPart:
+    app.serve_bulk()
+    return app.parts.of(BulkPart)
+
+
 async def the_one(app: App) -> Job:
     found = await app.jobs.query().where(name=standing.NAME).first()
     assert found is not None
@@ -26,7 +32,7 @@ async def the_one(app: App) -> Job:
 
 
 async def test_the_leader_makes_it_at_its_second_look(app: App) -> None:
-    (duty,) = [one for one in app.bulk.duties() if one.name == "bulk.standing"]
+    (duty,) = [one for one in part_of(app).duties() if one.name == "bulk.standing"]
     await duty.work()
     assert await app.jobs.query().where(name=standing.NAME).count() == 0
     await duty.work()
@@ -50,7 +56,7 @@ async def test_it_waits_for_somebody_and_resuming_enables_it(keeping: App, clock
     async def quick(ctx: Any) -> None: ...
 
     async with app.host():
-        assert await app.bulk.establish()
+        assert await part_of(app).establish()
         made = await the_one(app)
         assert (made.status, made.postpone_until, made.operation_type) == (states.WAITING, None, 13)
         row = await app.database.fetchrow("select * from relevo.bulk_delete")
@@ -68,13 +74,13 @@ async def test_it_waits_for_somebody_and_resuming_enables_it(keeping: App, clock
 
 
 async def test_it_is_made_once_whatever_became_of_it(app: App) -> None:
-    assert await app.bulk.establish()
+    assert await part_of(app).establish()
     await app.jobs.handle((await the_one(app)).id).delete()
-    assert not await app.bulk.establish()
+    assert not await part_of(app).establish()
     assert await app.jobs.query().where(name=standing.NAME).count() == 0
 
 
 async def test_who_keeps_records_for_ever_keeps_them(keeping: App) -> None:
-    assert await keeping.bulk.establish()
+    assert await part_of(keeping).establish()
     made = await the_one(keeping)
     assert (made.status, made.postpone_until) == (states.WAITING, None)

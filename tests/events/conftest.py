@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 
 from relevo.kernel.events import Catalogue, Event, EventLog, EventType
+from relevo.kernel.part import Connection
 from relevo.kernel.postgres import Wakeups
 
 if TYPE_CHECKING:
@@ -88,5 +89,5 @@ class World:
 @pytest.fixture
 async def world(database: Database) -> AsyncIterator[World]:
     wakeups = Wakeups(database)
-    yield World(database, EventLog(Catalogue([NOTED, CLOSED]), database, wakeups))
+    yield World(database, EventLog(Connection(database, wakeups), Catalogue([NOTED, CLOSED])))
     await wakeups.close()

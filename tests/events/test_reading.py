@@ -10,6 +10,7 @@ import pytest
 
 from relevo.errors import BadContinuation, Conflict, FeedRegressed, InvalidValue
 from relevo.kernel.events import EventLog, model, reading
+from relevo.kernel.part import Connection
 from tests.events.conftest import noted
 
 if TYPE_CHECKING:
@@ -115,4 +116,4 @@ async def test_a_start_that_means_nothing_is_refused(world: World, start: Any) -
 
 async def test_a_log_that_is_not_connected_says_so() -> None:
     with pytest.raises(Conflict, match="not connected"):
-        await EventLog().read()
+        await EventLog(Connection()).read()

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from relevo.kernel.part import Connection
 from relevo.kernel.postgres import Wakeups
 from relevo.store import Store
+from relevo.store.service import StorePart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,6 +22,6 @@ def wakeups(database: Database) -> Wakeups:
 
 @pytest.fixture
 async def store(database: Database, wakeups: Wakeups) -> AsyncIterator[Store]:
-    store = Store(database, wakeups)
+    store = Store(Connection(database, wakeups))
     yield store
-    await store.close()
+    await StorePart(store).close()

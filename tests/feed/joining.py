@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from relevo.feed.service import FeedPart
 from relevo.kernel.leases.hosts import instant
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from relevo import App
@@ -30,4 +32,4 @@ async def join(app: App, record: Recorder) -> None:
         handoff_timeout=5.0, leases=8,
     )  # fmt: skip
     record("joining")
-    await app.feeds.start(app.leases, app.supervisor)
+    await serve(app, FeedPart)

@@ -7,8 +7,10 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
+from relevo.feed.service import FeedPart
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.leases.hosts import instant
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +68,7 @@ async def _serve(app: App, handler: Callable[..., Any]) -> None:
         handoff_timeout=5.0, backoff=Backoff(first=0.05, longest=0.2),
         leases=int(leases) if leases else None,
     )  # fmt: skip
-    await app.feeds.start(app.leases, app.supervisor)
+    await serve(app, FeedPart)
 
 
 def _version(change: Change[Any]) -> int | None:

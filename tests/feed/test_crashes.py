@@ -15,9 +15,11 @@ from relevo.errors import DatabaseUnavailable, HandlerTimeout, LeaseStoreError, 
 from relevo.feed.processing import calls
 from relevo.feed.processing.journal import SQL
 from relevo.feed.reading import log as reading
+from relevo.feed.service import FeedPart
 from relevo.testing.cluster import Cluster
 from tests.feed.diner import Diner
 from tests.feed.test_processor import AT_ONCE
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -161,7 +163,7 @@ async def deadly(app: App, record: Recorder) -> None:
         "kitchen", handle, start="beginning", poll_interval=0.25, backoff=AT_ONCE,
         dead_letter=os.environ["PROGRAM_LETTERS"] == "1",
     )  # fmt: skip
-    await app.feeds.start(app.leases, app.supervisor)
+    await serve(app, FeedPart)
 
 
 class Deaths:

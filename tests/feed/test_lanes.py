@@ -15,12 +15,14 @@ import pytest
 from relevo import limits
 from relevo.feed.operating.operations import UnitHandle
 from relevo.feed.processing.lanes import lane_of
+from relevo.feed.service import FeedPart
 from relevo.kernel.backoff import Backoff
 from relevo.store import keys
 from relevo.testing.cluster import Cluster
 from tests.feed.diner import Diner
 from tests.feed.test_crashes import Deaths
 from tests.feed.test_processor import AT_ONCE
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -251,7 +253,7 @@ async def serve_lanes(app: App, record: Recorder) -> None:
         "kitchen", handle, start="beginning", poll_interval=0.25, lanes=LANES, max_items=3,
         backoff=Backoff(first=0.05, longest=0.2),
     )  # fmt: skip
-    await app.feeds.start(app.leases, app.supervisor)
+    await serve(app, FeedPart)
 
 
 async def test_after_a_kill_only_what_is_not_marked_done_comes_again(
@@ -446,7 +448,7 @@ async def deadly(app: App, record: Recorder) -> None:
         "kitchen", handle, start="beginning", poll_interval=0.25, backoff=AT_ONCE, lanes=LANES,
         max_items=2, dead_letter=True,
     )  # fmt: skip
-    await app.feeds.start(app.leases, app.supervisor)
+    await serve(app, FeedPart)
 
 
 async def test_a_change_that_kills_its_process_is_isolated_among_lanes(

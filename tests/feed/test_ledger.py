@@ -13,12 +13,14 @@ import pytest
 
 from relevo import App, settings
 from relevo.feed.reading import log as reading
+from relevo.feed.service import FeedPart
 from relevo.kernel.leases.hosts import instant
 from relevo.testing import trace
 from relevo.testing.trace import OwnerChange, Violation
 from tests.feed import ledger
 from tests.feed.ledger import Call, History, Trouble
 from tests.feed.test_processor import AT_ONCE, QUICK
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -252,7 +254,7 @@ class Mill:
 
     async def run(self, until: Callable[[set[Delivered]], bool]) -> History:
         """Deliver until told, and return what the witnesses say."""
-        await self._app.feeds.start(self._app.leases, self._app.supervisor)
+        await serve(self._app, FeedPart)
         truth = await ledger.committed(self.orders, "all_versions")
         done: set[Delivered] = set()
         while not until(done):

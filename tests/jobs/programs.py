@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from relevo import App
@@ -70,7 +72,7 @@ async def office(app: App, record: Recorder) -> None:
         return int(ctx.attempt)
 
     app.jobs.registry.configure(Lane(name="plugin", slots=4))
-    await app.jobs.start(app.leases, app.supervisor)
+    await serve(app, JobsPart)
 
 
 async def desk(app: App, record: Recorder) -> None:
@@ -92,7 +94,7 @@ async def desk(app: App, record: Recorder) -> None:
             record("over", attempt=ctx.attempt)
 
     app.job("in process", process=True)(in_process)
-    await app.jobs.start(app.leases, app.supervisor)
+    await serve(app, JobsPart)
 
 
 def in_process(ctx: Any) -> None:

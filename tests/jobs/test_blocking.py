@@ -12,6 +12,7 @@ import pytest
 from relevo.errors import Closed, Conflict
 from relevo.jobs.core import codes
 from relevo.jobs.errors import Fail, JobCanceled, JobFailed
+from relevo.jobs.host import JobsPart
 from relevo.jobs.running import blocking
 from relevo.jobs.running.blocking import waited
 from tests.jobs.office import until
@@ -219,7 +220,7 @@ async def test_a_thread_that_its_stopping_host_could_not_wait_for_commits_nothin
         job = await effects.jobs.submit("work")
         await entered(gate)
         try:
-            await app.jobs.stop(0.01)
+            await app.parts.of(JobsPart).stop(0.01)
             assert (await job.get()).status == 0
         finally:
             gate.go.set()

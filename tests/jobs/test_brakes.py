@@ -11,6 +11,7 @@ from relevo.errors import DatabaseUnavailable
 from relevo.jobs import states
 from relevo.jobs.brakes import PAUSE
 from relevo.jobs.core import codes
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
 from relevo.jobs.running import lanes
 
@@ -196,7 +197,7 @@ async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_oft
             return  # quick successes: the host learns to claim ahead
         ran.append(n)
         if len(ran) == 1:
-            host = app.jobs._host
+            host = app.parts.of(JobsPart)._host
             assert host is not None
             ahead.append(len(host._lanes["plugin"].waiting))
         raise ValueError("broken")

@@ -15,6 +15,7 @@ from relevo.errors import DatabaseUnavailable, NotFound, Unavailable
 from relevo.jobs.commands import SQL
 from relevo.jobs.core import codes
 from relevo.jobs.errors import Fail, JobFailed, RetryLater, Suspend
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
 from tests.jobs.office import Worker, until
 
@@ -196,8 +197,7 @@ async def test_wait_ends_with_its_time(office: Office) -> None:  # 12
     job = await office.jobs.submit("nobody")
     with pytest.raises(TimeoutError):
         await job.wait(0.05)
-    assert office.jobs._waiting is not None
-    assert office.jobs._waiting._awaited == {}  # nobody looks for it any more
+    assert office.jobs._tools().waiting._awaited == {}  # nobody looks for it any more
 
 
 async def test_wait_outlasts_a_database_that_does_not_answer(
@@ -425,8 +425,7 @@ async def test_a_job_that_nobody_serves_fails_after_ten_minutes(
 ) -> None:  # 4.3
     async def known(ctx: Any) -> None: ...
 
-    office.jobs.duties()
-    timers = office.jobs.timers
+    timers = office.app.parts.of(JobsPart).timers
     job = await office.jobs.submit("unknown", token="t")
     behind = await office.jobs.submit("unknown", token="t")
     suspended = await office.jobs.submit("unknown", start=await clock.now() + timedelta(days=1))
@@ -435,7 +434,7 @@ async def test_a_job_that_nobody_serves_fails_after_ten_minutes(
     app = await office.host({"known": known, "unknown": known}, "passing")
     await office.until_status(behind, 30)
     assert await office.status(job) == 30
-    await app.jobs.stop(1)  # there was one that could, and so the waiting begins anew
+    await app.parts.of(JobsPart).stop(1)  # there was one that could, and so the waiting begins anew
     late = await office.jobs.submit("unknown", token="t")
     await clock.advance(9 * 60)
     assert await timers.fail_unserved() == 0
@@ -449,15 +448,14 @@ async def test_a_job_that_nobody_serves_fails_after_ten_minutes(
 async def test_old_records_go_as_long_as_each_kind_is_kept(
     office: Office, worker: Worker, clock: Clock
 ) -> None:  # 8.4
-    office.jobs.duties()
     jobs = {event: await office.jobs.submit("work") for event in ("done", "fail", "stop")}
     held = {row["id"]: row for row in await worker.work(3)}
     await jobs["stop"].cancel()
     await worker.work(0, settle=[(held[job.id], event) for event, job in jobs.items()])
     await clock.advance(timedelta(days=29))
-    assert await office.jobs.timers.forget() == 0
+    assert await office.app.parts.of(JobsPart).timers.forget() == 0
     await clock.advance(timedelta(days=2))
-    assert await office.jobs.timers.forget() == 2
+    assert await office.app.parts.of(JobsPart).timers.forget() == 2
     assert await office.status(jobs["fail"]) == 31
     await clock.advance(timedelta(days=60))
-    assert await office.jobs.timers.forget() == 1
+    assert await office.app.parts.of(JobsPart).timers.forget() == 1

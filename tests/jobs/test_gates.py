@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from relevo.jobs import states
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
 from tests.jobs.office import Worker
 
@@ -36,7 +37,7 @@ async def configure(office: Office, **lane: Any) -> None:
     app = office.new_app()
     app.jobs.registry.configure(Lane(**{"name": "plugin", **lane}))
     async with app:
-        await app.jobs.start(None, None)  # type: ignore[arg-type]  # it serves nothing
+        await app.parts.of(JobsPart).declare()
 
 
 def owners(rows: list[Any]) -> list[UUID]:
@@ -249,7 +250,7 @@ async def test_a_host_that_does_not_serve_a_lane_leaves_it_as_it_is(office: Offi
     await configure(office, max_running_per_owner=2, events="all")
     app = office.new_app("api")
     async with app:
-        await app.jobs.start(None, None)  # type: ignore[arg-type]
+        await app.parts.of(JobsPart).declare()
     row = await office.database.fetchrow("select * from relevo.job_lane where name = 'plugin'")
     assert row is not None
     assert (row["events"], row["owner_cap"]) == ("all", 2)

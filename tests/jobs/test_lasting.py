@@ -10,6 +10,7 @@ import pytest
 
 from relevo.errors import OutcomeUnknown
 from relevo.jobs.commands import SQL
+from relevo.jobs.host import JobsPart
 from relevo.jobs.running import host as host_module
 from tests.jobs.office import Stage, until
 
@@ -173,7 +174,7 @@ async def test_a_stopping_host_claims_nothing_more(
                 asked.append(bool(arguments[3]))
             return await write(sql, *arguments, **options)
 
-        stopping = asyncio.ensure_future(app.jobs.stop(5))
+        stopping = asyncio.ensure_future(app.parts.of(JobsPart).stop(5))
         await asyncio.sleep(0)
         monkeypatch.setattr(app.database, "write", watched)
         await stopping
@@ -217,7 +218,7 @@ async def test_a_stopping_host_returns_threads_that_hear_nothing(office: Office)
         job = await office.jobs.submit("deaf")
         await office.until_status(job, 20)
         try:
-            await app.jobs.stop(0.01)
+            await app.parts.of(JobsPart).stop(0.01)
             assert (await job.get()).status == 0
         finally:
             gate.set()

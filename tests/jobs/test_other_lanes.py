@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from relevo.jobs.core.operation_types import WORKFLOW
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
 from relevo.workflows import Return, Stage
 from tests.jobs.office import ROWS, Worker
@@ -106,18 +107,12 @@ async def test_a_workflow_that_no_host_had_said_anything_of_runs(office: Office)
 async def test_what_waits_when_a_deployment_moves_a_handler_runs(office: Office) -> None:
     async with office.new_app("old") as old:
         old.job("work")(nothing)
-        await old.jobs.start(None, _Idle())  # type: ignore[arg-type]
+        await old.parts.of(JobsPart).declare()
     jobs = await fill(office, rows=50)
     assert await lanes(office) == {"plugin"}
     await host(office, WIDE, name="new")
     await ended(jobs)
     assert await lanes(office) == {"wide"}
-
-
-class _Idle:
-    """A supervisor that runs nothing: the host only says what it has."""
-
-    def run(self, *_: Any) -> None: ...
 
 
 async def test_hosts_that_serve_a_handler_in_different_lanes_share_its_jobs(
@@ -182,7 +177,7 @@ async def test_the_cap_of_a_lane_that_nobody_serves_holds_up_nobody(office: Offi
     old.jobs.configure(THIN)
     old.job("work", lane="thin")(nothing)
     async with old:
-        await old.jobs.start(None, _Idle())  # type: ignore[arg-type]
+        await old.parts.of(JobsPart).declare()
     jobs = [await office.jobs.submit("work", owner=ANA) for _ in range(30)]
     assert await lanes(office) == {"thin"}
     await host(office, WIDE, name="new")
@@ -224,7 +219,7 @@ async def test_priority_counts_in_the_lane_that_goes_by_it(office: Office, worke
     app = office.new_app()
     app.jobs.configure(Lane(name="bulk", priority=True))
     async with app:
-        await app.jobs.start(None, _Idle())  # type: ignore[arg-type]
+        await app.parts.of(JobsPart).declare()
     claimed = [row["id"] for row in await worker.work(3)]
     assert claimed == [jobs[9].id, jobs[4].id, jobs[1].id]
 
@@ -242,8 +237,8 @@ async def test_a_job_whose_handler_is_served_elsewhere_is_not_failed_as_unserved
     await office.database.write("update relevo.job set lane = 'bulk' where status = 0 returning 1")
     for _ in range(3):
         await clock.advance(4 * 60)
-        await app.jobs._declare()
-    assert await app.jobs.timers.fail_unserved() == 0
+        await app.parts.of(JobsPart).declare()
+    assert await app.parts.of(JobsPart).timers.fail_unserved() == 0
     stop.set()
     await ended(jobs)
 

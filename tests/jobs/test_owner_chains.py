@@ -12,6 +12,7 @@ import pytest
 
 from relevo.jobs import states
 from relevo.jobs.errors import JobMissing, JobRefused
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
 from tests.jobs.office import Worker
 
@@ -38,7 +39,7 @@ async def share(office: Office) -> None:
     app = office.new_app()
     app.jobs.configure(Lane(name="plugin", shared_tokens=True))
     async with app:
-        await app.jobs.start(None, None)  # type: ignore[arg-type]  # it serves nothing
+        await app.parts.of(JobsPart).declare()
 
 
 def ids(rows: list[Any]) -> list[Any]:
@@ -84,7 +85,6 @@ async def test_a_lane_that_shares_tokens_has_one_chain_for_all(
 async def test_a_run_of_a_series_is_in_the_chain_of_its_owner(
     office: Office, worker: Worker, clock: Clock
 ) -> None:
-    office.jobs.duties()
     now = await clock.now()
     await office.jobs.submit("work", token="t", owner=BEN, start=FAR)
     series = await office.jobs.submit(
@@ -92,7 +92,7 @@ async def test_a_run_of_a_series_is_in_the_chain_of_its_owner(
     )
     mine = await office.jobs.submit("work", token="t", owner=ANA)
     await clock.advance(3_700)
-    await office.jobs.timers.start_series()
+    await office.app.parts.of(JobsPart).timers.start_series()
     (run,) = await worker.work(10)
     assert run["id"] == mine.id
     assert ids(await worker.work(10, settle=[(run, "done")])) == [series.id]

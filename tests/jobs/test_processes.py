@@ -14,10 +14,12 @@ from relevo.errors import HandlerError, InvalidValue
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
+from relevo.jobs.host import JobsPart
 from relevo.jobs.running import rounds
 from relevo.jobs.running.processes import Worker
 from relevo.testing.cluster import Cluster
 from tests.jobs import process_handlers
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +45,7 @@ async def program(app: App, record: Recorder) -> None:
     """What the host processes of these tests run."""
     del record
     register(app)
-    await app.jobs.start(app.leases, app.supervisor)
+    await serve(app, JobsPart)
 
 
 async def appears(path: Path) -> int:

@@ -15,6 +15,7 @@ from relevo.jobs.commands import Ask
 from relevo.jobs.core import codes
 from relevo.jobs.core.patches import Command
 from relevo.jobs.errors import JobRefused, PlatformJob
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Recurrence
 from tests.jobs.office import Worker, until
 
@@ -35,7 +36,6 @@ class Calendar:
         self.office = office
         self.worker = worker
         self.clock = clock
-        office.jobs.duties()
 
     async def begin(self, pattern: str = "FREQ=HOURLY", **options: Any) -> Any:
         """A series whose first instant is in an hour."""
@@ -57,7 +57,7 @@ class Calendar:
 
     async def tick(self, room: int = 5, settle: Any = ()) -> list[Any]:
         """What the leader and a worker do when time has passed; what was claimed."""
-        await self.office.jobs.timers.start_series()
+        await self.office.app.parts.of(JobsPart).timers.start_series()
         return await self.worker.work(room, settle=settle)
 
     async def run(self) -> Any:
@@ -184,7 +184,7 @@ async def test_a_run_that_waited_for_the_former_is_late_and_is_itself_the_catch_
     (first,) = await calendar.tick()
     await calendar.clock.advance(HOUR)
     assert await calendar.tick() == []  # it waits for the former
-    timers = calendar.office.jobs.timers
+    timers = calendar.office.app.parts.of(JobsPart).timers
     assert await timers.mark_late() == 0
     await calendar.clock.advance(4 * HOUR + timedelta(minutes=1))
     assert await timers.mark_late() == 1
@@ -200,7 +200,7 @@ async def test_a_run_that_waited_for_the_former_is_late_and_is_itself_the_catch_
 async def test_how_late_a_ready_row_is_grows_until_it_starts(calendar: Calendar) -> None:  # 7.3
     await calendar.begin("FREQ=DAILY", misfire_grace=60.0)
     await calendar.clock.advance(HOUR)
-    timers = calendar.office.jobs.timers
+    timers = calendar.office.app.parts.of(JobsPart).timers
     await timers.start_series()
     before = await calendar.waiting()
     assert await timers.mark_late() == 0
@@ -237,7 +237,7 @@ async def test_all_that_is_due_at_one_instant_becomes_ready_at_once(
     for _ in range(many):
         await calendar.office.jobs.submit("work", recurrence=how)
     await calendar.clock.advance(HOUR)
-    assert await calendar.office.jobs.timers.start_series() == many
+    assert await calendar.office.app.parts.of(JobsPart).timers.start_series() == many
     ready = "select count(*) from relevo.job where status = 0"
     assert await calendar.office.database.fetchval(ready) == many
 
@@ -384,7 +384,7 @@ async def test_another_pattern_gives_the_waiting_row_another_instant(
 async def test_a_changed_row_that_stood_in_its_chain_leaves_it(calendar: Calendar) -> None:  # 4.2
     await calendar.begin("FREQ=DAILY", token="t")
     await calendar.clock.advance(HOUR)
-    await calendar.office.jobs.timers.start_series()
+    await calendar.office.app.parts.of(JobsPart).timers.start_series()
     await calendar.worker.work(0)  # it is the head of its chain, and ready
     behind = await calendar.office.jobs.submit("work", token="t")
     await change(calendar, pattern="FREQ=WEEKLY")
@@ -445,7 +445,7 @@ async def test_a_claim_that_is_rolled_back_leaves_the_series_as_it_was(
 ) -> None:  # A17, A30
     await calendar.begin()
     await calendar.clock.advance(HOUR)
-    await calendar.office.jobs.timers.start_series()
+    await calendar.office.app.parts.of(JobsPart).timers.start_series()
     before = await calendar.waiting()
     transaction = calendar.worker.connection.transaction()
     await transaction.start()
@@ -474,7 +474,7 @@ async def test_a_lost_or_retried_run_does_not_double_the_series(
 async def test_two_leaders_start_a_row_once(calendar: Calendar) -> None:  # A17
     await calendar.begin()
     await calendar.clock.advance(HOUR)
-    timers = calendar.office.jobs.timers
+    timers = calendar.office.app.parts.of(JobsPart).timers
     await timers.start_series()
     assert await timers.start_series() == 0
     assert len(await calendar.worker.work(5)) == 1
@@ -504,7 +504,7 @@ def _has_run(ran: list[Any], count: int) -> bool:
 async def test_a_claim_that_inserts_a_row_is_synced(calendar: Calendar) -> None:  # 6.1, A30
     await calendar.begin()
     await calendar.clock.advance(HOUR)
-    await calendar.office.jobs.timers.start_series()
+    await calendar.office.app.parts.of(JobsPart).timers.start_series()
     synced = "select current_setting('synchronous_commit')"
     async with calendar.worker.connection.transaction():
         assert len(await calendar.worker.work(5)) == 1
@@ -576,9 +576,9 @@ async def test_a_series_whose_handler_nobody_has_waits_for_it(
 ) -> None:  # A17, 4.3
     await calendar.begin("FREQ=HOURLY")
     await calendar.clock.advance(HOUR)
-    await calendar.office.jobs.timers.start_series()
+    await calendar.office.app.parts.of(JobsPart).timers.start_series()
     await calendar.clock.advance(timedelta(minutes=20))
-    assert await calendar.office.jobs.timers.fail_unserved() == 0
+    assert await calendar.office.app.parts.of(JobsPart).timers.fail_unserved() == 0
     assert (await calendar.waiting())["status"] == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from relevo.jobs import states
 from relevo.jobs.errors import Fail, JobFailed
+from relevo.jobs.host import JobsPart
 
 if TYPE_CHECKING:
     from relevo import App
@@ -43,8 +44,7 @@ async def test_a_daily_removal_leaves_a_platform_record(app: App, clock: Clock) 
     for _ in range(3):
         job = await app.jobs.submit("nobody")
         await job.cancel()
-    app.jobs.duties()
-    timers = app.jobs.timers
+    timers = app.parts.of(JobsPart).timers
     assert await timers.forget_daily() == 0  # nothing is old; no record
     assert await app.database.fetchval("select count(*) from relevo.jobs") == 3
     await clock.advance(timedelta(days=31))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.jobs.errors import JobCanceled, JobFailed, JobPaused
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
 from relevo.jobs.running import rounds
 from relevo.testing.clock import Clock
@@ -339,7 +340,7 @@ async def test_what_is_asked_of_a_claim_that_waits_happens_at_once(
     first = await office.jobs.submit("work")
     await stage.entered.wait()
     second = await office.jobs.submit("work")
-    host = app.jobs._host
+    host = app.parts.of(JobsPart)._host
     assert host is not None
     host._lanes["plugin"].appetite.most = 2  # it claims ahead
     await office.until_status(second, 20)

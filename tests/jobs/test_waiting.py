@@ -35,8 +35,7 @@ def way(request: pytest.FixtureRequest) -> Callable[[str], AbstractAsyncContextM
 
 async def looked(office: Office, job: Any) -> None:
     """Wait until somebody has looked for a job that is awaited."""
-    waiting = office.jobs._waiting
-    assert waiting is not None
+    waiting = office.jobs._tools().waiting
     count = waiting.looks
     await until(lambda: job.id in waiting._awaited and waiting.looks > count + 1, "two looks")
 
@@ -235,7 +234,7 @@ async def test_a_wait_ends_with_its_app(office: Office) -> None:
     async with office.new_app() as app:
         job = await app.jobs.submit("nobody")
         task = asyncio.ensure_future(job.wait())
-        await until(lambda: job.id in app.jobs._waiting._awaited, "awaited")  # type: ignore[union-attr]
+        await until(lambda: job.id in app.jobs._tools().waiting._awaited, "awaited")
     with pytest.raises(Closed, match="wait for it again"):
         await task
     with pytest.raises(Closed):
@@ -256,8 +255,7 @@ async def test_a_thousand_waiters_are_two_looks_at_first_and_one_then(
     monkeypatch.setattr(office.app.database, "fetch", counted)
     tasks = [asyncio.ensure_future(office.jobs.handle(one.id).wait()) for one in jobs]
     await looked(office, jobs[-1])
-    assert office.jobs._waiting is not None
-    assert calls <= office.jobs._waiting.looks + 2
+    assert calls <= office.jobs._tools().waiting.looks + 2
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,6 +15,7 @@ import pytest
 from relevo.jobs.brakes import PAUSE
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobMissing, JobRefused
+from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
 from tests.jobs.office import Worker, until
 
@@ -290,7 +291,6 @@ async def test_a_probe_runs_beside_parcels_of_others_that_came_before_it(
 async def test_what_nobody_serves_fails_after_ten_minutes(
     office: Office, worker: Worker, clock: Clock
 ) -> None:  # 4.3, S7
-    office.jobs.duties()
     serve = (
         "insert into relevo.job_handler (name, lane) values ('known', 'plugin')"
         " on conflict (name) do update set served_at = relevo.now() returning 1"
@@ -298,13 +298,13 @@ async def test_what_nobody_serves_fails_after_ten_minutes(
     await office.database.write(serve)
     unknown, known = await submitted(office, "unknown", 1_600), await submitted(office, "known")
     await clock.advance(9 * 60)
-    assert await office.jobs.timers.fail_unserved() == 0
+    assert await office.app.parts.of(JobsPart).timers.fail_unserved() == 0
     assert sum(await waiting(office)) == 1_600 + MANY
     await clock.advance(2 * 60)
     await office.database.write(serve)
     late = await submitted(office, "unknown")
     failed = 0
-    while found := await office.jobs.timers.fail_unserved():
+    while found := await office.app.parts.of(JobsPart).timers.fail_unserved():
         failed += found
     assert failed == 1_600
     assert {(one.status, one.error_code) for one in await office.jobs.query().where(state=3)} == {

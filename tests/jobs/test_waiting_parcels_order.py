@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from relevo import App
+from relevo.jobs.host import JobsPart
 from tests.jobs.conftest import EMPTY
 from tests.jobs.office import PARCELS, Worker, told
 from tests.jobs.test_waiting_parcels import (
@@ -365,11 +366,9 @@ async def test_a_claim_that_was_forgotten_settles_nothing(office: Office, worker
 
 @pytest.mark.anyio
 async def test_series_before_and_behind_a_parcel_go_on(office: Office, worker: Worker) -> None:
-    office.jobs.duties()  # A17, 7.3
-
     async def due() -> JobHandle[Any]:
         job = await office.jobs.submit("work", recurrence="FREQ=DAILY")
-        assert await office.jobs.timers.start_series() == 1
+        assert await office.app.parts.of(JobsPart).timers.start_series() == 1
         return job
 
     before, many, behind = await due(), await submitted(office), await due()

@@ -16,6 +16,7 @@ import pytest
 from relevo.errors import Conflict, NotFound
 from relevo.jobs.errors import JobCanceled
 from relevo.pipeline import ASYNC, POST, PRE_OPERATION, Post, Pre, StepContext
+from relevo.pipeline.service import PipelinePart
 from tests.pipeline.bundle import QUICK, finished, jobs, make
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ async def test_secure_configuration_is_stored_sealed_and_never_told(app: App) ->
     app.step("Create", "order", mode=ASYNC, name="later", configuration="open", secure="hidden")(
         nothing
     )
-    await app.pipeline.start()
+    await app.parts.of(PipelinePart).declare()
     (row,) = await app.pipeline.steps()
     assert (row["configuration"], row["has_secure"]) == ("open", True)
     assert "hidden" not in str(dict(row))

@@ -12,6 +12,7 @@ from relevo.errors import Forbidden
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.pipeline import ASYNC, SYNC, StepContext
+from relevo.pipeline.service import PipelinePart
 from tests.pipeline.bundle import finished, jobs, make
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ async def test_a_disabled_step_runs_nowhere_and_its_waiting_jobs_are_canceled(
     for one in (app, host := make(relevo_url)):
         one.step("Create", "order", mode=ASYNC, name="later", serialize="record")(nothing)
         one.step("Create", "order", mode=ASYNC, name="other")(nothing)
-    await app.pipeline.start()
+    await app.parts.of(PipelinePart).declare()
     for key in "ab":
         await app.service.create("order", {"id": key})
     first, _, second, _ = await jobs(app)
@@ -171,7 +172,7 @@ async def test_a_disabled_step_runs_nowhere_and_its_waiting_jobs_are_canceled(
     assert [one["status"] for one in await jobs(app, "other")] == [states.READY] * 2  # A32
     await app.service.create("order", {"id": "c"})
     assert len(await jobs(app, "later")) == 2
-    await app.pipeline.start()  # another start of a host does not switch it on
+    await app.parts.of(PipelinePart).declare()  # another start of a host does not switch it on
     rows = {one["name"]: one["enabled"] for one in await app.pipeline.steps()}
     assert rows == {"later": False, "other": True}
     await app.pipeline.enable("later")
@@ -185,10 +186,10 @@ async def test_what_a_late_operation_queues_for_a_disabled_step_is_canceled_late
     app: App,
 ) -> None:
     app.step("Create", "order", mode=ASYNC, name="later")(nothing)
-    await app.pipeline.start()
+    await app.parts.of(PipelinePart).declare()
     async with app.database.transaction() as tx:
         await app.service.create("order", {}, tx=tx)
         assert await app.pipeline.disable("later") == 0
     assert [one["status"] for one in await jobs(app)] == [states.READY]
-    await app.pipeline.sweep()
+    await app.parts.of(PipelinePart).sweep()
     assert [one["status"] for one in await jobs(app)] == [states.CANCELED]  # S20

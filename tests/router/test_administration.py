@@ -22,6 +22,7 @@ from relevo.errors import (
 )
 from relevo.kernel.events import Catalogue, EventLog
 from relevo.kernel.expressions import powerfx
+from relevo.kernel.part import Connection
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import MasterKey
 from relevo.router import events
@@ -61,7 +62,7 @@ class Bundle:
 
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         self.database = database
-        self.log = EventLog(Catalogue(), database, wakeups)
+        self.log = EventLog(Connection(database, wakeups), Catalogue())
         self.key = Key()
         self.of = Administration(database, self.log, self.key)
 

@@ -49,16 +49,17 @@ async def test_what_is_stored_comes_back_as_it_was(desk: Floor) -> None:
             {"key": "a", "labelOperator": "lessThan", "value": 1.5, "expiresAfterSeconds": 9.5}
         ],
     }  # fmt: skip
-    made, created = await desk.router.work.patch_job("8:acs:x/y", change)
-    assert created
+    done = await desk.router.put_job("8:acs:x/y", change)
+    made = done.view
+    assert done.created
     read = await desk.router.get_job("8:acs:x/y")
     assert read.status == "queued"
     assert made.status == "created"
     assert (read.labels, read.tags, read.etag) == (made.labels, made.tags, made.etag)
     assert read.notes == made.notes
     assert read.requested_worker_selectors == made.requested_worker_selectors
-    again, created = await desk.router.work.patch_job("8:acs:x/y", change)
-    assert (created, again.status) == (False, "queued")
+    again = await desk.router.put_job("8:acs:x/y", change)
+    assert (again.created, again.view.status) == (False, "queued")
 
 
 async def test_two_who_make_the_same_job_get_one(desk: Floor, relevo_url: str) -> None:
@@ -69,10 +70,10 @@ async def test_two_who_make_the_same_job_get_one(desk: Floor, relevo_url: str) -
             ids = [f"{turn}-{n}" for n in range(20)]
             urgent = {"channelId": "c", "queueId": "q", "priority": 2}
             tagged = {"channelId": "c", "queueId": "q", "tags": {"a": 1}}
-            mine = [desk.router.work.patch_job(one, urgent) for one in ids]
-            theirs = [other.router.work.patch_job(one, tagged) for one in reversed(ids)]
+            mine = [desk.router.put_job(one, urgent) for one in ids]
+            theirs = [other.router.put_job(one, tagged) for one in reversed(ids)]
             both = await asyncio.gather(*mine, *theirs)
-            assert sum(created for _, created in both) == len(ids)
+            assert sum(one.created for one in both) == len(ids)
             found = [await desk.router.get_job(one) for one in ids]
             assert {(one.priority, one.tags["a"]) for one in found} == {(2, 1)}
     await desk.check()
@@ -84,15 +85,15 @@ async def test_a_stale_condition_never_writes(desk: Floor) -> None:  # J15
     await desk.router.update_job("j", tags={"b": 1})
     for condition in (Conditions(if_match=first.etag), Conditions(if_none_match="*")):
         with pytest.raises(ConditionNotMet):
-            await desk.router.work.patch_job("j", {"priority": 9}, condition)
+            await desk.router.put_job("j", {"priority": 9}, condition)
     with pytest.raises(ConditionNotMet):
-        await desk.router.work.patch_worker("nobody", {}, Conditions(if_match="*"))
+        await desk.router.put_worker("nobody", {}, Conditions(if_match="*"))
     now = await desk.router.get_job("j")
     assert now.priority == 1
-    done, _ = await desk.router.work.patch_job("j", {"priority": 9}, Conditions(if_match=now.etag))
-    assert done.etag != now.etag
-    same, _ = await desk.router.work.patch_job("j", {"priority": 9})
-    assert same.etag == done.etag
+    done = await desk.router.put_job("j", {"priority": 9}, Conditions(if_match=now.etag))
+    assert done.view.etag != now.etag
+    same = await desk.router.put_job("j", {"priority": 9})
+    assert same.view.etag == done.view.etag
 
 
 async def test_a_refused_call_changes_nothing_and_spoils_no_neighbour(desk: Floor) -> None:  # J14
@@ -207,7 +208,7 @@ async def test_lists_go_by_creation_and_miss_nobody(desk: Floor) -> None:  # J16
     after: int | None = 0
     seen: list[str] = []
     while after is not None:
-        page = await desk.router.work.list_jobs(JobFilter(status="active"), after, 4)
+        page = await desk.router.list_jobs(JobFilter(status="active"), after, 4)
         seen += [one.id for one in page.items]
         after = page.after
         if len(seen) == 8:
@@ -218,7 +219,7 @@ async def test_lists_go_by_creation_and_miss_nobody(desk: Floor) -> None:  # J16
     assert [one.id async for one in desk.router.jobs(channel_id="d", status="queued")] == [
         f"j{n}" for n in range(0, 25, 2)
     ]
-    free = await desk.router.work.list_workers(WorkerFilter(state="active", has_capacity=True))
+    free = await desk.router.list_workers(WorkerFilter(state="active", has_capacity=True))
     assert len(free.items) == 25
     assert [one async for one in desk.router.workers(queue_id="nowhere")] == []
 

@@ -76,9 +76,9 @@ class Side:
         kind, _, name = path.partition("/")
         router = self.app.router
         if kind == "workers":
-            await router.work.patch_worker(name, change)
+            await router.put_worker(name, change)
         elif kind == "jobs":
-            await router.work.patch_job(name, change)
+            await router.put_job(name, change)
         else:
             await router.policies.patch(kind, name, change)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import OfferGone
-from relevo.router.natives import selector
+from relevo.router.jobs import selector
 from relevo.testing.clock import Clock
 from tests.router.floor import Floor
 

@@ -12,8 +12,9 @@ from relevo import App, settings
 from relevo.kernel import faults
 from relevo.kernel.leases import fencing
 from relevo.router.core import exceptions
+from relevo.router.jobs import selector
 from relevo.router.matcher import following, matcher
-from relevo.router.natives import selector
+from relevo.router.service import RouterPart
 from relevo.testing.clock import Clock
 from tests.router.floor import Floor
 from tests.router.test_matcher import length, rules, waits
@@ -184,15 +185,15 @@ async def test_an_idle_worker_is_deregistered_after_a_week(floor: Floor) -> None
     assignment = await floor.accepted("busy")
     await floor.clock.advance(6 * DAY)
     await floor.router.get_worker("seen")
-    await floor.router.deregister_idle()
+    await floor.app.parts.of(RouterPart).deregister_idle()
     assert {one.state async for one in floor.router.workers()} == {"active"}
     await floor.clock.advance(1.5 * DAY)
-    await floor.router.deregister_idle()
+    await floor.app.parts.of(RouterPart).deregister_idle()
     states = {one.id: one.state async for one in floor.router.workers()}
     assert states == {"idle": "inactive", "seen": "active", "busy": "active"}
     await floor.finish("j", assignment)
     await floor.clock.advance(6 * DAY)
-    await floor.router.deregister_idle()
+    await floor.app.parts.of(RouterPart).deregister_idle()
     assert (await floor.router.get_worker("busy")).state == "active"
     assert (await floor.told("worker/idle"))[-1] == "worker.deregistered"
 
@@ -210,13 +211,13 @@ async def test_ended_offers_are_remembered_for_a_day_and_declines_as_long_as_the
     await floor.router.decline_offer("a", offer.offer_id)
     await floor.router.cancel_job("moved")
     await floor.clock.advance(2 * DAY)
-    await floor.router.forget()
+    await floor.app.parts.of(RouterPart).forget()
     rows = await floor.app.database.fetch("select job_id, state from relevo.router_offer")
     assert [tuple(row) for row in rows] == [("declined", "declined")]
     await floor.settled()
     assert not await floor.offers("a")
     await floor.router.cancel_job("declined")
-    await floor.router.forget()
+    await floor.app.parts.of(RouterPart).forget()
     assert await floor.app.database.fetch(
         "select from relevo.router_offer where job_id = 'declined'") == []  # fmt: skip
 
@@ -230,10 +231,10 @@ async def test_ended_jobs_are_kept_as_long_as_told(relevo_url: str) -> None:
         await floor.job("waiting")
         await floor.router.cancel_job("ended")
         await floor.clock.advance(89 * DAY)
-        await floor.router.forget()
+        await floor.app.parts.of(RouterPart).forget()
         assert await floor.status("ended") == "cancelled"
         await floor.clock.advance(2 * DAY)
-        await floor.router.forget()
+        await floor.app.parts.of(RouterPart).forget()
         assert [one.id async for one in floor.router.jobs()] == ["waiting"]
 
 

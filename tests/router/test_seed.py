@@ -9,7 +9,7 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import InvalidValue
-from relevo.router.natives import selector
+from relevo.router.jobs import selector
 from relevo.router.resources import MANAGED_CHANNELS
 
 if TYPE_CHECKING:

@@ -11,8 +11,10 @@ import pytest
 from msgspec import Struct
 
 from relevo import settings
+from relevo.kernel.part import Connection
 from relevo.kernel.postgres import Database, Wakeups
 from relevo.store import Store
+from relevo.store.service import StorePart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,9 +47,9 @@ class World:
         self._stack = stack
         self.database = database
         self.wakeups = Wakeups(database)
-        self.store = Store(database, self.wakeups)
+        self.store = Store(Connection(database, self.wakeups))
         stack.push_async_callback(self.wakeups.close)
-        stack.push_async_callback(self.store.close)
+        stack.push_async_callback(StorePart(self.store).close)
 
     def orders(self, **options: Any) -> Container[dict[str, Any]]:
         options.setdefault("ranges", 4)
@@ -60,8 +62,8 @@ class World:
         database = await self._stack.enter_async_context(await Database.open(told))
         wakeups = Wakeups(database)
         self._stack.push_async_callback(wakeups.close)
-        store = Store(database, wakeups)
-        self._stack.push_async_callback(store.close)
+        store = Store(Connection(database, wakeups))
+        self._stack.push_async_callback(StorePart(store).close)
         return store
 
     async def versions(self, name: str = "orders") -> list[Version]:

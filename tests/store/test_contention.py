@@ -18,6 +18,7 @@ import pytest
 from relevo import limits
 from relevo.errors import Closed, DatabaseUnavailable, ItemExists, ItemLocked, NotFound
 from relevo.store import Create, Delete, Item, Upsert, waiting
+from relevo.store.service import StorePart
 from tests.store.test_races import check_history, split, three
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ async def test_a_store_that_closes_lets_nobody_wait(world: World) -> None:
         await world.orders().create(named("1"), tx=tx)
         call = asyncio.create_task(orders.create(named("1")))
         await world.until_waiting()
-        await other.close()
+        await StorePart(other).close()
         with pytest.raises(Closed):
             await call
 

@@ -13,6 +13,7 @@ from relevo import limits
 from relevo.errors import Closed, Conflict, ContainerRecreated, InvalidValue, NotFound
 from relevo.kernel.leases.loops import Duty
 from relevo.store import Create, Delete, Upsert
+from relevo.store.service import StorePart
 
 if TYPE_CHECKING:
     from relevo.testing import Clock
@@ -198,7 +199,7 @@ async def test_housekeeping_does_it_all(world: World, clock: Clock) -> None:
         await container.bulk([{"id": str(n), "city": n} for n in range(700)])
     await gone.drop()
     await clock.advance(61)
-    duties = world.store.duties()
+    duties = StorePart(world.store).duties()
     assert {type(duty) for duty in duties} == {Duty}
     for duty in duties:
         await duty.work()
@@ -208,7 +209,7 @@ async def test_housekeeping_does_it_all(world: World, clock: Clock) -> None:
 async def test_a_closed_store_takes_nothing_new(world: World) -> None:
     orders = world.orders()
     await orders.create(PIZZA)
-    await world.store.close()
+    await StorePart(world.store).close()
     with pytest.raises(Closed):
         await orders.create({"id": "2", "city": "Vigo"})
     with pytest.raises(Closed):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from relevo import limits
 from relevo.errors import InvalidValue, TooLarge
+from relevo.kernel.part import Connection
 from relevo.store import Store, items
 from relevo.store.model import ContainerInfo
 
@@ -113,14 +114,14 @@ def test_an_etag_is_text(etag: Any) -> None:
 )
 def test_options_that_cannot_be_are_refused_at_once(options: dict[str, Any], pointer: str) -> None:
     with pytest.raises(InvalidValue) as caught:
-        Store().container("orders", "/city", **options)
+        Store(Connection()).container("orders", "/city", **options)
     assert caught.value.pointer == pointer
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\x00", "x" * 201])
 def test_a_containers_name_fits_into_a_path(name: str) -> None:
     with pytest.raises(InvalidValue, match="container's name"):
-        Store().container(name, "/city")
+        Store(Connection()).container(name, "/city")
 
 
 @pytest.mark.parametrize("ttl", [0, -2, 1.5, "1", True, 2**31])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from relevo.jobs.host import JobsPart
 from relevo.workflows import Return, Stage, Wait
+from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,4 +36,4 @@ async def journey(app: App, record: Recorder) -> None:
         three = yield Wait(event="go", key="k")
         yield Return([one, two, three])
 
-    await app.jobs.start(app.leases, app.supervisor)
+    await serve(app, JobsPart)

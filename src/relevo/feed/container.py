@@ -77,7 +77,7 @@ class FeedContainer(Container[T], UnitHandles):
             parts = keys.of_caller(partition_key, info.partition_key, prefix=True)
             interval = under(epk(parts))
         reader = await Reader.open(
-            self._feeds.database, self._feeds.wakeups, self.name, start=start, mode=mode,
+            *self._feeds.connection.opened, self.name, start=start, mode=mode,
             interval=interval, continuation=continuation, model=self.model or Any,
             filter=filter,
         )  # fmt: skip

@@ -26,7 +26,7 @@ class EventFeed(EventLog, UnitHandles):
     name = LOG_NAME
 
     def __init__(self, feeds: Feeds, catalogue: Catalogue | None = None) -> None:
-        super().__init__(catalogue)
+        super().__init__(feeds.connection, catalogue)
         self._feeds = feeds
 
     def on_events(self, name: str, **options: Any) -> Callable[[Callable[..., Any]], Processor]:

@@ -38,8 +38,7 @@ class UnitHandles:
 
     def unit(self, name: str, leases_in: str = "leases") -> UnitHandle:
         """Return the unit of the processor `name` for an operator: pause, rewind, snapshots."""
-        feeds = self._feeds
-        return UnitHandle(feeds.database, feeds.wakeups, self.name, name, leases_in)
+        return UnitHandle(*self._feeds.connection.opened, self.name, name, leases_in)
 
     def dead_letters(self, name: str, leases_in: str = "leases") -> DeadLetters:
         """Return the changes that the processor `name` gave up on: to look at, redrive, discard."""

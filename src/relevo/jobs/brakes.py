@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections import Counter
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from relevo.errors import RelevoError
 from relevo.jobs.core import codes
 from relevo.jobs.running.failures import FailureWatch
 from relevo.kernel.postgres import catalog
+from relevo.kernel.repeating import until_fewer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Set
@@ -121,13 +123,14 @@ class Brakes:
             log.warning(f"jobs.brake_{row['change']}", extension=row["extension"])
         total = 0
         for statement in (SQL.brake_jobs, SQL.release_braked_jobs):
-            while touched := (await self._database.write(statement, ROWS))[0][0]:
-                total += touched
-                if touched < ROWS:
-                    break
+            total += await until_fewer(ROWS, partial(self._touch, statement))
         if total:
             self._wakeups.send("jobs")
         return total
+
+    async def _touch(self, statement: str) -> int:
+        touched: int = (await self._database.write(statement, ROWS))[0][0]
+        return touched
 
     async def list(self) -> list[Brake]:
         """Return the brakes that are on."""

@@ -18,6 +18,7 @@ from relevo.jobs.model import new_id
 from relevo.kernel import cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog, clock
+from relevo.kernel.repeating import until_fewer
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups
@@ -56,15 +57,17 @@ class Timers:
 
     async def recover(self) -> int:
         """Take jobs from hosts that have ended (S14 to S16); returns how many."""
-        total = 0
-        while True:
-            rows = await self._database.write(
-                SQL.recover, RECOVER_ROWS, self._crashes_max, limits.JOB_CRASHES_UNPROVEN_FACTOR
-            )
-            taken: int = rows[0][0]
-            total += max(0, taken)
-            if 0 <= taken < RECOVER_ROWS:  # else there is more, or parcels were unpacked first
-                break
+
+        async def recover() -> int:
+            taken = -1
+            while taken < 0:  # parcels were unpacked first
+                rows = await self._database.write(
+                    SQL.recover, RECOVER_ROWS, self._crashes_max, limits.JOB_CRASHES_UNPROVEN_FACTOR
+                )
+                taken = rows[0][0]
+            return taken
+
+        total = await until_fewer(RECOVER_ROWS, recover)
         if total:
             log.info("jobs.recovered", jobs=total)
             self._wakeups.send("jobs")
@@ -72,15 +75,15 @@ class Timers:
 
     async def start_series(self) -> int:
         """Make rows of series ready whose time has come, or move them on (7.3); how many."""
-        total = 0
-        for _ in range(SERIES_BATCHES):  # S3: those that are due together wait for no further tick
-            found: int = await self._database.run(self._start_series)
-            total += found
-            if found:
+
+        async def start() -> int:
+            started: int = await self._database.run(self._start_series)
+            if started:
                 self._wakeups.send("jobs")
-            if found < SERIES_ROWS:
-                break
-        return total
+            return started
+
+        # Those that are due together wait for no further tick.
+        return await until_fewer(SERIES_ROWS, start, rounds=SERIES_BATCHES)
 
     async def _start_series(self, tx: Transaction) -> int:
         rows = await tx.fetch(SQL.due_series, SERIES_ROWS)

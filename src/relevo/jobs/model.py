@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
@@ -12,8 +12,6 @@ import msgspec
 from asyncpg.pgproto import pgproto
 from msgspec import Struct
 
-from relevo import limits
-from relevo.errors import InvalidValue
 from relevo.jobs import states
 
 if TYPE_CHECKING:
@@ -175,24 +173,3 @@ def new_ids(count: int) -> list[UUID]:
     clock = millis << 80 | 0x7 << 76 | (nanos << 12) // 1_000_000 << 64
     first = clock | 0x2 << 62 | int.from_bytes(os.urandom(8), "big") >> 3
     return [pgproto.UUID(value.to_bytes(16, "big")) for value in range(first, first + count)]
-
-
-def aware(value: datetime, what: str) -> datetime:
-    """Return an instant that says its offset, or refuse it by name."""
-    if not isinstance(value, datetime):
-        raise InvalidValue(f"{what} is a datetime, not {value!r}", pointer=what)
-    if value.tzinfo is None:
-        raise InvalidValue(
-            f"{what} is {value.isoformat()}, which has no offset; say which zone it is in",
-            pointer=what,
-        )
-    if value.year > limits.YEAR_MAX:
-        raise InvalidValue(
-            f"{what} is {value.isoformat()}; the last year is {limits.YEAR_MAX}", pointer=what
-        )
-    return value
-
-
-def seconds(value: float | timedelta) -> float:
-    """Return a length of time in seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)

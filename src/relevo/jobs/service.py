@@ -8,27 +8,31 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs import checking, foreign, states, submission
-from relevo.jobs.commands import Ask, Scope
+from relevo.jobs import states, submission
+from relevo.jobs.brakes import Brakes
+from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
-from relevo.jobs.host import Hosting
-from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, aware, new_ids
+from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
-from relevo.jobs.registry import EXECUTE
+from relevo.jobs.registry import EXECUTE, Registry
 from relevo.jobs.submission import Submitting
 from relevo.jobs.waiting import Known, Waiting
-from relevo.kernel import cpu
-from relevo.kernel.postgres import catalog, clock
+from relevo.jobs.waits import Waits
+from relevo.kernel import checking, cpu
+from relevo.kernel.part import PerConnection, Service
+from relevo.kernel.postgres import catalog, clock, foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from relevo.jobs.model import Recurrence, Submission
+    from relevo.jobs.model import Lane, Recurrence, Submission
+    from relevo.jobs.running.context import JobContext
+    from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.querying.model import Caller
     from relevo.settings import Settings
@@ -36,30 +40,42 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 
 
-class Jobs(Hosting):
+class Jobs(Service):
     """The asynchronous service of an app.
 
     >>> job = await app.jobs.submit("rebuild-index", {"shard": 3}, token="index")  # doctest: +SKIP
     >>> await job.wait(timeout=60)  # doctest: +SKIP
     """
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._writing: Submitting | None = None
-        self._waiting: Waiting | None = None
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        super().__init__(connection)
+        self._schema = settings.schema
+        self.registry = Registry()
+        self.service_for: Callable[[JobContext], Any] | None = None
+        """What gives a run its `ctx.service`: the event pipeline."""
+        self._tools = PerConnection(
+            connection, lambda database, wakeups: _Tools(database, wakeups, settings)
+        )
 
-    def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect, or connect anew."""
-        super().attach(database, wakeups)
-        self._writing = Submitting(database, wakeups)
-        self._waiting = Waiting(database, wakeups)
+    def configure(self, *lanes: Lane) -> None:
+        """Add lanes, or change those that there are; before handlers name them."""
+        for one in lanes:
+            self.registry.configure(one)
 
-    async def close(self) -> None:
-        """Finish what was accepted."""
-        if self._writing is not None and self._commands is not None and self._waiting is not None:
-            await self._writing.close()
-            await self._commands.close()
-            await self._waiting.close()
+    @property
+    def commands(self) -> Commands:
+        """What carries out commands."""
+        return self._tools().commands
+
+    @property
+    def waits(self) -> Waits:
+        """What suspended jobs wait for."""
+        return self._tools().waits
+
+    @property
+    def brakes(self) -> Brakes:
+        """Which extensions fail too often, and what holds them back."""
+        return self._tools().brakes
 
     async def submit(
         self,
@@ -91,7 +107,7 @@ class Jobs(Hosting):
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
-        tx = foreign.in_schema(tx, self._settings.schema)
+        tx = foreign.in_schema(tx, self._schema)
         if token is None:
             job = await self._chained(job, data)
         await self._check_lane(job, tx)
@@ -100,9 +116,9 @@ class Jobs(Hosting):
             job = recur(job)
         number = None
         if tx is not None:
-            number = await foreign.store(tx, submission.columns([job]), self._settings.schema)
+            number = await self._store_in(tx, submission.columns([job]))
         else:
-            await self._writer.one(job)
+            await self._tools().writing.one(job)
         return JobHandle(self, job.id, Known.of(job, number))
 
     async def submit_many(
@@ -123,7 +139,7 @@ class Jobs(Hosting):
             raise InvalidValue(f"many jobs cannot have one {min(strange)}; leave it out")
         common, ids = submission.checked(handler, **options), new_ids(len(data))
         datas = [submission.encoded(one) for one in data]
-        tx = foreign.in_schema(tx, self._settings.schema)
+        tx = foreign.in_schema(tx, self._schema)
         await self._check_lane(common, tx)
         recur = await self._recurring(common, recurrence, timezone, tx)
         known = self.registry.handlers.get(handler)
@@ -140,9 +156,9 @@ class Jobs(Hosting):
         number = None
         if tx is not None:
             for arrays in batches:
-                number = await foreign.store(tx, arrays, self._settings.schema)
+                number = await self._store_in(tx, arrays)
         elif batches:
-            await self._writer.many(batches)
+            await self._tools().writing.many(batches)
         told = Known.of(common, number)
         return [JobHandle(self, one, told) for one in ids]
 
@@ -158,7 +174,7 @@ class Jobs(Hosting):
                 f"handler {job.handler!r} does not take {error.arguments}", pointer="data"
             ) from error
         token = await known.token_of(arguments)
-        checking.text("token", token, TOKEN_LENGTH_MAX)
+        checking.text("token", token, TOKEN_LENGTH_MAX, of="a job")
         return msgspec.structs.replace(job, token=token or None)
 
     async def _check_lane(self, job: Submission, tx: Any) -> None:
@@ -168,8 +184,13 @@ class Jobs(Hosting):
         if known is not None:
             submission.check_served(job.handler, job.lane, known.lane)
         # In a transaction of the caller nobody need be connected, and the function looks, too.
-        if self._writing is not None and (tx is None or self._reads(tx)):
-            await self._writing.check_lane(job.lane, None if known else job.handler, tx)
+        if self.connection.is_open and (tx is None or self._reads(tx)):
+            unknown = None if known else job.handler
+            await self._tools().writing.check_lane(job.lane, unknown, tx)
+
+    async def _store_in(self, tx: Any, arrays: Sequence[Sequence[Any]]) -> str:
+        number: str = await submission.IN_TRANSACTION.call(tx, arrays, self._schema)
+        return number
 
     @staticmethod
     def _reads(tx: Any) -> bool:
@@ -191,7 +212,7 @@ class Jobs(Hosting):
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""
-        return JobHandle(self, checking.uuid("id", id))
+        return JobHandle(self, checking.uuid("id", id, of="a job"))
 
     async def get(self, id: UUID) -> Job:  # noqa: A002 - the word of the API
         """Return a job as it is now; raises `JobMissing` if there is none."""
@@ -203,7 +224,7 @@ class Jobs(Hosting):
     @property
     def chains(self) -> Chains:
         """Which jobs wait for others of their token."""
-        return Chains(self.database, self.wakeups)
+        return Chains(*self.connection.opened)
 
     async def unblock(self, id: UUID, *, user: UUID | None = None) -> UUID:  # noqa: A002
         """Let a job no longer wait for the one before it in its chain; returns which that was.
@@ -236,7 +257,7 @@ class Jobs(Hosting):
             )
         if (until is None) == (command == "postpone"):
             raise InvalidValue("an instant is given to postpone, and only to it", pointer="until")
-        until = None if until is None else aware(until, "until")
+        until = None if until is None else checking.aware(until, "until")
         ask = Ask(id=id, command=command, until=until, version=version, user=user, scope=scope)
         status = await self.commands.give(ask)
         if series and command == "cancel":
@@ -256,9 +277,7 @@ class Jobs(Hosting):
         known: Known | None = None,
     ) -> Any:
         """Return how a job ended, once it has; `known` is what its submit has told."""
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._waiting is not None
-        return await self._waiting.wait(id, known, timeout)
+        return await self._tools().waiting.wait(id, known, timeout)
 
     async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
         """Give an event to the workflows that wait for it; returns how many did.
@@ -268,8 +287,26 @@ class Jobs(Hosting):
         """
         return await self.waits.signal(event, key, data, tx=tx)
 
-    @property
-    def _writer(self) -> Submitting:
-        self._connected  # noqa: B018 - raises if not connected
-        assert self._writing is not None
-        return self._writing
+
+class _Tools:
+    """What carries out the calls of `Jobs` on one connection."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, settings: Settings) -> None:
+        self.writing = Submitting(database, wakeups)
+        self.waiting = Waiting(database, wakeups)
+        self.waits = Waits(database, wakeups)
+        self.brakes = Brakes(
+            database, wakeups, failures=settings.jobs_brake_failures,
+            minutes=settings.jobs_brake_minutes,
+        )  # fmt: skip
+        strict = ("strict_states", "strict_delete")
+        self.commands = Commands(
+            database, wakeups,
+            strict=frozenset(one for one in strict if getattr(settings, f"jobs_{one}")),
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        await self.writing.close()
+        await self.commands.close()
+        await self.waiting.close()

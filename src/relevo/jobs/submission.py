@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs import checking, foreign
 from relevo.jobs.core import series
 from relevo.jobs.loops import UNSERVED
 from relevo.jobs.model import (
+    DATA_BYTES_MAX,
     MISFIRE_GRACE_MAX,
     NAME_LENGTH_MAX,
     TOKEN_LENGTH_MAX,
     Recurrence,
     Submission,
-    aware,
     new_id,
 )
+from relevo.kernel import checking
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.foreign import Function
 from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
@@ -36,6 +37,15 @@ TOPIC: Final = "jobs"
 BULK_ROWS: Final = 1_000
 _ENCODER = msgspec.json.Encoder()
 LANE_LENGTH_MAX: Final = 64
+IN_TRANSACTION: Final = Function(
+    name="relevo.submit_jobs_in",
+    types=(
+        "uuid[]", "text[]", "text[]", "text[]", "text[]", "timestamptz[]", "text[]", "smallint[]",
+        "uuid[]", "text[]::jsonb[]",
+    ),
+    otherwise=", or call the SQL function relevo.submit_job yourself",
+)  # fmt: skip
+"""Stores jobs in a transaction of the caller; returns its numbers, by which others see its end."""
 
 
 class Options(TypedDict, total=False):
@@ -76,7 +86,7 @@ def checked(
         ("handler", handler, NAME_LENGTH_MAX), ("name", name, NAME_LENGTH_MAX),
         ("token", token, TOKEN_LENGTH_MAX), ("lane", lane, LANE_LENGTH_MAX),
     ):  # fmt: skip
-        checking.text(what, value, most)
+        checking.text(what, value, most, of="a job")
     if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
         raise InvalidValue(f"a job's priority is 0 to 9, not {priority!r}", pointer="priority")
     if on_failure not in ("continue", "hold"):
@@ -88,17 +98,18 @@ def checked(
     flags = {"retain": retain, "hold": on_failure == "hold", "system": system}
     extra = {**(options or {}), **{key: True for key, value in flags.items() if value}}
     if extra:
-        checking.json("options", extra)
+        checking.json("options", extra, DATA_BYTES_MAX, of="a job")
     return Submission(
         id=id or new_id(), handler=handler, data=encoded(data), name=name, token=token or None,
-        start=None if start is None else aware(start, "start"), lane=lane, priority=priority,
-        owner=None if owner is None else checking.uuid("owner", owner), options=extra or None,
+        start=None if start is None else checking.aware(start, "start"), lane=lane,
+        priority=priority, options=extra or None,
+        owner=None if owner is None else checking.uuid("owner", owner, of="a job"),
     )  # fmt: skip
 
 
 def encoded(data: Any) -> str:
     """Return data of a job as it is stored, or refuse it."""
-    return checking.json("data", {} if data is None else data)
+    return checking.json("data", {} if data is None else data, DATA_BYTES_MAX, of="a job")
 
 
 def whole(
@@ -143,7 +154,9 @@ def recurring(
             f"misfire_grace is 0 to {MISFIRE_GRACE_MAX:g} s, not {recurrence.misfire_grace:g}",
             pointer="recurrence",
         )
-    anchor = now if recurrence.start is None else aware(recurrence.start, "recurrence.start")
+    anchor = (
+        now if recurrence.start is None else checking.aware(recurrence.start, "recurrence.start")
+    )
     plan = series.plan(
         recurrence.pattern, anchor=anchor, operation_type=operation_type, zone=recurrence.timezone,
         missed=recurrence.missed, overlap=recurrence.overlap,
@@ -287,5 +300,6 @@ def _kind(job: Submission) -> tuple[Any, ...]:
 
 
 async def submit_in(tx: Any, *jobs: Submission) -> str:
-    """Store jobs in a transaction of Relevo's; returns its number. See `relevo.jobs.foreign`."""
-    return await foreign.store(tx, columns(jobs))
+    """Store jobs in a transaction of the caller; returns its number. Nothing is locked."""
+    number: str = await IN_TRANSACTION.call(tx, columns(jobs))
+    return number

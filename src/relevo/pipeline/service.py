@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from relevo.errors import NotFound
-from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.registry import Handler
 from relevo.kernel import callables
 from relevo.kernel.leases.loops import Duty
-from relevo.kernel.postgres.attaching import Attachable
-from relevo.pipeline import contexts, depth, tables
+from relevo.kernel.part import Part, Service
+from relevo.pipeline import contexts, depth
 from relevo.pipeline.data import DataService
 from relevo.pipeline.execution import SYSTEM_EVENT, Execution
-from relevo.pipeline.model import Cause, Image, Mode, Parent, Stage, Step, message_handler, step_id
+from relevo.pipeline.model import Cause, Parent, Step, step_id
 from relevo.pipeline.operations import SQL
 from relevo.pipeline.registry import Registry
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     import asyncpg
 
     from relevo.dataverse.users.service import Users
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
     from relevo.kernel.sealing import Vault
-    from relevo.pipeline.tables import Table
-    from relevo.store import Container, Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 SWEEP_SECONDS: Final = 15.0
@@ -40,15 +35,15 @@ SWEEP_WINDOW: Final = timedelta(hours=1)
 """How long after it was disabled an operation begun before may still queue a job for a step."""
 
 
-class Pipeline(Attachable):
+class Pipeline(Service):
     """The event pipeline of an app: tables, steps, messages.
 
     >>> @app.step("Update", "order", stage=POST, mode=ASYNC)  # doctest: +SKIP
     ... async def notify(ctx): ...
     """
 
-    def __init__(self, store: Store, jobs: Jobs, vault: Vault, users: Users) -> None:
-        super().__init__("app.service")
+    def __init__(self, jobs: Jobs, vault: Vault, users: Users) -> None:
+        super().__init__(jobs.connection)
         self.registry = Registry()
         self.execution = Execution(self)
         self.service = DataService(self, Cause())
@@ -57,101 +52,14 @@ class Pipeline(Attachable):
         self.depth_window = depth.DEPTH_WINDOW
         self.rights_of = users.rights_of
         """Which rights a user has at this moment; code that acts in nobody's name has all."""
-        self._store = store
         self._jobs = jobs
         self._vault = vault
         jobs.service_for = self._service_for
 
-    # What is registered.
-
-    def table(
-        self,
-        name: str,
-        container: Container[Any] | None = None,
-        *,
-        key: str | None = None,
-        primary_name: str | None = None,
-        schema_name: str | None = None,
-        set_name: str | None = None,
-        lookups: dict[str, str] | None = None,
-        model: Any = None,
-    ) -> Table:
-        """Make a container a table that operations and steps can name; columns are its model's.
-
-        Without a container, one of that name is used, partitioned by id. `key` is the column under
-        which query surfaces show the id, `<name>id` if left out; `lookups` says which columns hold
-        keys of which table.
-        """
-        if container is None:
-            container = self._store.container(name, partition_key="/id", model=model)
-        table = tables.described(
-            name, container, key=key, primary_name=primary_name, schema_name=schema_name,
-            set_name=set_name, lookups=lookups,
-        )  # fmt: skip
-        return self.registry.add_table(table)
-
-    def step(
-        self,
-        message: str,
-        table: str | None = None,
-        *,
-        stage: int = Stage.POST,
-        mode: int = Mode.SYNC,
-        rank: int = 1,
-        filtering: Iterable[str] = (),
-        images: Sequence[Image] = (),
-        auto_delete: bool = False,
-        configuration: str | None = None,
-        secure: str | None = None,
-        run_as: UUID | None = None,
-        serialize: Literal["record"] | None = None,
-        name: str | None = None,
-        enabled: bool = True,
-        time_limit: float | None = None,
-        attempts: Attempts | None = None,
-        crashes_max: int | None = None,
-    ) -> Callable[[F], F]:
-        """Run a function when a message is carried out on a table, or on any if none is named.
-
-        Synchronous steps run inside the operation and its transaction: what they raise undoes it.
-        Asynchronous ones become jobs, in the same transaction. `filtering` lets an Update pass only
-        if it brings one of these columns; `serialize="record"` runs jobs of one record one after
-        the other. A class is made with `configuration` and `secure`; its `execute(ctx)` is called.
-        """
-
-        def register(function: F) -> F:
-            step = Step(
-                name=name or str(getattr(function, "__name__", "")), message=message, table=table,
-                function=function, stage=Stage(stage), mode=Mode(mode), rank=rank,
-                filtering=tuple(filtering), images=tuple(images), configuration=configuration,
-                secure=secure, run_as=run_as, auto_delete=auto_delete, serialize=serialize,
-                enabled=enabled, time_limit=time_limit, attempts=attempts or Attempts(),
-                crashes_max=crashes_max,
-            )  # fmt: skip
-            self.registry.add_step(step)
-            if step.mode == Mode.ASYNC:
-                self._jobs.registry.add(self._handler(step))
-            return function
-
-        return register
-
-    def message(self, name: str) -> Callable[[F], F]:
-        """Make a function the body of a custom message; it returns a dict of outputs, or None."""
-
-        async def run(job: JobContext) -> Any:
-            return await job.service.execute(name, input=job.data)
-
-        def register(function: F) -> F:
-            self.registry.add_body(name, function)
-            handler = Handler(name=message_handler(name), function=run, raw=True)
-            self._jobs.registry.add(handler)  # for who wants it done in the background (8.3)
-            return function
-
-        return register
-
     # In jobs.
 
-    def _handler(self, step: Step) -> Handler:
+    def handler(self, step: Step) -> Handler:
+        """Return what runs an asynchronous step as a job."""
         called = getattr(step.function, "execute", step.function)
 
         async def run(job: JobContext) -> Any:
@@ -192,37 +100,7 @@ class Pipeline(Attachable):
     def _service_for(self, job: JobContext) -> DataService:
         return DataService(self, _cause(job))
 
-    # What hosts write, and what operators switch.
-
-    async def start(self) -> None:
-        """Write which steps there are; refuses steps of tables and messages that are not."""
-        self.registry.check()
-        for table in self.registry.tables.values():
-            await table.container.describe()  # made here, not in the middle of an operation
-        steps = list(self.registry.steps.values())
-        if not steps:
-            return
-        secrets = [await self._sealed(one) for one in steps]
-        columns = ("id", "name", "message", "table", "stage", "mode", "rank")
-        await self.database.write(
-            SQL.declare_steps,
-            *([getattr(one, name) for one in steps] for name in columns),
-            list(range(len(steps))),
-            [msgspec.json.encode(one.filtering).decode() for one in steps],
-            [msgspec.json.encode(_images(one)).decode() for one in steps],
-            [one.configuration for one in steps],
-            secrets,
-            [one.run_as for one in steps],
-            [one.auto_delete for one in steps],
-            [one.serialize for one in steps],
-            [one.enabled for one in steps],
-            idempotent=True,
-        )
-
-    async def _sealed(self, step: Step) -> bytes | None:
-        if step.secure is None:
-            return None
-        return (await self._vault.key()).seal(step.secure.encode(), f"pipeline_step:{step.id}")
+    # What operators switch.
 
     async def steps(self) -> list[asyncpg.Record]:
         """Return the steps that hosts have written, as rows; never their secure configuration."""
@@ -244,14 +122,50 @@ class Pipeline(Attachable):
         if not await self.database.write(SQL.switch_step, step_id(name), enabled, idempotent=True):
             raise NotFound(f"there is no step {name!r}, or no host has written it yet")
 
+
+class PipelinePart(Part[Pipeline]):
+    """Writes down which steps a host has, and sees to those that were disabled."""
+
+    async def declare(self) -> None:
+        """Write which steps there are; refuses steps of tables and messages that are not."""
+        registry = self.service.registry
+        registry.check()
+        for table in registry.tables.values():
+            await table.container.describe()  # made here, not in the middle of an operation
+        steps = list(registry.steps.values())
+        if not steps:
+            return
+        secrets = [await self._sealed(one) for one in steps]
+        columns = ("id", "name", "message", "table", "stage", "mode", "rank")
+        await self.service.database.write(
+            SQL.declare_steps,
+            *([getattr(one, name) for one in steps] for name in columns),
+            list(range(len(steps))),
+            [msgspec.json.encode(one.filtering).decode() for one in steps],
+            [msgspec.json.encode(_images(one)).decode() for one in steps],
+            [one.configuration for one in steps],
+            secrets,
+            [one.run_as for one in steps],
+            [one.auto_delete for one in steps],
+            [one.serialize for one in steps],
+            [one.enabled for one in steps],
+            idempotent=True,
+        )
+
+    async def _sealed(self, step: Step) -> bytes | None:
+        if step.secure is None:
+            return None
+        key = await self.service._vault.key()
+        return key.seal(step.secure.encode(), f"pipeline_step:{step.id}")
+
     def duties(self) -> list[Duty]:
         """What one host does for all."""
         return [Duty("pipeline.deactivate", SWEEP_SECONDS, self.sweep)]
 
     async def sweep(self) -> None:
         """Cancel what operations queued that had begun before their step was disabled."""
-        for row in await self.database.fetch(SQL.lately_disabled, SWEEP_WINDOW):
-            await self._jobs.brakes.deactivate(str(row["id"]))
+        for row in await self.service.database.fetch(SQL.lately_disabled, SWEEP_WINDOW):
+            await self.service._jobs.brakes.deactivate(str(row["id"]))
 
 
 def _cause(job: JobContext, facts: contexts.Envelope | None = None) -> Cause:

@@ -76,8 +76,7 @@ class Commands:
 
         results, changed, topics = await self._database.run(work)
         if changed:
-            self._events.sent()
-            self._events.wakeups.send(*topics)
+            self._events.sent(*topics)
         return results
 
     async def close(self) -> None:

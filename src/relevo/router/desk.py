@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from relevo.router.core.offers import Accepted
-    from relevo.router.natives import Natives
+    from relevo.router.service import Router
     from relevo.router.wire.views import RouterJob
 
 
 class Offer:
     """An offer that can be answered; what it is about stands in `about`."""
 
-    def __init__(self, router: Natives, about: OpenOffer) -> None:
+    def __init__(self, router: Router, about: OpenOffer) -> None:
         self._router = router
         self.about = about
         self.id = str(about.offer_id)
@@ -57,7 +57,7 @@ class Offer:
 class Desk:
     """Where a worker's offers arrive."""
 
-    def __init__(self, router: Natives, worker_id: str) -> None:
+    def __init__(self, router: Router, worker_id: str) -> None:
         self._router = router
         self.worker_id = worker_id
 

@@ -8,28 +8,33 @@ those of the ancestor's API in Python's spelling, and the vocabulary of its begi
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from relevo.errors import Conflict
+from relevo.kernel import checking
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.outbound.outside import Outside
+from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
+from relevo.kernel.repeating import until_fewer
 from relevo.router import events
-from relevo.router.administration import Administration
+from relevo.router.administration import Administration, Stored
 from relevo.router.commands import Call, Commands
 from relevo.router.core import workers
+from relevo.router.desk import Desk
 from relevo.router.explanations import Explanations
+from relevo.router.jobs import JobOperations
 from relevo.router.matcher.calling import Caller
 from relevo.router.matcher.matcher import Matcher
-from relevo.router.natives import Natives
-from relevo.router.resources import Options, Remembered
+from relevo.router.resources import MANAGED_CHANNELS, Options, Remembered
 from relevo.router.watching import Watching
-from relevo.router.work import Work
+from relevo.router.workers import WorkerOperations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from relevo.kernel.events import EventLog
-    from relevo.kernel.leases import Leases
+    from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.router.core.world import World
     from relevo.router.wire.credentials import Sealer
@@ -43,7 +48,7 @@ FORGET_ROWS_MAX = 2_000
 DAY = 86_400.0
 
 
-class Router(Natives):
+class Router(JobOperations, WorkerOperations):
     """The job router of an app.
 
     >>> await app.router.register_worker("ana", queues=["kitchen"], channels={"pizza": 50})
@@ -61,48 +66,104 @@ class Router(Natives):
         self._allowed = Allowed.parse(settings.outbound_allow)
         self._log = log
         self._sealer = sealer
-        self._attached: _Attached | None = None
+        self._tools = PerConnection(
+            log.connection, lambda database, wakeups: Tools(database, wakeups, self)
+        )
         log.catalogue.register(*events.TYPES)
-
-    async def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect."""
-        self._attached = _Attached(database, wakeups, self, Outside(self._allowed))
-
-    async def close(self) -> None:
-        """Let calls under way end."""
-        if self._attached is not None:
-            await self._attached.commands.close()
-            await self._attached.client.close()
-            self._attached = None
-
-    async def start(self, leases: Leases) -> None:
-        """Be a candidate for matching; for hosts."""
-        await self._now.matcher.join(leases)
-
-    @property
-    def work(self) -> Work:
-        """Jobs, workers and offers as the wire has them."""
-        return self._now.work
 
     @property
     def watching(self) -> Watching:
         """What happens to the offers of one worker."""
-        return self._now.watching
+        return self._tools().watching
 
     @property
     def policies(self) -> Administration:
         """Policies and queues as the wire has them."""
-        return self._now.policies
+        return self._tools().policies
 
     @property
     def explanations(self) -> Explanations:
         """Why things are as they are."""
-        return self._now.explanations
+        return self._tools().explanations
 
     @property
     def client(self) -> Outside:
         """Calls to the outside, to where they may go."""
-        return self._now.client
+        return self._tools().client
+
+    async def set_distribution_policy(
+        self,
+        policy_id: str,
+        *,
+        mode: Literal["longestIdle", "roundRobin", "bestWorker"]
+        | Mapping[str, Any] = "longestIdle",
+        offer_ttl: timedelta | float | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Say who is offered jobs, and how long an offer lives; `mode` may be the wire's object."""
+        seconds = None if offer_ttl is None else checking.seconds(offer_ttl)
+        change = {
+            "name": name, "offerExpiresAfterSeconds": seconds,
+            "mode": {"kind": mode} if isinstance(mode, str) else dict(mode),
+        }  # fmt: skip
+        return await self.policies.patch("distributionPolicies", policy_id, change)
+
+    async def set_queue(
+        self,
+        queue_id: str,
+        *,
+        distribution_policy: str,
+        exception_policy: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Make or change a queue."""
+        change = {
+            "distributionPolicyId": distribution_policy, "exceptionPolicyId": exception_policy,
+            "name": name, "labels": dict(labels or {}),
+        }  # fmt: skip
+        return await self.policies.patch("queues", queue_id, change)
+
+    async def define_channel(self, channel_id: str, name: str) -> None:
+        """Give a channel a name; in strict mode only defined and managed channels can be used."""
+        await self.policies.define_channel(channel_id, name)
+
+    async def channels(self) -> dict[str, str]:
+        """Return the channels that are known, with their names."""
+        managed = {one: one for one in MANAGED_CHANNELS}
+        return managed | await self.policies.channels()
+
+    def worker(self, worker_id: str) -> Desk:
+        """Return the desk of a worker: `async for offer in app.router.worker("ana").offers()`."""
+        return Desk(self, worker_id)
+
+
+class Tools:
+    """What carries out the calls of a router on one connection."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, router: Router) -> None:
+        remembered = Remembered(router._sealer, router.options)
+        self.database = database
+        self.client = client = Outside(router._allowed)
+        self.commands = Commands(database, router._log, remembered)
+        self.policies = Administration(database, router._log, router._sealer)
+        self.watching = Watching(database, wakeups)
+        self.caller = Caller(client)
+        self.matcher = Matcher(database, wakeups, self.commands, remembered, self.caller)
+        self.explanations = Explanations(database, remembered, self.caller)
+
+
+class RouterPart(Part[Router]):
+    """Lets a host be a candidate for matching, and removes what nobody needs any more."""
+
+    async def start(self, host: Host) -> None:
+        """Be a candidate for matching."""
+        await self.service._tools().matcher.join(host.leases)
+
+    async def close(self) -> None:
+        """Let calls under way end."""
+        await self.service._tools().commands.close()
+        await self.service._tools().client.close()
 
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the router."""
@@ -113,51 +174,29 @@ class Router(Natives):
 
     async def deregister_idle(self) -> int:
         """Deregister workers that have given no sign for too long; return how many."""
-        if self.options.idle_seconds is None:
+        seconds, tools = self.service.options.idle_seconds, self.service._tools()
+        if seconds is None:
             return 0
-        database, limit = self._now.database, timedelta(seconds=self.options.idle_seconds)
-        rows = await database.fetch(SQL.idle_workers, self.options.idle_seconds)
+        rows = await tools.database.fetch(SQL.idle_workers, seconds)
         for row in rows:
-            await self._now.commands.call(_deregister_call(row["id"], limit))
+            await tools.commands.call(_deregister_call(row["id"], timedelta(seconds=seconds)))
         return len(rows)
 
     async def forget(self) -> None:
         """Forget offers that came to nothing, and jobs that ended longer ago than they are kept."""
         await self._forget(SQL.forget_offers, OFFERS_KEPT_SECONDS)
-        if self.options.job_retention_seconds is not None:
-            await self._forget(SQL.forget_jobs, self.options.job_retention_seconds)
+        if self.service.options.job_retention_seconds is not None:
+            await self._forget(SQL.forget_jobs, self.service.options.job_retention_seconds)
 
     async def _forget(self, sql: str, seconds: float) -> None:
         """Forget in small parts until nothing of that age is left."""
-        forgotten = FORGET_ROWS_MAX
-        while forgotten == FORGET_ROWS_MAX:
-            rows = await self._now.database.write(sql, seconds, FORGET_ROWS_MAX, idempotent=True)
-            forgotten = rows[0][0]
+        database = self.service._tools().database
 
-    @property
-    def _now(self) -> _Attached:
-        if self._attached is None:
-            raise Conflict("the app is not connected; use the router inside `async with app`")
-        return self._attached
+        async def step() -> int:
+            rows = await database.write(sql, seconds, FORGET_ROWS_MAX, idempotent=True)
+            return int(rows[0][0])
 
-
-class _Attached:
-    """What a router has only while it is connected."""
-
-    def __init__(
-        self, database: Database, wakeups: Wakeups, router: Router, client: Outside
-    ) -> None:
-        remembered = Remembered(router._sealer, router.options)
-        self.database = database
-        self.wakeups = wakeups
-        self.client = client
-        self.commands = Commands(database, router._log, remembered)
-        self.policies = Administration(database, router._log, router._sealer)
-        self.work = Work(database, self.commands)
-        self.watching = Watching(database, wakeups)
-        self.caller = Caller(client)
-        self.matcher = Matcher(database, wakeups, self.commands, remembered, self.caller)
-        self.explanations = Explanations(database, remembered, self.caller)
+        await until_fewer(FORGET_ROWS_MAX, step)
 
 
 def _deregister_call(worker_id: str, limit: timedelta) -> Call:

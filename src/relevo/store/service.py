@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from relevo import limits
 from relevo.errors import Closed, InvalidValue
 from relevo.kernel.leases.loops import Duty
-from relevo.kernel.postgres.attaching import Attachable
+from relevo.kernel.part import Part, PerConnection, Service
+from relevo.kernel.repeating import until_fewer
 from relevo.store import lifecycle
 from relevo.store.container import Container
 from relevo.store.model import ContainerInfo, ContainerOptions, options
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import timedelta
 
+    from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
 
 T = TypeVar("T")
@@ -28,25 +30,16 @@ PURGE_ROUNDS_MAX: Final = 20
 """Transactions that one turn of a duty may take; the rest is for the next turn."""
 
 
-class Store(Attachable):
+class Store(Service):
     """All containers of a database.
 
-    >>> store = Store(database, wakeups)  # doctest: +SKIP
+    >>> store = Store(Connection(database, wakeups))  # doctest: +SKIP
     >>> orders = store.container("orders", partition_key="/city")  # doctest: +SKIP
     """
 
-    def __init__(self, database: Database | None = None, wakeups: Wakeups | None = None) -> None:
-        super().__init__("containers", database, wakeups)
-        self._opened: dict[str, OpenContainer] = {}
-        self._opening = asyncio.Lock()
-        self._room = WaitingRoom()
-        self._closed = False
-
-    def attach(self, database: Database, wakeups: Wakeups) -> None:
-        """Connect; handles may be made before, so that modules can define what they use."""
-        super().attach(database, wakeups)
-        self._opened, self._opening, self._closed = {}, asyncio.Lock(), False
-        self._room = WaitingRoom()
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._in_use = PerConnection(connection, _InUse)
 
     @overload
     def container(
@@ -114,25 +107,14 @@ class Store(Attachable):
 
     async def open(self, name: str, wanted: ContainerOptions) -> OpenContainer:
         """Return the container of that name in use; what handles call."""
-        opened = self._opened.get(name)
-        if opened is not None and not opened.gone:
-            return opened
-        async with self._opening:
-            opened = self._opened.get(name)
-            if opened is None or opened.gone:
-                if self._closed:
-                    raise Closed("the store is closed and takes no further calls")
-                found = await lifecycle.find_or_create(self.database, name, wanted)
-                opened = OpenContainer(self.database, self.wakeups, found, self._room)
-                self._opened[name] = opened
-        return opened
+        return await self._in_use().open(name, wanted)
 
     async def drop(self, name: str) -> bool:
         """Remove a container and all its items; False if there is none of that name."""
         found = await lifecycle.find(self.database, name)
         if found is None or not await lifecycle.drop(self.database, found.info):
             return False
-        opened = self._opened.get(name)
+        opened = self._in_use().containers.get(name)
         if opened is not None and opened.info.id == found.info.id:
             opened.gone = True
         self.wakeups.send(f"feed:{found.info.id}")
@@ -148,22 +130,55 @@ class Store(Attachable):
         """Remove up to `limit` items, and as many versions, that dropped containers left."""
         return await lifecycle.purge_dropped(self.database, limit)
 
-    def duties(self) -> list[Duty]:
-        """Return what housekeeping should do for the store."""
-        return [
-            Duty("purge expired items", 5.0, lambda: _until_done(self.purge_expired)),
-            Duty("purge dropped containers", 15.0, lambda: _until_done(self.purge_dropped)),
-        ]
+
+class _InUse:
+    """The containers that are in use on one connection."""
+
+    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._opening = asyncio.Lock()
+        self._room = WaitingRoom()
+        self._closed = False
+        self.containers: dict[str, OpenContainer] = {}
+
+    async def open(self, name: str, wanted: ContainerOptions) -> OpenContainer:
+        """Return the container of that name, found or made if it is not in use yet."""
+        opened = self.containers.get(name)
+        if opened is not None and not opened.gone:
+            return opened
+        async with self._opening:
+            opened = self.containers.get(name)
+            if opened is None or opened.gone:
+                if self._closed:
+                    raise Closed("the store is closed and takes no further calls")
+                found = await lifecycle.find_or_create(self._database, name, wanted)
+                opened = OpenContainer(self._database, self._wakeups, found, self._room)
+                self.containers[name] = opened
+        return opened
 
     async def close(self) -> None:
         """Finish the writes that were accepted; refuse new ones, and those that wait for others."""
         self._closed = True
         self._room.close()
-        for opened in self._opened.values():
+        for opened in self.containers.values():
             await opened.close()
 
 
-async def _until_done(purge: Callable[[int], Awaitable[int]]) -> None:
-    for _ in range(PURGE_ROUNDS_MAX):
-        if not await purge(PURGE_ROWS):
-            return
+class StorePart(Part[Store]):
+    """Keeps the store tidy."""
+
+    def duties(self) -> list[Duty]:
+        """Return what housekeeping should do for the store."""
+
+        def purging(step: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
+            return lambda: until_fewer(PURGE_ROWS, step, rounds=PURGE_ROUNDS_MAX)
+
+        return [
+            Duty("purge expired items", 5.0, purging(self.service.purge_expired)),
+            Duty("purge dropped containers", 15.0, purging(self.service.purge_dropped)),
+        ]
+
+    async def close(self) -> None:
+        """Finish the writes that were accepted; refuse new ones."""
+        await self.service._in_use().close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from relevo.errors import InvalidValue
-from relevo.jobs.model import aware, seconds
 from relevo.kernel import callables
+from relevo.kernel.checking import aware, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

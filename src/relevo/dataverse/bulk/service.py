@@ -41,6 +41,7 @@ from relevo.jobs.querying.query import JobQuery
 from relevo.jobs.submission import TOPIC
 from relevo.kernel import callables, cpu
 from relevo.kernel.leases.loops import Duty
+from relevo.kernel.part import Part
 from relevo.kernel.postgres import clock
 from relevo.kernel.querying.fetchxml.conditions import Asker
 from relevo.kernel.querying.model import Query
@@ -81,7 +82,6 @@ class Bulk:
         self._registry = registry
         self._transports: dict[str, Transport] = {}
         self._sinks: dict[str, Sink] = {}
-        self._settled = False
         Handlers(jobs, registry, rights_of, self._transports, self._sinks).register()
 
     # What users give.
@@ -317,12 +317,18 @@ class Bulk:
         self._jobs.wakeups.send(TOPIC)
         return job
 
-    # What hosts do.
+
+class BulkPart(Part[Bulk]):
+    """Keeps bulk operations tidy, and gives an installation the one that every one has."""
+
+    def __init__(self, service: Bulk) -> None:
+        super().__init__(service)
+        self._settled = False
 
     def duties(self) -> list[Duty]:
         """What is done every so often by one host."""
         return [
-            Duty("bulk.orphans", 2.0, lambda: parts.end_orphans(self._jobs)),
+            Duty("bulk.orphans", 2.0, lambda: parts.end_orphans(self.service._jobs)),
             Duty("bulk.forget", 3_600.0, self.forget),
             Duty("bulk.standing", SETTLED_SECONDS, self._establish_later),
         ]
@@ -332,7 +338,7 @@ class Bulk:
 
         It waits until somebody resumes it. Returns whether it was made now.
         """
-        return await standing.establish(self._jobs.database, DELETE, LANE)
+        return await standing.establish(self.service._jobs.database, DELETE, LANE)
 
     async def _establish_later(self) -> None:
         """Do so from the second look on: a demo or a script is no installation."""
@@ -342,7 +348,8 @@ class Bulk:
 
     async def forget(self) -> int:
         """Remove what was noted for jobs whose records are gone; returns of how many."""
-        return len(await self._jobs.database.write(SQL.forget, FORGET_ROWS, IMPORTS_KEPT))
+        database = self.service._jobs.database
+        return len(await database.write(SQL.forget, FORGET_ROWS, IMPORTS_KEPT))
 
 
 def _register(known: dict[str, F], name: str, what: str, *taken: str) -> Callable[[F], F]:

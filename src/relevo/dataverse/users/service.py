@@ -18,8 +18,8 @@ from relevo.dataverse.users.model import (
 )
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
 from relevo.jobs.model import SYSTEM
+from relevo.kernel.part import Service
 from relevo.kernel.postgres import catalog
-from relevo.kernel.postgres.attaching import Attachable
 from relevo.kernel.zones import code_of, zone_of
 
 if TYPE_CHECKING:
@@ -32,15 +32,12 @@ SQL = catalog.load(__package__)
 NAME_LENGTH_MAX: Final = 256
 
 
-class Users(Attachable):
+class Users(Service):
     """The users, teams and business units of an installation.
 
     >>> north = await app.users.create_unit("north")  # doctest: +SKIP
     >>> ana = await app.users.create_user("Ana", unit=north)  # doctest: +SKIP
     """
-
-    def __init__(self) -> None:
-        super().__init__("app.users")
 
     async def get(self, user: UUID) -> User:
         """Return a user as it is now; raises `NotFound`."""

@@ -9,6 +9,7 @@ nothing unread in what goes is noted as cleared, however old its position is.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from relevo.kernel.leases.units import host_topic
 from relevo.kernel.postgres import catalog
+from relevo.kernel.repeating import until_fewer
 from relevo.store.ranges import Interval, Range, RangeMap
 
 if TYPE_CHECKING:
@@ -39,13 +41,12 @@ async def trim(database: Database, wakeups: Wakeups) -> int:
     """Remove versions that are past their container's retention; return how many went."""
     owners = await database.run(_mark, idempotent=True)
     wakeups.send(*(host_topic(owner) for owner in owners))
-    total = 0
-    for _ in range(TRIM_ROUNDS_MAX):
-        gone = (await database.write(SQL.trim_versions, TRIM_ROWS, idempotent=True))[0]["count"]
-        total += gone
-        if gone < TRIM_ROWS:
-            break
-    return total
+
+    async def remove() -> int:
+        rows = await database.write(SQL.trim_versions, TRIM_ROWS, idempotent=True)
+        return int(rows[0]["count"])
+
+    return await until_fewer(TRIM_ROWS, remove, rounds=TRIM_ROUNDS_MAX)
 
 
 async def thin_times(database: Database) -> int:
@@ -54,13 +55,15 @@ async def thin_times(database: Database) -> int:
     Of each second for a day, then of each minute for a month, then of each hour the first stays: a
     start at an old instant reads a little more to find its place, and begins at the same one.
     """
+
+    async def remove(range_id: int) -> int:
+        rows = await database.write(SQL.thin_times, range_id, THIN_ROWS, idempotent=True)
+        return int(rows[0]["count"])
+
     total = 0
     for row in await database.fetch(SQL.timed_ranges):
-        for _ in range(TRIM_ROUNDS_MAX):
-            gone = await database.write(SQL.thin_times, row["range_id"], THIN_ROWS, idempotent=True)
-            total += gone[0]["count"]
-            if gone[0]["count"] < THIN_ROWS:
-                break
+        step = partial(remove, row["range_id"])
+        total += await until_fewer(THIN_ROWS, step, rounds=TRIM_ROUNDS_MAX)
     return total
 
 

@@ -47,6 +47,7 @@ from relevo.jobs.errors import (
     Verdict,
 )
 from relevo.kernel import error_text
+from relevo.kernel.backoff import Backoff
 from relevo.limits import JOB_DEFER_SECONDS_MIN, JOB_UNSERVED_SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -279,10 +280,12 @@ def _code_of(error: BaseException, rule: Rule) -> int | None:
     return next(code for kind, code in _DATA_CODES if isinstance(error, kind))
 
 
+_BACKOFF: Final = Backoff(first=30.0, longest=3_600.0, jitter=(0.8, 1.2))
+
+
 def backoff(retries: int, random: Random) -> float:
     """Seconds to wait before the next attempt, after so many retries; a fifth more or less."""
-    usual = min(3_600.0, 30.0 * 2.0 ** min(retries, 64))
-    return usual * (0.8 + 0.4 * random.random())
+    return _BACKOFF.delay(retries, random)
 
 
 def _delay_of(

@@ -7,11 +7,6 @@ select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::te
 -- The same of jobs of which there is nothing else to say: most, and every value costs time.
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[]);
 
--- name: submit_in
--- The same in a transaction of somebody else; answers its numbers, by which others see whether it has committed.
-select relevo.submit_jobs_in($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
-  $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
-
 -- name: work
 -- Settles what a host has finished and claims what is next: one round trip, one commit.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],

@@ -10,13 +10,14 @@ for as long as the log is kept.
 """
 
 from relevo.kernel.events.catalogue import Catalogue, EventType
-from relevo.kernel.events.log import EventLog
+from relevo.kernel.events.log import EventLog, EventLogPart
 from relevo.kernel.events.model import Event, LogState, Page, Recorded, Stripe
 
 __all__ = [
     "Catalogue",
     "Event",
     "EventLog",
+    "EventLogPart",
     "EventType",
     "LogState",
     "Page",

@@ -14,15 +14,16 @@ from relevo.kernel.events import model, reading
 from relevo.kernel.events.catalogue import Catalogue
 from relevo.kernel.events.model import Page, Place
 from relevo.kernel.leases.loops import Duty
+from relevo.kernel.part import Part, Service
 from relevo.kernel.postgres import catalog
-from relevo.kernel.postgres.attaching import Attachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
     from relevo.kernel.events.model import By, Event, LogState, Start
-    from relevo.kernel.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.part import Connection
+    from relevo.kernel.postgres import Transaction
 
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
@@ -32,7 +33,7 @@ DAYS_AHEAD = 2
 Row = tuple[str, int, str, int, str]
 
 
-class EventLog(Attachable):
+class EventLog(Service):
     """What has happened in an installation, kept for a set time.
 
     >>> async with database.transaction() as tx:  # doctest: +SKIP
@@ -41,13 +42,8 @@ class EventLog(Attachable):
     >>> events.sent()  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue | None = None,
-        database: Database | None = None,
-        wakeups: Wakeups | None = None,
-    ) -> None:
-        super().__init__("the event log", database, wakeups)
+    def __init__(self, connection: Connection, catalogue: Catalogue | None = None) -> None:
+        super().__init__(connection)
         self.catalogue = Catalogue() if catalogue is None else catalogue
         self._encoder = msgspec.json.Encoder()
 
@@ -79,9 +75,12 @@ class EventLog(Attachable):
             rows = [self._row(event) for event in events]
             await tx.execute(SQL.append, *map(list, zip(*rows, strict=True)), number)
 
-    def sent(self) -> None:
-        """Wake readers of the log; for whoever has committed events. A hint: losing one delays."""
-        self.wakeups.send(model.TOPIC)
+    def sent(self, *topics: str) -> None:
+        """Wake readers of the log, and those of other topics; for whoever has committed events.
+
+        A hint: losing one delays.
+        """
+        self.wakeups.send(model.TOPIC, *topics)
 
     def _row(self, event: Event) -> Row:
         kind = self.catalogue.of(event)
@@ -182,11 +181,15 @@ class EventLog(Attachable):
         rows = await self.database.write(sql, *arguments, idempotent=True)
         return int(rows[0][0])
 
+
+class EventLogPart(Part[EventLog]):
+    """Keeps the partitions of the log in step with the days."""
+
     def duties(self) -> list[Duty]:
         """Return what housekeeping should do for the log."""
         return [
-            Duty("make event partitions", 600.0, self.prepare),
-            Duty("trim events", 60.0, self.trim),
+            Duty("make event partitions", 600.0, self.service.prepare),
+            Duty("trim events", 60.0, self.service.trim),
         ]
 
 

@@ -32,12 +32,6 @@ from relevo.router.http.surface import (
     one_of,
 )
 from relevo.router.listing import JobFilter, JobStatus
-from relevo.router.model import (
-    CancelJobOptions,
-    CloseJobOptions,
-    CompleteJobOptions,
-    UnassignJobOptions,
-)
 from relevo.router.wire.checks import bounded
 from relevo.router.wire.exception_parts import Note
 from relevo.router.wire.policy_parts import Text
@@ -53,8 +47,8 @@ if TYPE_CHECKING:
 
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
+    from relevo.router.jobs import May
     from relevo.router.listing import Listing as Found
-    from relevo.router.work import May
 
 T = TypeVar("T")
 STATUSES: Final = ("all", "active", *get_args(JobStatus))
@@ -170,14 +164,14 @@ async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page
         scheduled_after=_utc(command.scheduled_after),
     )
     limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
-    found = await services.app.router.work.list_jobs(wanted, after(command), limit)
+    found = await services.app.router.list_jobs(wanted, after(command), limit)
     return page_of(services, found)
 
 
 @operation("router.jobs.get", "GET /routing/jobs/{id}", "router:read", errors=(NotFound,))
 async def get_job(services: Services, _: Principal, command: ById) -> Versioned[RouterJob]:
     """Show a job."""
-    return _versioned(await services.app.router.work.show_job(command.id))
+    return _versioned(await services.app.router.show_job(command.id))
 
 
 @operation(
@@ -191,14 +185,14 @@ async def patch_job(
     services: Services, _: Principal, command: PatchResource
 ) -> Versioned[RouterJob]:
     """Create a job, or change it by a merge patch."""
-    work = services.app.router.work
-    return _versioned(await work.put_job(command.id, command.patch, command.conditions))
+    router = services.app.router
+    return _versioned(await router.put_job(command.id, command.patch, command.conditions))
 
 
 @operation("router.jobs.delete", "DELETE /routing/jobs/{id}", "router:work", errors=(InvalidState,))
 async def delete_job(services: Services, _: Principal, command: ById) -> None:
     """Delete a job that is finished; again changes nothing."""
-    await services.app.router.work.delete_job(command.id)
+    await services.app.router.delete_job(command.id)
 
 
 @operation(
@@ -209,21 +203,22 @@ async def delete_job(services: Services, _: Principal, command: ById) -> None:
 )
 async def position(services: Services, _: Principal, command: ById) -> RouterJobPositionDetails:
     """Say where a waiting job stands in its queue."""
-    return await services.app.router.work.position(command.id)
+    return await services.app.router.position(command.id)
 
 
 @operation("router.jobs.cancel", "POST /routing/jobs/{id}:cancel", "router:work", _ACTION)
 async def cancel_job(services: Services, _: Principal, command: CancelJob) -> Done:
     """Finish a job without further work."""
-    told = CancelJobOptions(note=command.note, disposition_code=command.disposition_code)
-    await services.app.router.work.cancel_job(command.id, told)
+    await services.app.router.cancel_job(
+        command.id, note=command.note, disposition=command.disposition_code
+    )
     return Done()
 
 
 @operation("router.jobs.reclassify", "POST /routing/jobs/{id}:reclassify", "router:work", _ACTION)
 async def reclassify_job(services: Services, _: Principal, command: ById) -> Done:
     """Classify a waiting job again."""
-    await services.app.router.work.reclassify_job(command.id)
+    await services.app.router.reclassify_job(command.id)
     return Done()
 
 
@@ -235,8 +230,9 @@ async def reclassify_job(services: Services, _: Principal, command: ById) -> Don
 )
 async def complete_job(services: Services, principal: Principal, command: CompleteJob) -> Done:
     """Say that the work of an assignment is done."""
-    told, may = CompleteJobOptions(note=command.note), _may(principal, command)
-    await services.app.router.work.complete_job(command.id, command.assignment_id, told, may)
+    await services.app.router.complete_job(
+        command.id, command.assignment_id, note=command.note, may=_may(principal, command)
+    )
     return Done()
 
 
@@ -248,15 +244,14 @@ async def complete_job(services: Services, principal: Principal, command: Comple
 )
 async def close_job(services: Services, principal: Principal, command: CloseJob) -> Done:
     """Finish a completed job and free its worker."""
-    told, may = (
-        CloseJobOptions(
-            disposition_code=command.disposition_code,
-            close_at=command.close_at,
-            note=command.note,
-        ),
-        _may(principal, command),
+    await services.app.router.close_job(
+        command.id,
+        command.assignment_id,
+        disposition=command.disposition_code,
+        note=command.note,
+        at=command.close_at,
+        may=_may(principal, command),
     )
-    await services.app.router.work.close_job(command.id, command.assignment_id, told, may)
     return Done()
 
 
@@ -270,9 +265,12 @@ async def unassign_job(
     services: Services, principal: Principal, command: UnassignJob
 ) -> Unassigned:
     """Take a job back from its worker."""
-    told = UnassignJobOptions(suspend_matching=bool(command.suspend_matching))
-    work, may = services.app.router.work, _may(principal, command)
-    return await work.unassign_job(command.id, command.assignment_id, told, may)
+    return await services.app.router.unassign_job(
+        command.id,
+        command.assignment_id,
+        suspend=bool(command.suspend_matching),
+        may=_may(principal, command),
+    )
 
 
 @operation(
@@ -286,7 +284,7 @@ async def statistics(services: Services, _: Principal, command: ById) -> RouterQ
     """Say how long a queue is, and how long one waits in it."""
     router = services.app.router
     await router.policies.get("queues", command.id)
-    return await router.work.statistics(command.id)
+    return await router.statistics(command.id)
 
 
 def _may(principal: Principal, command: ByAssignment) -> May | None:

@@ -67,7 +67,7 @@ class ReadOffers(Struct, frozen=True, kw_only=True):
 async def stream_offers(services: Services, _: Principal, command: ReadOffers) -> Stream:
     """Send the open offers of a worker, then what happens to its offers, as it happens."""
     router = services.app.router
-    await router.work.get_worker(command.worker)
+    await router.get_worker(command.worker)
     continuation = command.last_event_id or command.continuation
     followed = router.watching.follow(command.worker, continuation)
     return Stream(_offer(one) async for one in followed)
@@ -84,7 +84,7 @@ async def stream_offers(services: Services, _: Principal, command: ReadOffers) -
 async def read_offers(services: Services, _: Principal, command: ReadOffers) -> OfferPage:
     """List the open offers of a worker, or wait for one; a stream if asked for."""
     router = services.app.router
-    await router.work.get_worker(command.worker)  # a sign of life, and there must be one
+    await router.get_worker(command.worker)  # a sign of life, and there must be one
     wait = min(command.wait_seconds, WAIT_SECONDS_MAX)
     continuation = command.last_event_id or command.continuation
     return await router.watching.read(command.worker, continuation, wait)

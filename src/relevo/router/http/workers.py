@@ -25,7 +25,6 @@ from relevo.router.http.surface import (
     one_of,
 )
 from relevo.router.listing import WorkerFilter
-from relevo.router.model import DeclineJobOfferOptions
 from relevo.router.wire.views import RouterWorker, Shown
 
 if TYPE_CHECKING:
@@ -84,14 +83,14 @@ async def list_workers(
         has_capacity=command.has_capacity,
     )
     limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
-    found = await services.app.router.work.list_workers(wanted, after(command), limit)
+    found = await services.app.router.list_workers(wanted, after(command), limit)
     return page_of(services, found, lambda one: _seen(one, command.api_version))
 
 
 @operation("router.workers.get", "GET /routing/workers/{id}", "workers:read", errors=(NotFound,))
 async def get_worker(services: Services, _: Principal, command: ById) -> Versioned[RouterWorker]:
     """Show a worker with its offers and assignments."""
-    shown = await services.app.router.work.show_worker(command.id)
+    shown = await services.app.router.show_worker(command.id)
     return _versioned(shown, command.api_version)
 
 
@@ -106,15 +105,15 @@ async def patch_worker(
     services: Services, _: Principal, command: PatchResource
 ) -> Versioned[RouterWorker]:
     """Create a worker, or change it by a merge patch."""
-    work = services.app.router.work
-    shown = await work.put_worker(command.id, command.patch, command.conditions)
+    router = services.app.router
+    shown = await router.put_worker(command.id, command.patch, command.conditions)
     return _versioned(shown, command.api_version)
 
 
 @operation("router.workers.delete", "DELETE /routing/workers/{id}", "router:work", errors=(InUse,))
 async def delete_worker(services: Services, _: Principal, command: ById) -> None:
     """Delete a worker that has no assignments; again changes nothing."""
-    await services.app.router.work.delete_worker(command.id)
+    await services.app.router.delete_worker(command.id)
 
 
 @operation(
@@ -126,7 +125,7 @@ async def delete_worker(services: Services, _: Principal, command: ById) -> None
 )
 async def accept_offer(services: Services, _: Principal, command: ByOffer) -> Accepted:
     """Turn an offer into an assignment; of several workers one wins."""
-    return await services.app.router.work.accept_offer(command.id, command.offer_id)
+    return await services.app.router.accept_offer(command.id, command.offer_id)
 
 
 @operation(
@@ -138,8 +137,9 @@ async def accept_offer(services: Services, _: Principal, command: ByOffer) -> Ac
 )
 async def decline_offer(services: Services, _: Principal, command: DeclineOffer) -> Done:
     """Give an offer back, for good or until a time."""
-    told = DeclineJobOfferOptions(retry_offer_at=command.retry_offer_at)
-    await services.app.router.work.decline_offer(command.id, command.offer_id, told)
+    await services.app.router.decline_offer(
+        command.id, command.offer_id, retry_at=command.retry_offer_at
+    )
     return Done()
 
 

@@ -1,0 +1,100 @@
+"""SQL functions in a transaction of the caller: asyncpg, psycopg or SQLAlchemy, async or not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from relevo.errors import InvalidValue
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.binding import DEFAULT, BoundTransaction, bound, transaction_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+DRIVERS: Final = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy")
+
+
+class Function(Struct, frozen=True):
+    """A set-based SQL function: it takes arrays, one element per row, and returns one value."""
+
+    name: str
+    """With the schema `relevo`, whatever that of the caller's Relevo is."""
+    types: tuple[str, ...]
+    """The type of each array, such as `uuid[]`, or a chain of casts: `text[]::jsonb[]`."""
+    otherwise: str
+    """What a caller with another driver can do instead."""
+
+    async def call(self, tx: Any, arrays: Sequence[Sequence[Any]], schema: str = DEFAULT) -> Any:
+        """Return what the function returns, called on a connection that is in a transaction.
+
+        Its effects are there when that commits, and never were if it is rolled back.
+        """
+        driver = driver_of(tx, self.otherwise)
+        if driver == "asyncpg":
+            marks = (f"${n + 1}" for n in range(len(arrays)))
+            return await tx.fetchval(bound(self._sql(marks), schema), *arrays)
+        values = [_text(one) for array in arrays for one in array]
+        if driver == "sqlalchemy":
+            import sqlalchemy  # only those who use it have it
+
+            names = [f"v{n}" for n in range(len(values))]
+            casts = iter(f"cast(:{name} as text)" for name in names)
+            clause = sqlalchemy.text(bound(self._sql_of_values(arrays, casts), schema))
+            found = await _done(tx.execute(clause, dict(zip(names, values, strict=True))))
+            return found.scalar()
+        # A named cursor of the caller would declare the statement instead of running it.
+        cursor = getattr(tx, "connection", tx).cursor()
+        if driver == "psycopg":
+            cursor.row_factory = lambda _: tuple
+        statement = bound(self._sql_of_values(arrays, iter(["%s"] * len(values))), schema)
+        await _done(cursor.execute(statement, values))
+        row = await _done(cursor.fetchone())
+        await _done(cursor.close())
+        return next(iter(row.values())) if isinstance(row, Mapping) else row[0]
+
+    def _sql(self, arguments: Iterable[str]) -> str:
+        typed = (f"{one}::{type_}" for one, type_ in zip(arguments, self.types, strict=True))
+        sql = f"select {self.name}({', '.join(typed)})"
+        return catalog.own(self.name, sql, any_path=True)
+
+    def _sql_of_values(self, arrays: Sequence[Sequence[Any]], marks: Iterator[str]) -> str:
+        """The statement with a mark for each value."""
+        lists = (", ".join(next(marks) for _ in array) for array in arrays)
+        return self._sql(f"array[{one}]" for one in lists)
+
+
+def in_schema(tx: Any, schema: str) -> Any:
+    """Return a connection of a caller such that statements of Relevo's run in a schema."""
+    is_asked = tx is not None and driver_of(tx) == "asyncpg"
+    return transaction_in(tx, schema) if is_asked else tx
+
+
+def driver_of(tx: Any, otherwise: str = "") -> str:
+    """Return whose connection it is, also one of a class of the caller's own."""
+    if isinstance(tx, BoundTransaction):
+        return "asyncpg"
+    for kind in type(tx).__mro__:
+        module = kind.__module__.partition(".")[0]
+        if module in DRIVERS:
+            return module
+    raise InvalidValue(
+        f"tx is a {type(tx).__qualname__} of {type(tx).__module__!r}; give a connection of asyncpg,"
+        f" psycopg or SQLAlchemy{otherwise}",
+        pointer="tx",
+    )
+
+
+async def _done(answer: Any) -> Any:
+    """What a call of a driver came to, of which there are async ones and others."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _text(value: Any) -> str | None:
+    """A value as text that the statement casts, so that no driver chooses a type for it."""
+    if value is None:
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
