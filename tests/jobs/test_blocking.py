@@ -11,7 +11,8 @@ import pytest
 
 from relevo.errors import Closed, Conflict
 from relevo.jobs.core import codes
-from relevo.jobs.errors import Fail, JobCanceled, JobFailed
+from relevo.jobs.errors import JobCanceled, JobFailed
+from relevo.kernel.running.verdicts import Fail
 from relevo.jobs.running import blocking
 from relevo.jobs.running.blocking import waited
 from tests.jobs.office import until

@@ -12,7 +12,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from relevo.jobs.errors import RetryLater
+from relevo.kernel.running.verdicts import RetryLater
 from relevo.jobs.model import Lane
 from tests.jobs.office import Worker, until
 

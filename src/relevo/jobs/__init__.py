@@ -1,7 +1,6 @@
 """System jobs: work that runs apart from the request that caused it (async-service)."""
 
 from relevo.jobs.errors import (
-    Fail,
     JobCanceled,
     JobFailed,
     JobMissing,
@@ -9,10 +8,9 @@ from relevo.jobs.errors import (
     JobRefused,
     LoopDetected,
     PlatformJob,
-    RetryLater,
     StaleJob,
-    Suspend,
 )
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 from relevo.jobs.model import Job, Lane, Recurrence
 from relevo.jobs.querying.conditions import COMPLETED, LOCKED, READY, SUSPENDED, State, Status
 from relevo.jobs.querying.query import JobQuery

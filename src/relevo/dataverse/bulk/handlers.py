@@ -16,7 +16,7 @@ from relevo.dataverse.bulk.notices import Notices
 from relevo.dataverse.bulk.sources import SQL
 from relevo.errors import InvalidValue
 from relevo.jobs.core import operation_types as types
-from relevo.jobs.errors import Fail
+from relevo.kernel.running.verdicts import Fail
 from relevo.jobs.registry import Handler
 
 if TYPE_CHECKING:

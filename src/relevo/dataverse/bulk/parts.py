@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from relevo.dataverse.bulk.sources import SQL
 from relevo.jobs import states, submission, waits
-from relevo.jobs.errors import Fail, JobCanceled, JobMissing, JobRefused
+from relevo.jobs.errors import JobCanceled, JobMissing, JobRefused
+from relevo.kernel.running.verdicts import Fail
 from relevo.jobs.model import NAME_LENGTH_MAX, new_id
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown
 from relevo.kernel import callables
 from relevo.kernel.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
+from relevo.kernel.running.verdicts import RetryLater
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -39,14 +40,6 @@ class Held(Protocol):
 
     fence: Fence
     stopping: asyncio.Event
-
-
-class RetryLater(Exception):
-    """A handler asks for the same changes again, later; that is no failure."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"again in {seconds} s")
-        self.seconds = seconds
 
 
 class Diagnostics(Struct, frozen=True, kw_only=True):
@@ -142,10 +135,9 @@ class Context:
     def retry_later(self, seconds: float) -> NoReturn:
         """End this call, and have the same changes again in so many seconds; not a failure.
 
-        Raises: nothing behind it in the handler is run. Changes that were confirmed stay so.
+        It raises `relevo.RetryLater`, so nothing behind it in the handler is run. Changes that were
+        confirmed stay so.
         """
-        if not seconds >= 0:
-            raise InvalidValue(f"retry_later takes seconds, at least 0, not {seconds}")
         raise RetryLater(seconds)
 
     async def checkpoint(self, change: Change[Any] | None = None) -> None:

@@ -12,7 +12,8 @@ import msgspec
 
 from relevo.errors import Conflict
 from relevo.jobs import states
-from relevo.jobs.errors import Fail, JobCanceled, JobPaused
+from relevo.jobs.errors import JobCanceled, JobPaused
+from relevo.kernel.running.verdicts import Fail
 from relevo.jobs.model import RESULT_BYTES_MAX
 from relevo.jobs.running.blocking import entered, is_here, waited
 from relevo.kernel.postgres import catalog
