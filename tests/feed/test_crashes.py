@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable, HandlerTimeout, LeaseStoreError, MonitoredError
-from relevo.feed.processing import calls
+from relevo.kernel.running import calls
 from relevo.feed.processing.journal import SQL
 from relevo.feed.reading import log as reading
 from relevo.testing.cluster import Cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from relevo.jobs import states
@@ -13,11 +14,12 @@ from relevo.jobs.commands import Commands
 from relevo.jobs.loops import Timers
 from relevo.jobs.registry import Registry
 from relevo.jobs.running.host import JobHost
-from relevo.jobs.running.processes import Processes
+from relevo.jobs.running.processes import call_in_process
 from relevo.jobs.waits import Waits
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.attaching import Attachable
+from relevo.kernel.running.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +168,8 @@ class Hosting(Attachable):
                 await asyncio.sleep(0.1)
                 continue
             self._host = JobHost(
-                self.database, self.wakeups, leases, self.registry, self._processes.call,
+                self.database, self.wakeups, leases, self.registry,
+                partial(call_in_process, self._processes),
                 service_for=self.service_for, numbers=self._numbers, brakes=self.brakes,
             )  # fmt: skip
             await self._host.run()

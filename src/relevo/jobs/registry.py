@@ -26,7 +26,7 @@ from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
-from relevo.jobs.running.places import place_of
+from relevo.kernel.running.places import place_of
 from relevo.kernel import callables
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown
 from relevo.kernel import callables
-from relevo.kernel.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
+from relevo.kernel.postgres.handler_transactions import HandlerTransactions, lent
 from relevo.kernel.running.verdicts import RetryLater
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relevo.feed.model import Change
     from relevo.kernel.leases import Fence
     from relevo.kernel.postgres import Transaction
+    from relevo.kernel.postgres.handler_transactions import HandlerTransaction
     from relevo.store.ranges import Interval
 
 
@@ -156,9 +157,7 @@ class Context:
         is rolled back and `LeaseLost` is raised. A call has one transaction at a time, which its
         block alone begins and ends; one that is left open is rolled back, and the call has failed.
         """
-        return cast(
-            "AbstractAsyncContextManager[Transaction]", self._transactions.block(self._begin())
-        )
+        return self._transactions.block(self._begin())
 
     async def end_call(self, *, for_good: bool = True) -> None:
         """Roll back what the handler left open; raises `HandlerError` then.
@@ -179,12 +178,8 @@ class Context:
         confirming = False
         try:
             async with self._open_transaction() as connection:
-                tx = HandlerTransaction(connection)
-                try:
+                async with lent(connection) as tx:
                     yield tx
-                finally:
-                    tx.end_block()
-                tx.check_unbroken()
                 confirming = True
                 await self._confirm_in(connection)
         except BaseException as error:

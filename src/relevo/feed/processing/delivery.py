@@ -14,7 +14,7 @@ import structlog
 
 from relevo.errors import HandlerError, HostFenced, LeaseLost, LeaseStoreError, OutcomeUnknown
 from relevo.feed.operating import dead_letters
-from relevo.feed.processing.calls import CallAbandoned, Watch, call, documents
+from relevo.feed.processing.calls import Watch, call, documents
 from relevo.feed.processing.context import Context, Diagnostics
 from relevo.feed.processing.health import Stall
 from relevo.feed.processing.journal import Cause
@@ -22,6 +22,7 @@ from relevo.feed.processing.standing import LAG_SECONDS
 from relevo.kernel import error_text, faults
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
+from relevo.kernel.running.calls import CallAbandoned, Limits
 from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend, verdict_in
 
 if TYPE_CHECKING:
@@ -215,8 +216,10 @@ class Lane:
             await processor.tell("stalled", token, details)
 
         return Watch(
-            stall_after=processor.stall_after, timeout=processor.delegate_timeout, on_stall=stalled,
-            with_context=processor.with_context,
+            limits=Limits(
+                stall_after=processor.stall_after, time_limit=processor.delegate_timeout
+            ),
+            on_stall=stalled, with_context=processor.with_context,
             observer=processor.observer(self._lease, run.changes),
         )  # fmt: skip
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -21,7 +19,8 @@ from relevo.jobs.core import outcomes
 from relevo.jobs.errors import JobCanceled, JobPaused
 from relevo.jobs.running.claims import Settlement
 from relevo.jobs.running.context import BlockingContext, encoded_result
-from relevo.kernel import callables, error_text
+from relevo.kernel import error_text
+from relevo.kernel.running.calls import Call
 
 if TYPE_CHECKING:
     from relevo.jobs.model import Lane
@@ -39,21 +38,17 @@ class HostStops(Exception):
     """The host has to stop: the run ends here and begins anew elsewhere."""
 
 
-class Run:
-    """A handler at work, and the ways to end it."""
+class Run(Call):
+    """A handler of a job at work, and the ways to end it."""
 
     dropped = False
-    _cut: BaseException | None = None
-    """Why the handler was cancelled, if it was."""
-    _cancels = False
-    _awaits = False
-    """Whether what the handler has returned is being awaited on the loop."""
     _ending: asyncio.TimerHandle | None = None
 
     def __init__(
         self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller, task: asyncio.Task[Any],
         over: asyncio.Event,
     ) -> None:  # fmt: skip
+        super().__init__(task, in_thread=handler.kind == "thread")
         self.ctx = ctx
         self.began = ctx.beaten_at
         self.handler = handler
@@ -61,17 +56,11 @@ class Run:
         self._call = call
         self._over = over
         """Set before the host cancels the task itself."""
-        self._task: asyncio.Task[Any] | None = task
-        """What is cancelled to end the handler; None when it has ended."""
 
     def cut(self, reason: BaseException) -> None:
-        """End the handler in the name of `reason`: a coroutine at its next await, a thread at its
-        next checkpoint. Nobody can stop a thread that reaches none; its slot stays taken."""
-        if self._task is None or self._cut is not None:
-            return
-        self._cut = self.ctx.cut_for = reason
-        if self.handler.kind != "thread" or self._awaits:
-            self._cancels = self._task.cancel()
+        """As `Call.cut`; a thread is told by its context. If it asks nothing, it keeps its slot."""
+        super().cut(reason)
+        self.ctx.cut_for = self.cut_for
 
     def end_within(self, seconds: float, reason: BaseException) -> None:
         """Give the handler so long to reach a checkpoint; asking again gives no more."""
@@ -95,15 +84,13 @@ class Run:
         except asyncio.CancelledError as error:
             return self._cancelled(error)
         except (JobPaused, JobCanceled) as error:
-            return self._failed(self._cut or error)
+            return self._failed(self.cut_for or error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             return self._failed(error)
         finally:
-            if self._cancels and self._task is not None:
-                self._task.uncancel()
-            self._task = None
+            self.end()
             if self._ending is not None:
                 self._ending.cancel()
         if ctx.settled or self.dropped:
@@ -119,29 +106,20 @@ class Run:
         try:
             value = await self._call(self.handler, self.ctx)
             if value is not None:
-                value = await self._settled(value)
+                value = await self.settled(value)
         except BaseException as error:
-            cancelled = isinstance(error, asyncio.CancelledError)
-            if self._awaits or not (cancelled and self.handler.kind == "thread"):
+            if not (self.in_thread and isinstance(error, asyncio.CancelledError)):
                 with suppress(HandlerError):  # what the handler raised counts
                     await self.ctx.end_call()
             raise  # else its thread is still at work, and finds out at its next call
         await self.ctx.end_call()
         return value
 
-    async def _settled(self, value: Any) -> Any:
-        """Return what the handler's result comes to; a thread's may be one to be awaited here."""
-        if self._cut is not None and inspect.isawaitable(value):
-            callables.discard(value)  # it was to end while it was in its thread
-            raise self._cut
-        self._awaits = True
-        return await callables.settled(value)
-
     def _cancelled(self, error: BaseException) -> Settlement | None:
         """Tell apart who cancelled: the host that ends, this class, or the handler itself."""
         if self._over.is_set():
             raise error
-        return self._failed(self._cut or error)
+        return self._failed(self.cut_for or error)
 
     def watch(self, now: float) -> None:
         """Cut the handler off if it has used up its time, or gave no sign of life for too long.
@@ -165,7 +143,7 @@ class Run:
             return None
         if self.dropped:
             return None
-        if isinstance(self._cut, HostStops):
+        if isinstance(self.cut_for, HostStops):
             return Settlement(claim=claim, event="return", seconds=time.monotonic() - self.began)
         if ctx.gone:  # deleted: nothing of it is kept
             return Settlement(claim=claim, event="fail")
@@ -185,14 +163,6 @@ class Run:
         )  # fmt: skip
 
 
-def _called(function: Callable[..., Any], ctx: BlockingContext, arguments: dict[str, Any]) -> Any:
-    """Call a plain function; a future cannot carry StopIteration, and would never end."""
-    try:
-        return function(ctx, **arguments)
-    except StopIteration as error:
-        raise RuntimeError("the handler raised StopIteration") from error
-
-
 def call(handler: Handler, ctx: JobContext) -> Awaitable[Any]:
     """Call a handler: a coroutine in the loop, a plain function in a thread."""
     arguments: dict[str, Any] = {}
@@ -202,6 +172,5 @@ def call(handler: Handler, ctx: JobContext) -> Awaitable[Any]:
     if handler.kind == "async":
         running: Awaitable[Any] = handler.function(ctx, **arguments)
         return running
-    function = partial(_called, handler.function, BlockingContext(ctx), arguments)
-    surroundings = contextvars.copy_context()
-    return ctx.loop.run_in_executor(ctx.threads, surroundings.run, function)
+    function = partial(handler.function, BlockingContext(ctx), **arguments)
+    return ctx.threads.call(function)

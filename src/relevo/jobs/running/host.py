@@ -13,7 +13,6 @@ import contextvars
 import itertools
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -31,6 +30,7 @@ from relevo.jobs.running.rounds import Rounds
 from relevo.jobs.submission import TOPIC
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.running.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,10 +81,7 @@ class JobHost:
         self._lanes = served(registry)
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(
-            sum(one.lane.slots for one in self._lanes.values()) or 1, "relevo-job"
-        )
-        """One for each slot: a lane whose functions take long keeps no other waiting."""
+        self._threads = Threads(sum(one.lane.slots for one in self._lanes.values()))
         self._checkpoints = Checkpoints(database, self._host)
         self._workplace = Workplace(
             host=self._host, database=database, store=self._checkpoints.store, loop=self._loop,
@@ -127,7 +124,7 @@ class JobHost:
                 one.cancel()
             if self._slots:  # a handler that will not be cancelled holds up nobody
                 await asyncio.wait(self._slots, timeout=END_SECONDS)
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
             await self._checkpoints.close()
 
     async def _serve(self, woken: Signal) -> None:

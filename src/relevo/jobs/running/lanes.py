@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from relevo.jobs.running.slots import WAIT_SECONDS, Appetite
+from relevo.kernel.running.slots import WAIT_SECONDS, Appetite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
