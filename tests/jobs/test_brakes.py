@@ -12,7 +12,7 @@ from relevo.jobs import states
 from relevo.jobs.brakes import PAUSE
 from relevo.jobs.core import codes
 from relevo.jobs.model import Lane
-from relevo.jobs.running import lanes
+from relevo.kernel.running import lanes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,7 +14,7 @@ from relevo.errors import HandlerError, InvalidValue
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
-from relevo.jobs.running import rounds
+from relevo.jobs.running import ledger
 from relevo.jobs.running.processes import CALL
 from relevo.kernel.running.processes import Worker
 from relevo.testing.cluster import Cluster
@@ -196,7 +196,7 @@ async def test_a_canceled_handler_that_reaches_checkpoints_stops_there(
 async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "CANCEL_GRACE", 0.2)
+    monkeypatch.setattr(ledger, "CANCEL_GRACE", 0.2)
     register(app)
     async with app.host():
         job = await app.jobs.submit("hang", {"folder": str(tmp_path)})

@@ -13,7 +13,7 @@ from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Commands
 from relevo.jobs.loops import Timers
 from relevo.jobs.registry import Registry
-from relevo.jobs.running.host import JobHost
+from relevo.jobs.running.host import job_runner
 from relevo.jobs.running.processes import call_in_process
 from relevo.jobs.waits import Waits
 from relevo.kernel.leases.loops import Duty
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from relevo.jobs.model import Lane
     from relevo.jobs.running.context import JobContext
+    from relevo.jobs.running.host import JobRunner
     from relevo.kernel.leases import Leases
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.supervision import Supervisor
@@ -47,7 +48,7 @@ class Hosting(Attachable):
         super().__init__("app.jobs")
         self.registry = Registry()
         self._settings = settings
-        self._host: JobHost | None = None
+        self._host: JobRunner | None = None
         self._supervisor: Supervisor | None = None
         self._processes = Processes()
         self._numbers = itertools.count(1)
@@ -167,10 +168,10 @@ class Hosting(Attachable):
             if not leases.may_act:
                 await asyncio.sleep(0.1)
                 continue
-            self._host = JobHost(
+            self._host = job_runner(
                 self.database, self.wakeups, leases, self.registry,
-                partial(call_in_process, self._processes),
-                service_for=self.service_for, numbers=self._numbers, brakes=self.brakes,
+                partial(call_in_process, self._processes), self.service_for, self._numbers,
+                self.brakes,
             )  # fmt: skip
             await self._host.run()
             if self._host.stopping:  # whoever stops it ends this loop next

@@ -85,7 +85,7 @@ class ChangeCall(Call):
             if self._ctx.cancelled and self.in_thread:
                 callables.discard(answer)  # what it wants to be awaited never begins
             else:
-                await self.settled(answer)
+                await self.answered(answer)
         except (Exception, asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # which would end the host instead of the call

@@ -1,295 +1,46 @@
-"""A host's work with jobs: rounds settle and claim, slots run handlers meanwhile.
-
-Everything here belongs to one life of the host. When that life ends, handlers are cancelled,
-nothing is written any more, and the next life begins with empty hands: the rows are taken from the
-ended one by whoever looks first.
-"""
+"""What runs jobs in one life of a host: the runtime with the jobs' ledger."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
-import itertools
-import random
-import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import structlog
-
-from relevo.errors import RelevoError
 from relevo.jobs.commands import HOST_TOPIC
-from relevo.jobs.core import codes
-from relevo.jobs.errors import JobCanceled
-from relevo.jobs.running.checkpoints import Checkpoints
-from relevo.jobs.running.claims import Settlement, returned
-from relevo.jobs.running.context import JobContext, Workplace
-from relevo.jobs.running.execution import HostStops, Run, call
-from relevo.jobs.running.lanes import served
-from relevo.jobs.running.rounds import Rounds
+from relevo.jobs.running.ledger import JobLedger
 from relevo.jobs.submission import TOPIC
-from relevo.kernel import uses
-from relevo.kernel.backoff import Backoff
-from relevo.kernel.running.threads import Threads
+from relevo.kernel.running.lanes import HostLane
+from relevo.kernel.running.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from uuid import UUID
 
     from relevo.jobs.brakes import Brakes
     from relevo.jobs.registry import Registry
-    from relevo.jobs.running.claims import Claim
+    from relevo.jobs.running.claims import Claim, Settlement
+    from relevo.jobs.running.context import JobContext
     from relevo.jobs.running.execution import Caller
-    from relevo.jobs.running.lanes import HostLane
     from relevo.kernel.leases import Leases
     from relevo.kernel.postgres import Database, Wakeups
-    from relevo.kernel.postgres.wakeups import Signal
 
-log = structlog.get_logger(__name__)
-PROBE_SECONDS: Final = 0.25
-"""How often an idle host looks: what foreign transactions submit has no other herald."""
-SETTLE_SECONDS: Final = 0.02
-"""How long a finished job may wait for others that are about to be finished."""
-TURN_RUNS: Final = 25
-TURN_SECONDS: Final = 0.0005
-"""Others in the loop have their turn after a handler that took so long, or after so many quick
-ones when there is something to settle."""
-GUARD_SECONDS: Final = 0.25
-"""How soon handlers are cut off when the host may not act any more, or their time is over."""
-LOOK_SECONDS: Final = 0.001
-"""How long a look at the host's own deadline counts for handlers that begin."""
-END_SECONDS: Final = 1.0
-"""What a handler gets to clean up when its host has to stop."""
-WRITE_SECONDS: Final = 5.0
+JobRunner = Runner["Claim", "Settlement"]
 
 
-class JobHost:
-    """Claims and runs jobs in one life of a host."""
+def job_runner(
+    database: Database, wakeups: Wakeups, leases: Leases, registry: Registry, in_process: Caller,
+    service_for: Callable[[JobContext], Any] | None, numbers: Iterator[int], brakes: Brakes | None,
+) -> JobRunner:  # fmt: skip
+    """Return what claims and runs jobs of the handlers of an app until the host's life ends."""
+    host, lanes = leases.life.incarnation, _served(registry)
+    ledger = JobLedger(
+        database, wakeups, host, leases.name, registry, lanes, in_process, service_for, brakes,
+        asyncio.get_running_loop(),
+    )  # fmt: skip
+    return Runner(wakeups, leases, lanes, ledger, numbers, (TOPIC, HOST_TOPIC.format(host)))
 
-    def __init__(
-        self, database: Database, wakeups: Wakeups, leases: Leases, registry: Registry,
-        in_process: Caller, service_for: Callable[[JobContext], Any] | None = None,
-        numbers: Iterator[int] | None = None, brakes: Brakes | None = None,
-    ) -> None:  # fmt: skip
-        self._wakeups = wakeups
-        self._leases = leases
-        self._in_process = in_process
-        self._life = leases.life
-        self._host: UUID = self._life.incarnation
-        self._over = asyncio.Event()
-        self._runs: dict[UUID, Run] = {}
-        self._lanes = served(registry)
-        self._random = random.Random()  # noqa: S311 - jitter, not a secret
-        self._loop = asyncio.get_running_loop()
-        self._threads = Threads(sum(one.lane.slots for one in self._lanes.values()))
-        self._checkpoints = Checkpoints(database, self._host)
-        self._workplace = Workplace(
-            host=self._host, database=database, store=self._checkpoints.store, loop=self._loop,
-            threads=self._threads, service_for=service_for,
-        )  # fmt: skip
-        self._rounds = Rounds(
-            database, wakeups, self._host, leases.name, self._lanes, self._runs,
-            self._workplace.writing, numbers or itertools.count(1), brakes,
-        )  # fmt: skip
-        self._told = asyncio.Event()
-        self._slots: set[asyncio.Task[None]] = set()
-        self._looks_at = 0.0
-        self._surroundings = contextvars.copy_context()
-        """Context variables as every run finds them."""
-        self._surroundings.run(uses.begin, "handlers")
 
-    @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop."""
-        return self._rounds.stopping
-
-    @property
-    def ended(self) -> bool:
-        """Whether the life is over in which these claims were made."""
-        return not self._leases.lives(self._life)
-
-    async def run(self) -> None:
-        """Work until stopped, or until the life ends."""
-        for lane in self._lanes.values():
-            for _ in range(lane.lane.slots):
-                self._open_slot(lane)
-        guard = asyncio.ensure_future(self._guard())
-        try:
-            with self._wakeups.signal(TOPIC, HOST_TOPIC.format(self._host)) as woken:
-                await self._serve(woken)
-        finally:
-            self._over.set()
-            guard.cancel()
-            for one in self._slots:
-                one.cancel()
-            if self._slots:  # a handler that will not be cancelled holds up nobody
-                await asyncio.wait(self._slots, timeout=END_SECONDS)
-            self._threads.close()
-            await self._checkpoints.close()
-
-    async def _serve(self, woken: Signal) -> None:
-        listening = asyncio.ensure_future(self._listen(woken))
-        backoff, failures = Backoff(), 0
-        try:
-            while not self._rounds.stopping or self._unfinished:
-                self._told.clear()
-                if self.ended:
-                    self._abandon()
-                    return
-                try:
-                    busy = await self._rounds.next()
-                    failures = 0
-                except RelevoError as error:
-                    log.warning("jobs.round_failed", error=str(error)[:500])
-                    await asyncio.sleep(min(2.0, backoff.delay(min(failures, 5), self._random)))
-                    failures += 1
-                    continue
-                except Exception as error:
-                    log.exception("jobs.round_refused")
-                    self._rounds.isolate(error)
-                    await asyncio.sleep(min(2.0, backoff.delay(min(failures, 5), self._random)))
-                    failures += 1
-                    continue
-                if not busy:
-                    await self._rest()
-        finally:
-            listening.cancel()
-
-    async def _listen(self, woken: Signal) -> None:
-        while True:
-            await woken.wait(PROBE_SECONDS)
-            self._told.set()
-
-    async def _rest(self) -> None:
-        """Wait until enough was finished, something was told, or it is time to look."""
-        if self._rounds.finished and not any(lane.waiting for lane in self._lanes.values()):
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_SECONDS if self._rounds.finished else PROBE_SECONDS):
-                await self._told.wait()
-
-    async def _guard(self) -> None:
-        """Cut handlers off when the deadline passes, also while a statement hangs (A5).
-
-        And those that have used up their own time.
-        """
-        while True:
-            await asyncio.sleep(GUARD_SECONDS)
-            if self.ended:
-                self._abandon()
-            now = time.monotonic()
-            for run in self._runs.values():
-                run.watch(now)
-
-    def _open_slot(self, lane: HostLane) -> None:
-        """Begin to run jobs of a lane; whatever handlers do to a slot, another takes its place."""
-        slot = self._loop.create_task(self._slot(lane), context=self._surroundings.copy())
-        self._slots.add(slot)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self._slots.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("jobs.slot_failed", lane=lane.lane.name, error=repr(error)[:500])
-            if not self._over.is_set():
-                self._open_slot(lane)
-
-        slot.add_done_callback(ended)
-
-    async def _slot(self, lane: HostLane) -> None:
-        """Run the jobs of a lane, one after the other, as long as they leave no trace here.
-
-        A task for each would keep them apart as well, and cost more than most of what it runs.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        while contextvars.copy_context() == self._surroundings and not task.cancelling():
-            while not lane.waiting or self._rounds.stopping:
-                lane.came.clear()
-                await lane.came.wait()
-                await asyncio.sleep(0)  # the next statements first: they work while this runs
-            now = time.monotonic()
-            if now >= self._looks_at:
-                if self.ended:  # perhaps only for a moment: then they are still ours
-                    await asyncio.sleep(GUARD_SECONDS)
-                    continue
-                self._looks_at = now + LOOK_SECONDS
-            claim = lane.waiting.popleft()
-            lane.running += 1
-            try:
-                settlement = await self._begin(lane, claim, task, now).execute()
-            except BaseException as error:
-                if self._over.is_set():
-                    raise
-                log.exception("jobs.run_failed", job=str(claim.id))
-                settlement = Settlement(
-                    claim=claim, event="fail", error=codes.UNEXPECTED,
-                    message=f"the run ended with {type(error).__name__}",
-                )  # fmt: skip
-            finally:
-                self._runs.pop(claim.id, None)
-                lane.running -= 1
-            if settlement is not None:
-                self._rounds.finished.append(settlement)
-                if settlement.event != "done":
-                    self._rounds.heed(settlement)
-            finished = len(self._rounds.finished)
-            turn = settlement is None or settlement.seconds > TURN_SECONDS
-            if not lane.waiting:
-                if lane.more and not lane.running:
-                    lane.appetite.hungry()
-                self._told.set()
-                turn = True  # so that the statement is on its way while the rest runs
-            elif finished >= lane.appetite.step:
-                self._told.set()
-                turn = turn or finished % TURN_RUNS == 0
-            elif finished == 1:
-                self._loop.call_later(SETTLE_SECONDS, self._told.set)
-            if turn:
-                await asyncio.sleep(0)
-
-    def _begin(self, lane: HostLane, claim: Claim, task: asyncio.Task[Any], now: float) -> Run:
-        handler = lane.handlers[claim.handler]
-        way = self._in_process if handler.kind == "process" else call
-        ctx = JobContext(claim, self._workplace, now)
-        run = Run(ctx, handler, lane.lane, way, task, self._over)
-        self._runs[claim.id] = run
-        return run
-
-    def _abandon(self) -> None:
-        """The life has ended: what runs is cut off, and nothing of it is written."""
-        for lane in self._lanes.values():
-            lane.waiting.clear()
-        for run in self._runs.values():
-            run.drop(JobCanceled("the host's life has ended"))
-
-    async def stop(self, timeout: float) -> None:
-        """Claim nothing more, let handlers end, and give back what is not finished then (S17)."""
-        self._rounds.stopping = True
-        if await self._ends_within(timeout):
-            return
-        for run in self._runs.values():
-            run.cut(HostStops("the host is stopping"))
-        if await self._ends_within(END_SECONDS):
-            return
-        for run in self._runs.values():  # threads that reach no checkpoint
-            if not run.ctx.settled and not run.dropped:
-                self._rounds.finished.append(returned(run.ctx.claim))
-            run.drop(HostStops("the host is stopping"))
-        if not await self._ends_within(WRITE_SECONDS):
-            log.warning("jobs.not_returned", jobs=len(self._rounds.finished))
-
-    @property
-    def _unfinished(self) -> bool:
-        return bool(
-            self._rounds.finished
-            or any(lane.waiting for lane in self._lanes.values())
-            or any(not run.dropped for run in self._runs.values())
-        )
-
-    async def _ends_within(self, seconds: float) -> bool:
-        """Whether everything is settled and written by then."""
-        self._told.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        return self._over.is_set()
+def _served(registry: Registry) -> dict[str, HostLane[Claim]]:
+    """The lanes that the handlers of an app are in."""
+    handlers: dict[str, list[str]] = {}
+    for one in registry.handlers.values():
+        handlers.setdefault(one.lane, []).append(one.name)
+    return {name: HostLane(registry.lanes[name], names) for name, names in handlers.items()}

@@ -55,7 +55,7 @@ class Call:
         if not self.in_thread:
             self._cancels = self._task.cancel()
 
-    async def settled(self, answer: Any) -> Any:
+    async def answered(self, answer: Any) -> Any:
         """Return what the handler's answer comes to; a thread's may be one to be awaited here."""
         if self.cut_for is not None and inspect.isawaitable(answer):
             callables.discard(answer)  # it was to end while it was in its thread
