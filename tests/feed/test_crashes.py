@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable, HandlerTimeout, LeaseStoreError, MonitoredError
-from relevo.kernel.running import calls
 from relevo.feed.processing.journal import SQL
 from relevo.feed.reading import log as reading
+from relevo.kernel.running import calls
 from relevo.testing.cluster import Cluster
 from tests.feed.diner import Diner
 from tests.feed.test_processor import AT_ONCE

@@ -12,9 +12,9 @@ import pytest
 from relevo.errors import Closed, Conflict
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobCanceled, JobFailed
-from relevo.kernel.running.verdicts import Fail
 from relevo.kernel.running import threads
 from relevo.kernel.running.threads import waited
+from relevo.kernel.running.verdicts import Fail
 from tests.jobs.office import until
 
 if TYPE_CHECKING:

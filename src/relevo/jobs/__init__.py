@@ -10,13 +10,13 @@ from relevo.jobs.errors import (
     PlatformJob,
     StaleJob,
 )
-from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 from relevo.jobs.model import Job, Lane, Recurrence
 from relevo.jobs.querying.conditions import COMPLETED, LOCKED, READY, SUSPENDED, State, Status
 from relevo.jobs.querying.query import JobQuery
 from relevo.jobs.registry import JobDefinition
 from relevo.jobs.running.context import JobContext
 from relevo.jobs.service import JobHandle, Jobs
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 
 __all__ = [
     "COMPLETED",

@@ -13,8 +13,8 @@ from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Commands
 from relevo.jobs.loops import Timers
 from relevo.jobs.registry import Registry
-from relevo.jobs.running.host import job_runner
 from relevo.jobs.running.processes import call_in_process
+from relevo.jobs.running.runner import job_runner
 from relevo.jobs.waits import Waits
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from relevo.jobs.model import Lane
     from relevo.jobs.running.context import JobContext
-    from relevo.jobs.running.host import JobRunner
+    from relevo.jobs.running.runner import JobRunner
     from relevo.kernel.leases import Leases
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.supervision import Supervisor

@@ -19,9 +19,9 @@ from relevo.http.problem import sentence
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
-from relevo.kernel.running.verdicts import RetryLater, Verdict
 from relevo.jobs.registry import check_open
 from relevo.kernel.operation import Operation, Outcome, Reply
+from relevo.kernel.running.verdicts import RetryLater, Verdict
 from relevo.pipeline.model import message_handler
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from relevo.errors import (
 )
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobCanceled, JobPaused, LoopDetected, RecordMissing, UnknownArguments
-from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend, Verdict, leaves
 from relevo.kernel import error_text
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend, Verdict, leaves
 from relevo.limits import JOB_DEFER_SECONDS_MIN, JOB_UNSERVED_SECONDS_MAX
 
 if TYPE_CHECKING:

@@ -45,8 +45,7 @@ class ChildService:
         """Every data operation, waiting until it is done."""
         if name not in OPERATIONS:
             raise AttributeError(
-                f"{name!r} is no data operation of a process; there are"
-                f" {', '.join(OPERATIONS)}"
+                f"{name!r} is no data operation of a process; there are {', '.join(OPERATIONS)}"
             )
         return lambda *args, **options: self._call(name, args, options)
 

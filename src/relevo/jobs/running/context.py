@@ -13,11 +13,11 @@ import msgspec
 from relevo.errors import Conflict
 from relevo.jobs import states
 from relevo.jobs.errors import JobCanceled, JobPaused
-from relevo.kernel.running.threads import entered, is_here, waited
-from relevo.kernel.running.verdicts import Fail
 from relevo.jobs.model import RESULT_BYTES_MAX
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.handler_transactions import HandlerTransactions, lent
+from relevo.kernel.running.threads import entered, is_here, waited
+from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:
     import asyncio

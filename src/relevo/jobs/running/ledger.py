@@ -95,7 +95,8 @@ class JobLedger:
 
     def read(self, rows: Sequence[Any], rooms: Mapping[str, int]) -> Answer[Claim]:
         """As `Ledger.read`."""
-        now, claims, asked = time.monotonic(), dict[str, list[Claim]](), dict[UUID, int]()
+        now, claims = time.monotonic(), dict[str, list[Claim]]()
+        asked: dict[UUID, int] = {}
         # Of these nothing is to begin; a statement that was on its way may have claimed some.
         braked: dict[str, UUID | None] = dict.fromkeys(self._stopped)
         for row in rows:

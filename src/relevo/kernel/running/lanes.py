@@ -78,6 +78,10 @@ class HostLane(Generic[C]):
         self.came = asyncio.Event()
         self.appetite = Appetite(lane.slots)
 
+    def count_running(self) -> int:
+        """Return how many runs there are."""
+        return self.running
+
     @property
     def held(self) -> int:
         """Claims that wait or run."""

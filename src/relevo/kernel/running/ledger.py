@@ -94,7 +94,7 @@ class Answer(Struct, Generic[C]):
     """Which claims that have not begun are to go back, if any."""
 
 
-class Hands(Protocol[C]):
+class Hands(Protocol[C_co]):
     """What a host has in hand, as a ledger sees it."""
 
     stopping: bool
@@ -107,7 +107,7 @@ class Hands(Protocol[C]):
     def holds(self, id_: UUID) -> bool:
         """Whether a claim waits, runs, or is to be settled."""
 
-    def give_back(self, wanted: Callable[[C], bool]) -> None:
+    def give_back(self, wanted: Callable[[C_co], bool]) -> None:
         """Give back what was claimed and has not begun."""
 
     async def claim_by(self, statement: Callable[[int], Any]) -> None:

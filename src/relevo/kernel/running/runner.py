@@ -19,6 +19,7 @@ import structlog
 from relevo.errors import RelevoError
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.running.figures import Figures
 from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.rounds import Rounds
 from relevo.kernel.running.runs import HostStops
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from relevo.kernel.running.lanes import HostLane
     from relevo.kernel.running.ledger import Ledger
     from relevo.kernel.running.runs import Run
+    from relevo.kernel.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
@@ -57,7 +59,7 @@ class Runner(Generic[C, S]):
 
     def __init__(
         self, wakeups: Wakeups, leases: Leases, lanes: Mapping[str, HostLane[C]],
-        ledger: Ledger[C, S], numbers: Iterator[int], topics: tuple[str, ...],
+        ledger: Ledger[C, S], numbers: Iterator[int], topics: tuple[str, ...], metrics: Metrics,
     ) -> None:  # fmt: skip
         self._wakeups = wakeups
         self._leases = leases
@@ -70,6 +72,7 @@ class Runner(Generic[C, S]):
         self._runs: dict[UUID, Run[C, S]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
+        self._figures = Figures(metrics, ledger.part, lanes)
         self._rounds = Rounds(ledger, lanes, self._runs, numbers)
         self._told = asyncio.Event()
         self._slots: set[asyncio.Task[None]] = set()
@@ -105,6 +108,7 @@ class Runner(Generic[C, S]):
                 one.cancel()
             if self._slots:  # a handler that will not be cancelled holds up nobody
                 await asyncio.wait(self._slots, timeout=END_SECONDS)
+            self._figures.close()
             await self._ledger.close()
 
     async def _serve(self, woken: Signal) -> None:
@@ -210,8 +214,11 @@ class Runner(Generic[C, S]):
                 lane.running -= 1
             if settlement is not None:
                 self._rounds.finished.append(settlement)
+                self._figures.ended(claim.handler, settlement.event, settlement.seconds)
                 if settlement.event != "done":
                     self._rounds.heed(settlement)
+            elif run.settled:
+                self._figures.ended(claim.handler, "done", run.seconds)
             finished = len(self._rounds.finished)
             turn = settlement is None or settlement.seconds > TURN_SECONDS
             if not lane.waiting:

@@ -15,6 +15,7 @@ from relevo.kernel import error_text
 from relevo.kernel.running.calls import Call
 from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.verdicts import Interruption
+from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -120,7 +121,9 @@ class Run(Call, ABC, Generic[C, S]):
     async def execute(self) -> S | None:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
         try:
-            settlement = self.done(await self._called())
+            settlement = self.done(
+                await self._traced() if tracing.is_on() else await self._called()
+            )
         except asyncio.CancelledError as error:
             if self._over.is_set():  # the host cancelled, not this class or the handler itself
                 raise
@@ -136,6 +139,12 @@ class Run(Call, ABC, Generic[C, S]):
             if self._ending is not None:
                 self._ending.cancel()
         return None if self._ctx.settled or self.dropped else settlement
+
+    async def _traced(self) -> Any:
+        claim = self.claim
+        attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
+        with tracing.span("relevo.run", {**attributes, "relevo.id": str(claim.id)}):
+            return await self._called()
 
     async def _called(self) -> Any:
         """Call the handler, and roll back what it leaves open of its transactions."""

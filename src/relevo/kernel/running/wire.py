@@ -41,7 +41,10 @@ def packed(message: Any) -> bytes:
 def told(error: BaseException) -> dict[str, Any]:
     """Return an error as data, also one that cannot say what it is."""
     if isinstance(error, BaseExceptionGroup):
-        return {"text": error_text.fit(error.message, TEXT_MAX), "group": [told(one) for one in error.exceptions]}
+        return {
+            "text": error_text.fit(error.message, TEXT_MAX),
+            "group": [told(one) for one in error.exceptions],
+        }
     kind = type(error)
     message: dict[str, Any] = {
         "text": error_text.message(error, TEXT_MAX),

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from relevo.jobs.commands import HOST_TOPIC
+from relevo.jobs.running.claims import Claim, Settlement
 from relevo.jobs.running.ledger import JobLedger
 from relevo.jobs.submission import TOPIC
 from relevo.kernel.running.lanes import HostLane
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
 
     from relevo.jobs.brakes import Brakes
     from relevo.jobs.registry import Registry
-    from relevo.jobs.running.claims import Claim, Settlement
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.running.execution import Caller
     from relevo.kernel.leases import Leases
     from relevo.kernel.postgres import Database, Wakeups
 
-JobRunner = Runner["Claim", "Settlement"]
+JobRunner = Runner[Claim, Settlement]
 
 
 def job_runner(
@@ -35,7 +35,8 @@ def job_runner(
         database, wakeups, host, leases.name, registry, lanes, in_process, service_for, brakes,
         asyncio.get_running_loop(),
     )  # fmt: skip
-    return Runner(wakeups, leases, lanes, ledger, numbers, (TOPIC, HOST_TOPIC.format(host)))
+    topics = (TOPIC, HOST_TOPIC.format(host))
+    return Runner(wakeups, leases, lanes, ledger, numbers, topics, database.metrics)
 
 
 def _served(registry: Registry) -> dict[str, HostLane[Claim]]:
