@@ -9,7 +9,7 @@ import pytest
 
 from relevo.errors import InvalidValue
 from relevo.jobs.core import codes
-from relevo.jobs.errors import Fail, RetryLater, Suspend
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 from tests.dataverse.conftest import code
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable, HandlerTimeout, LeaseStoreError, MonitoredError
-from relevo.feed.processing import calls
 from relevo.feed.processing.journal import SQL
 from relevo.feed.reading import log as reading
 from relevo.feed.service import FeedPart
+from relevo.kernel.running import calls
 from relevo.testing.cluster import Cluster
 from tests.feed.diner import Diner
 from tests.feed.test_processor import AT_ONCE

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from relevo.jobs.errors import Fail, RetryLater, Suspend
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 
 
 def add(ctx: Any, a: int, b: int = 1) -> dict[str, Any]:

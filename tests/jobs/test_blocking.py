@@ -11,10 +11,11 @@ import pytest
 
 from relevo.errors import Closed, Conflict
 from relevo.jobs.core import codes
-from relevo.jobs.errors import Fail, JobCanceled, JobFailed
+from relevo.jobs.errors import JobCanceled, JobFailed
 from relevo.jobs.host import JobsPart
-from relevo.jobs.running import blocking
-from relevo.jobs.running.blocking import waited
+from relevo.kernel.running import threads
+from relevo.kernel.running.threads import waited
+from relevo.kernel.running.verdicts import Fail
 from tests.jobs.office import until
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def test_a_thread_that_waits_while_the_loop_closes_is_told(
         except BaseException as error:
             raised.append(error)
 
-    monkeypatch.setattr(blocking, "TURN_SECONDS", 0.01, raising=False)
+    monkeypatch.setattr(threads, "TURN_SECONDS", 0.01, raising=False)
     monkeypatch.setattr(loop, "call_soon_threadsafe", noted)
     waiting = threading.Thread(target=thread, daemon=True)
     waiting.start()

@@ -13,7 +13,7 @@ from relevo.jobs.brakes import PAUSE
 from relevo.jobs.core import codes
 from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
-from relevo.jobs.running import lanes
+from relevo.kernel.running import lanes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,9 +14,10 @@ import pytest
 from relevo.errors import DatabaseUnavailable, NotFound, Unavailable
 from relevo.jobs.commands import SQL
 from relevo.jobs.core import codes
-from relevo.jobs.errors import Fail, JobFailed, RetryLater, Suspend
+from relevo.jobs.errors import JobFailed
 from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 from tests.jobs.office import Worker, until
 
 if TYPE_CHECKING:

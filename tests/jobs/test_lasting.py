@@ -11,7 +11,7 @@ import pytest
 from relevo.errors import OutcomeUnknown
 from relevo.jobs.commands import SQL
 from relevo.jobs.host import JobsPart
-from relevo.jobs.running import host as host_module
+from relevo.kernel.running.runner import Runner
 from tests.jobs.office import Stage, until
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ async def test_a_worker_that_breaks_down_gives_back_what_it_held(
         monkeypatch.undo()
         raise RuntimeError("a fault in the loop itself")
 
-    monkeypatch.setattr(host_module.JobHost, "_rest", broken)
+    monkeypatch.setattr(Runner, "_rest", broken)
     assert await job.wait(20) == 2
     row = await job.get()
     assert row.crashes == 0

@@ -25,15 +25,8 @@ from relevo.jobs.core.outcomes import (
     classify,
     shortened,
 )
-from relevo.jobs.errors import (
-    Fail,
-    JobCanceled,
-    JobPaused,
-    LoopDetected,
-    RecordMissing,
-    RetryLater,
-    Suspend,
-)
+from relevo.jobs.errors import JobCanceled, JobPaused, LoopDetected, RecordMissing
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 
 
 class SerializationError(Exception):

@@ -12,8 +12,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from relevo.jobs.errors import RetryLater
 from relevo.jobs.model import Lane
+from relevo.kernel.running.verdicts import RetryLater
 from tests.jobs.office import Worker, until
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 from relevo.jobs.host import JobsPart
-from relevo.jobs.running import rounds
-from relevo.jobs.running.processes import Worker
+from relevo.jobs.running import ledger
+from relevo.jobs.running.processes import CALL
+from relevo.kernel.running.processes import Worker
 from relevo.testing.cluster import Cluster
 from tests.jobs import process_handlers
 from tests.support.parts import serve
@@ -149,14 +150,14 @@ async def test_an_error_that_cannot_be_told_fails_the_job_and_not_the_process(
 async def test_a_process_that_cannot_go_on_ends_whatever_threads_are_left() -> None:
     worker = await Worker.start()
     order = {
-        "run": 1, "handler": "tests.jobs.process_handlers:leave_thread", "main": None,
+        "run": 1, "call": CALL, "handler": "tests.jobs.process_handlers:leave_thread", "main": None,
         "id": str(uuid4()), "name": "n", "attempt": 1, "data": {}, "details": {}, "owner": None,
         "state": None,
     }  # fmt: skip
     try:
         await worker.send(order)
         assert (await worker.receive())["kind"] == "done"
-        await worker.send({"handler": "an order without its number"})
+        await worker.send({"call": "an order without its number"})
         async with asyncio.timeout(30):
             with pytest.raises(HandlerError, match="code 1"):
                 await worker.receive()
@@ -197,7 +198,7 @@ async def test_a_canceled_handler_that_reaches_checkpoints_stops_there(
 async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "CANCEL_GRACE", 0.2)
+    monkeypatch.setattr(ledger, "CANCEL_GRACE", 0.2)
     register(app)
     async with app.host():
         job = await app.jobs.submit("hang", {"folder": str(tmp_path)})

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.jobs import states
-from relevo.jobs.errors import Fail, JobFailed
+from relevo.jobs.errors import JobFailed
 from relevo.jobs.host import JobsPart
+from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:
     from relevo import App

@@ -11,7 +11,7 @@ import pytest
 from relevo.jobs.errors import JobCanceled, JobFailed, JobPaused
 from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
-from relevo.jobs.running import rounds
+from relevo.jobs.running import ledger
 from relevo.testing.clock import Clock
 from tests.jobs.office import Stage, until
 
@@ -155,7 +155,7 @@ async def test_a_canceled_handler_that_returns_is_canceled(
 async def test_a_canceled_handler_stops_where_it_can(
     office: Office, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:  # S12, 6.2
-    monkeypatch.setattr(rounds, "CANCEL_GRACE", 60.0 if kind == "checkpoint" else 0.05)
+    monkeypatch.setattr(ledger, "CANCEL_GRACE", 60.0 if kind == "checkpoint" else 0.05)
     ended: list[str] = []
 
     async def asks(ctx: Any) -> None:
@@ -202,7 +202,7 @@ async def test_a_canceled_handler_that_raises_something_else_has_failed(
 async def test_a_thread_that_hears_nothing_keeps_its_slot(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # 6.2
-    monkeypatch.setattr(rounds, "CANCEL_GRACE", 0.01)
+    monkeypatch.setattr(ledger, "CANCEL_GRACE", 0.01)
     gate = threading.Event()
 
     def deaf(ctx: Any) -> None:

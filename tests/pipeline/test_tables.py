@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from relevo import App, settings
 from relevo.errors import Conflict, InvalidValue
-from relevo.jobs.errors import LoopDetected, Suspend
+from relevo.jobs.errors import LoopDetected
+from relevo.kernel.running.verdicts import Suspend
 from relevo.pipeline import contexts, depth
 from relevo.pipeline.model import Post, Pre, Stage, Step
 

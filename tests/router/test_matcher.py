@@ -324,3 +324,35 @@ async def test_a_rule_that_is_made_later_counts_for_jobs_that_wait(floor: Floor)
 
 async def _has_priority(floor: Floor, job_id: str, priority: int) -> bool:
     return (await floor.router.get_job(job_id)).priority == priority
+
+
+async def test_offers_and_rounds_are_counted(floor: Floor) -> None:
+    metrics = floor.app.metrics.registry
+    await floor.open(ttl=60.0)
+    await floor.worker("declines")
+    await floor.job()
+    offer = await floor.offered("declines")
+    await floor.router.decline_offer("declines", offer.offer_id)
+    await floor.worker("accepts")
+    await floor.accepted("accepts")
+    await floor.worker("waits", channels={"d": 1})
+    await floor.job("forgotten", channel="d")
+    await floor.offered("waits", "forgotten")
+    await floor.clock.advance(61)
+    await floor.until(lambda: _is_told(floor, "worker/waits", "offer.expired"), "it runs out")
+    await floor.settled()
+    rows = await floor.app.database.fetch(
+        "select substr(type, 21) as event, count(*) as n from relevo.event"
+        " where type like 'relevo.router.offer.%' group by 1"
+    )
+    assert {row["event"] for row in rows} >= {"issued", "accepted", "declined", "expired"}
+    for row in rows:
+        name = "relevo_router_offers_total"
+        assert metrics.get_sample_value(name, {"event": row["event"]}) == row["n"]
+    rounds = metrics.get_sample_value("relevo_router_match_seconds_count")
+    assert rounds is not None
+    assert rounds > 0
+
+
+async def _is_told(floor: Floor, subject: str, event: str) -> bool:
+    return event in await floor.told(subject)

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from relevo.errors import ConditionNotMet, InvalidValue, ItemExists, NotFound
-from relevo.jobs.errors import Fail, JobFailed
+from relevo.jobs.errors import JobFailed
+from relevo.kernel.running.verdicts import Fail
 from relevo.store import Create, Delete, Patch, Read, Replace, Upsert
 from tests.store.test_races import check_history
 

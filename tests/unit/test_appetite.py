@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.jobs.running.slots import AHEAD_BYTES_MAX, AHEAD_MAX, Appetite
+from relevo.kernel.running.lanes import AHEAD_BYTES_MAX, AHEAD_MAX, Appetite
 
 
 def hungry(slots: int, times: int = 20) -> Appetite:

@@ -12,7 +12,8 @@ from relevo import App, settings
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.core import codes
-from relevo.jobs.errors import Fail, JobFailed, RetryLater
+from relevo.jobs.errors import JobFailed
+from relevo.kernel.running.verdicts import Fail, RetryLater
 from relevo.testing.cluster import Cluster
 from relevo.workflows import Call, Return, Stage, Wait, WaitTimedOut
 from tests.jobs.office import QUICK

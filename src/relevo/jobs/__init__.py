@@ -1,7 +1,6 @@
 """System jobs: work that runs apart from the request that caused it (async-service)."""
 
 from relevo.jobs.errors import (
-    Fail,
     JobCanceled,
     JobFailed,
     JobMissing,
@@ -9,9 +8,7 @@ from relevo.jobs.errors import (
     JobRefused,
     LoopDetected,
     PlatformJob,
-    RetryLater,
     StaleJob,
-    Suspend,
 )
 from relevo.jobs.model import Job, Lane, Recurrence
 from relevo.jobs.querying.conditions import COMPLETED, LOCKED, READY, SUSPENDED, State, Status
@@ -19,6 +16,7 @@ from relevo.jobs.querying.query import JobQuery
 from relevo.jobs.registry import JobDefinition
 from relevo.jobs.running.context import JobContext
 from relevo.jobs.service import JobHandle, Jobs
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 
 __all__ = [
     "COMPLETED",

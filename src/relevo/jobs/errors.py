@@ -1,77 +1,14 @@
-"""What a handler raises to say how its run is to end, and what is raised into a handler.
+"""What commands on jobs are refused with, and what is raised into a handler of a job.
 
-    raise RetryLater(delay=60)
-    raise Suspend("the mailbox is full; empty it and resume the job")
-    raise Fail(None, "there is no such customer")
-
-Verdicts are not errors of Relevo: they say what is to become of the job. They keep their arguments
-in `args`, so that they can travel from a process that runs a handler.
+What handlers raise themselves stands in `relevo.kernel.running.verdicts`.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from relevo import limits
-from relevo.errors import CallerError, ConditionNotMet, Conflict, Forbidden, InvalidValue, NotFound
+from relevo.errors import CallerError, ConditionNotMet, Conflict, Forbidden, NotFound
 from relevo.jobs.core import codes
-
-
-def _checked(code: int | None) -> int | None:
-    """A code as it is stored; `errorcode` is null or negative."""
-    if code is None:
-        return None
-    signed = codes.stored(code) if code >= 0 else code
-    if not -(2**31) <= signed < 0:
-        raise InvalidValue(f"the code of an error is 0x80000000 or above, not {code:#x}")
-    return signed
-
-
-class Verdict(Exception):
-    """What a handler decides about its own job; `text` is for the people who look at it."""
-
-    text: str
-    code: int | None
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text or type(self).__name__
-
-
-class RetryLater(Verdict):
-    """Try again after `delay` (seconds), by default after the usual, growing wait.
-
-    A job is tried four times in all, then it fails.
-    """
-
-    def __init__(
-        self, delay: float | timedelta | None = None, code: int | None = None, text: str = ""
-    ) -> None:
-        super().__init__(delay, code, text)
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if seconds is not None and not 0 <= seconds < float("inf"):
-            raise InvalidValue(f"the delay of a retry is 0 seconds or more, not {seconds}")
-        self.delay = seconds
-        self.code = _checked(code)
-        self.text = text
-
-
-class Suspend(Verdict):
-    """Wait until somebody resumes the job; `reason` tells that person what to repair."""
-
-    def __init__(self, reason: str, code: int | None = None) -> None:
-        super().__init__(reason, code)
-        self.text = reason
-        self.code = _checked(code)
-
-
-class Fail(Verdict):
-    """End as failed, without another attempt."""
-
-    def __init__(self, code: int | None, text: str) -> None:
-        super().__init__(code, text)
-        self.text = text
-        self.code = _checked(code)
+from relevo.kernel.running.verdicts import Interruption, Verdict
 
 
 class UnknownArguments(Verdict):
@@ -142,11 +79,11 @@ class JobFailed(Conflict):
         self.error_code = error_code
 
 
-class JobCanceled(Exception):
+class JobCanceled(Interruption):
     """Raised into a handler whose job somebody canceled; let it pass."""
 
 
-class JobPaused(Exception):
+class JobPaused(Interruption):
     """Raised into a handler whose job somebody paused; let it pass, it will be called again."""
 
 

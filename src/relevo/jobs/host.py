@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from relevo.jobs import states
 from relevo.jobs.loops import Timers
-from relevo.jobs.running.host import JobHost
-from relevo.jobs.running.processes import Processes
+from relevo.jobs.running.processes import call_in_process
+from relevo.jobs.running.runner import job_runner
 from relevo.jobs.service import Jobs
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
+from relevo.kernel.running.processes import Processes
 
 if TYPE_CHECKING:
+    from relevo.jobs.running.runner import JobRunner
     from relevo.kernel.leases import Leases
     from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database, Wakeups
@@ -36,7 +39,7 @@ class JobsPart(Part[Jobs]):
         super().__init__(service)
         self._settings = settings
         self._timers = PerConnection(service.connection, self._new_timers)
-        self._host: JobHost | None = None
+        self._host: JobRunner | None = None
         self._supervisor: Supervisor | None = None
         self._processes = Processes()
         self._numbers = itertools.count(1)
@@ -123,9 +126,10 @@ class JobsPart(Part[Jobs]):
                 await asyncio.sleep(0.1)
                 continue
             jobs = self.service
-            self._host = JobHost(
-                *jobs.connection.opened, leases, jobs.registry, self._processes.call,
-                service_for=jobs.service_for, numbers=self._numbers, brakes=jobs.brakes,
+            self._host = job_runner(
+                *jobs.connection.opened, leases, jobs.registry,
+                partial(call_in_process, self._processes), jobs.service_for, self._numbers,
+                jobs.brakes,
             )  # fmt: skip
             await self._host.run()
             if self._host.stopping:  # whoever stops it ends this loop next

@@ -26,8 +26,8 @@ from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
-from relevo.jobs.running.places import place_of
 from relevo.kernel import callables
+from relevo.kernel.running.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -9,7 +9,7 @@ import structlog
 from msgspec import Struct
 
 from relevo.errors import Closed
-from relevo.jobs.running.rounds import ENDED
+from relevo.jobs.running.ledger import ENDED
 from relevo.kernel import uses
 from relevo.kernel.postgres import catalog
 

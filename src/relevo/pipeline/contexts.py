@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue
-from relevo.jobs.errors import Suspend
-from relevo.jobs.running.blocking import BlockingTransaction, is_here, waited
+from relevo.kernel.running.threads import BlockingTransaction, is_here, waited
+from relevo.kernel.running.verdicts import Suspend
 from relevo.pipeline.model import Parent, Step, Target
 from relevo.store import items
 

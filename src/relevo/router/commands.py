@@ -6,6 +6,7 @@ brings the decision, a plain function over the `World`; calls that share a group
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -17,12 +18,13 @@ from relevo.errors import RelevoError
 from relevo.kernel.postgres.grouping import Group
 from relevo.router import storage, watching
 from relevo.router.core.world import World
+from relevo.router.events import OFFERS
 from relevo.router.storage import Needs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from relevo.kernel.events import EventLog
+    from relevo.kernel.events import Event, EventLog
     from relevo.kernel.postgres import Database, Transaction
     from relevo.router.resources import Remembered
 
@@ -64,7 +66,7 @@ class Commands:
     ) -> list[Any]:
         """Run calls in one transaction of their own; `before` may refuse it (a fence)."""
 
-        async def work(tx: Transaction) -> tuple[list[Any], bool, set[str]]:
+        async def work(tx: Transaction) -> tuple[list[Any], bool, list[Event]]:
             world = await storage.load(tx, _needs(calls), self._remembered)
             results = [_decided(call, world) for call in calls]
             if before is not None:
@@ -72,12 +74,19 @@ class Commands:
             changed = await storage.save(tx, world, self._events)
             for job_id, why in world.skipped:
                 log.warning("router.exception_action_skipped", job=job_id, reason=why)
-            return results, changed, watching.topics(world.events)
+            return results, changed, world.events
 
-        results, changed, topics = await self._database.run(work)
+        results, changed, events = await self._database.run(work)
         if changed:
-            self._events.sent(*topics)
+            self._events.sent(*watching.topics(events))
+            self._count_offers(events)
         return results
+
+    def _count_offers(self, events: Sequence[Event]) -> None:
+        metrics = self._database.metrics
+        happened = Counter(one.type for one in events if one.type.startswith(OFFERS))
+        for type_, count in happened.items():
+            metrics.router_offers.labels(event=type_.removeprefix(OFFERS)).inc(count)
 
     async def close(self) -> None:
         """Let calls under way end."""

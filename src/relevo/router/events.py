@@ -231,6 +231,8 @@ class Touched(_Data, frozen=True, kw_only=True):
 
 
 PREFIX: Final = "relevo.router."
+OFFERS: Final = PREFIX + "offer."
+"""What the types of events about offers begin with."""
 TOUCHED: Final = PREFIX + "touched"
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from relevo.errors import BadContinuation
 from relevo.kernel.pages import Fetched
 from relevo.kernel.postgres import catalog
-from relevo.router.events import PREFIX
+from relevo.router.events import OFFERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -38,7 +38,6 @@ OFFERS_MAX: Final = 500
 POLL_SECONDS: Final = 1.0
 """How often a reader looks that nobody has woken."""
 SIGN_OF_LIFE_SECONDS: Final = 15.0
-_OFFERS: Final = PREFIX + "offer."
 _TOPICS: Final = 256
 
 
@@ -99,7 +98,7 @@ class _Step(Struct, frozen=True):
 
 def topics(events: Iterable[Event]) -> set[str]:
     """Return whom to wake after these were committed."""
-    return {_topic(one.subject) for one in events if one.type.startswith(_OFFERS)}
+    return {_topic(one.subject) for one in events if one.type.startswith(OFFERS)}
 
 
 def _topic(subject: str) -> str:
@@ -173,7 +172,7 @@ class Watching:
         if at.offer_id is not None:
             return await self._all_open(worker_id, at)
         whole = len(found) < EVENTS_MAX
-        issued = [_offer_id(row) for row in found if row["type"] == _OFFERS + "issued"]
+        issued = [_offer_id(row) for row in found if row["type"] == OFFERS + "issued"]
         opened = await self._open(worker_id, issued) if issued else Fetched([], more=False)
         if opened.more:  # what comes behind the last of them is for the next look
             last = opened.items[-1].offer_id
@@ -208,7 +207,7 @@ class Watching:
 
 def _happened(row: asyncpg.Record, opened: dict[UUID, OpenOffer]) -> OpenOffer | OfferEnded | None:
     """Return what an event tells; nothing of an offer that has ended since."""
-    outcome: Any = row["type"].removeprefix(_OFFERS)
+    outcome: Any = row["type"].removeprefix(OFFERS)
     if outcome == "issued":
         return opened.get(_offer_id(row))
     data = msgspec.json.decode(row["data"])
@@ -218,7 +217,7 @@ def _happened(row: asyncpg.Record, opened: dict[UUID, OpenOffer]) -> OpenOffer |
 
 
 def _issues(row: asyncpg.Record, offer: UUID) -> bool:
-    return bool(row["type"] == _OFFERS + "issued") and _offer_id(row) == offer
+    return bool(row["type"] == OFFERS + "issued") and _offer_id(row) == offer
 
 
 def _offer_id(row: asyncpg.Record) -> UUID:

@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from relevo.errors import InvalidValue
 from relevo.jobs import states, submission, waits
-from relevo.jobs.errors import JobFailed, Suspend
+from relevo.jobs.errors import JobFailed
 from relevo.kernel import callables
+from relevo.kernel.running.verdicts import Suspend
 from relevo.workflows.steps import Call, Return, Stage, Step, Wait, WaitTimedOut
 
 if TYPE_CHECKING:

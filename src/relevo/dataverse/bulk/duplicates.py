@@ -10,7 +10,7 @@ import msgspec
 from relevo.dataverse.bulk.model import MatchField, Row, RowFailure, RowQuery
 from relevo.dataverse.bulk.sources import SQL
 from relevo.jobs.core import codes
-from relevo.jobs.errors import Fail
+from relevo.kernel.running.verdicts import Fail
 from relevo.store.patch import parse_pointer
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from relevo.dataverse.bulk.rights import RightsOf, allowed
 from relevo.dataverse.bulk.sources import SQL, Own
 from relevo.errors import CallerError
 from relevo.jobs.core import codes, outcomes
-from relevo.jobs.errors import Fail, JobCanceled, JobPaused, RetryLater
+from relevo.jobs.errors import JobCanceled, JobPaused
 from relevo.kernel import error_text
 from relevo.kernel.postgres import clock
+from relevo.kernel.running.verdicts import Fail, RetryLater
 
 if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext

@@ -19,8 +19,8 @@ from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.core.operation_types import IMPORT_PARSE, IMPORT_SUBPROCESS, IMPORT_TRANSFORM
-from relevo.jobs.errors import Fail
 from relevo.kernel.decoding import has_nul
+from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

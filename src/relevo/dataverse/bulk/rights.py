@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from relevo.dataverse.users.model import Reach, narrower
 from relevo.jobs.core import codes
-from relevo.jobs.errors import Fail
+from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:
     from relevo.dataverse.bulk.model import RowQuery

@@ -18,9 +18,10 @@ from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
 from relevo.http.answers import sentence
 from relevo.jobs import states
 from relevo.jobs.core import codes
-from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, RetryLater, Verdict
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
 from relevo.jobs.registry import check_open
 from relevo.kernel.operation import Operations, Outcome, Reply
+from relevo.kernel.running.verdicts import RetryLater, Verdict
 from relevo.pipeline.model import message_handler
 
 if TYPE_CHECKING:

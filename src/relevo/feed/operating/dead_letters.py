@@ -20,6 +20,7 @@ from relevo.feed.processing.journal import Cause
 from relevo.kernel import error_text
 from relevo.kernel.leases.model import Fence
 from relevo.kernel.postgres import catalog
+from relevo.kernel.running.calls import Limits
 from relevo.store.ranges import WHOLE
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class _Redrive:
         change = await self._change(image)
         ctx = self._context()
         try:
-            watch = Watch(timeout=self._seconds)
+            watch = Watch(limits=Limits(time_limit=self._seconds))
             await call(self._processor.handler, ctx, [change], watch)
             await ctx.end_call()
             if not ctx.confirmed:

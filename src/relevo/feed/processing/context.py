@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown
 from relevo.kernel import callables
-from relevo.kernel.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
+from relevo.kernel.postgres.handler_transactions import HandlerTransactions, lent
+from relevo.kernel.running.verdicts import RetryLater
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from relevo.feed.model import Change
     from relevo.kernel.leases import Fence
     from relevo.kernel.postgres import Transaction
+    from relevo.kernel.postgres.handler_transactions import HandlerTransaction
     from relevo.store.ranges import Interval
 
 
@@ -39,14 +41,6 @@ class Held(Protocol):
 
     fence: Fence
     stopping: asyncio.Event
-
-
-class RetryLater(Exception):
-    """A handler asks for the same changes again, later; that is no failure."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"again in {seconds} s")
-        self.seconds = seconds
 
 
 class Diagnostics(Struct, frozen=True, kw_only=True):
@@ -142,10 +136,9 @@ class Context:
     def retry_later(self, seconds: float) -> NoReturn:
         """End this call, and have the same changes again in so many seconds; not a failure.
 
-        Raises: nothing behind it in the handler is run. Changes that were confirmed stay so.
+        It raises `relevo.RetryLater`, so nothing behind it in the handler is run. Changes that were
+        confirmed stay so.
         """
-        if not seconds >= 0:
-            raise InvalidValue(f"retry_later takes seconds, at least 0, not {seconds}")
         raise RetryLater(seconds)
 
     async def checkpoint(self, change: Change[Any] | None = None) -> None:
@@ -164,9 +157,7 @@ class Context:
         is rolled back and `LeaseLost` is raised. A call has one transaction at a time, which its
         block alone begins and ends; one that is left open is rolled back, and the call has failed.
         """
-        return cast(
-            "AbstractAsyncContextManager[Transaction]", self._transactions.block(self._begin())
-        )
+        return self._transactions.block(self._begin())
 
     async def end_call(self, *, for_good: bool = True) -> None:
         """Roll back what the handler left open; raises `HandlerError` then.
@@ -187,12 +178,8 @@ class Context:
         confirming = False
         try:
             async with self._open_transaction() as connection:
-                tx = HandlerTransaction(connection)
-                try:
+                async with lent(connection) as tx:
                     yield tx
-                finally:
-                    tx.end_block()
-                tx.check_unbroken()
                 confirming = True
                 await self._confirm_in(connection)
         except BaseException as error:

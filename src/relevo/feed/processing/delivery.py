@@ -14,14 +14,16 @@ import structlog
 
 from relevo.errors import HandlerError, HostFenced, LeaseLost, LeaseStoreError, OutcomeUnknown
 from relevo.feed.operating import dead_letters
-from relevo.feed.processing.calls import CallAbandoned, Watch, call, documents
-from relevo.feed.processing.context import Context, Diagnostics, RetryLater
+from relevo.feed.processing.calls import Watch, call, documents
+from relevo.feed.processing.context import Context, Diagnostics
 from relevo.feed.processing.health import Stall
 from relevo.feed.processing.journal import Cause
 from relevo.feed.processing.standing import LAG_SECONDS
 from relevo.kernel import error_text, faults
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
+from relevo.kernel.running.calls import CallAbandoned, Limits
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend, verdict_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +54,8 @@ class Lane:
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._again = False
         """Whether what is delivered next was delivered before, and may have changed since."""
+        self._postponements = 0
+        """How often in a row the handler has asked for the same later."""
         self.busy = False
 
     async def run(self) -> None:
@@ -154,10 +158,7 @@ class Lane:
         except Exception as error:
             if ctx.in_doubt or isinstance(error, OutcomeUnknown):
                 raise LeaseStoreError(f"it is not known what was stored: {error}") from error
-            if isinstance(error, RetryLater):
-                await self._postponed(run, ctx, error.seconds)
-            else:
-                await self._failed(run, ctx, error)
+            await self._ended(run, ctx, error)
         else:
             await faults.point("after_delegate")
             await self._returned(run, ctx)
@@ -198,7 +199,7 @@ class Lane:
             standing.forgive(self._index)
         elif ctx.confirmed and instant() - standing.stored_at > LAG_SECONDS:
             await standing.flush()  # the position follows what transactions have finished
-        self._again = False
+        self._again, self._postponements = False, 0
         self._processor.symptoms.clear(self._lease.name, "failing", lane=self._index)
 
     def _watch(self, run: Run) -> Watch:
@@ -215,8 +216,10 @@ class Lane:
             await processor.tell("stalled", token, details)
 
         return Watch(
-            stall_after=processor.stall_after, timeout=processor.delegate_timeout, on_stall=stalled,
-            with_context=processor.with_context,
+            limits=Limits(
+                stall_after=processor.stall_after, time_limit=processor.delegate_timeout
+            ),
+            on_stall=stalled, with_context=processor.with_context,
             observer=processor.observer(self._lease, run.changes),
         )  # fmt: skip
 
@@ -267,7 +270,28 @@ class Lane:
             "request_charge": 0,
         }
 
-    async def _postponed(self, run: Run, ctx: Context, seconds: float) -> None:
+    async def _ended(self, run: Run, ctx: Context, error: Exception) -> None:
+        """Do what the handler asks for by what it raised; without a verdict it has failed."""
+        match verdict_in(error):
+            case RetryLater() as verdict:
+                await self._postponed(run, ctx, verdict.delay)
+            case Suspend() as verdict:
+                await self._suspended(run, ctx, verdict.text)
+            case _:
+                await self._failed(run, ctx, error)
+
+    async def _suspended(self, run: Run, ctx: Context, reason: str) -> None:
+        """The handler wants somebody to repair something: block the lease until it is resumed."""
+        if not ctx.confirmed:
+            self._standing.lanes.put_back(run)
+        await self._standing.flush()
+        await self._standing.journal.block()
+        log.warning(
+            "feed.suspended", processor=self._processor.name, lease=self._lease.name, reason=reason
+        )
+        self._end_blocked(f"suspended by the handler: {reason}")
+
+    async def _postponed(self, run: Run, ctx: Context, seconds: float | None) -> None:
         """The handler asks for the same later: nothing is counted, nobody is told."""
         if ctx.confirmed:
             return
@@ -277,6 +301,9 @@ class Lane:
         self._again = True
         if standing.troubles[self._index].marked is not None:
             await standing.mark(self._index, None)  # while nothing runs, nothing is suspected
+        if seconds is None:
+            seconds = self._processor.backoff.delay(self._postponements, self._random)
+        self._postponements += 1
         await self._worker.pause(seconds)
 
     async def _failed(self, run: Run, ctx: Context, error: Exception) -> None:
@@ -285,6 +312,8 @@ class Lane:
         if ctx.confirmed:
             return  # what it did counts; there is nothing to repeat
         limit = self._processor.limit
+        if limit is not None and isinstance(verdict_in(error), Fail):
+            limit = 1  # no other attempt: a batch is halved at once, a single change given up
         trouble = await self._standing.fail(run, error, limit)
         if trouble.condemned(limit):
             await self._bury(run, Cause.of(error, trouble.failures))

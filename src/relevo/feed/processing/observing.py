@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import structlog
 
 from relevo.errors import DatabaseUnavailable, LeaseLost, LeaseStoreError, OutcomeUnknown
-from relevo.feed.processing.context import RetryLater
 from relevo.kernel.leases.hosts import instant
+from relevo.kernel.running.verdicts import RetryLater, Suspend, verdict_in
 from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FAILURES_MAX = 5
 """A lease whose calls fail so often in a row on one host goes to another one, if there is one."""
 SIZES_ASKED = 50
 """Of so many changes of a call the size is looked at, at the least."""
-NOT_THE_HANDLER = (LeaseLost, LeaseStoreError, OutcomeUnknown, RetryLater)
+NOT_THE_HANDLER = (LeaseLost, LeaseStoreError, OutcomeUnknown)
 """What a call may end with that is no failure of the handler."""
 
 
@@ -62,8 +62,8 @@ class Observer:
             returned = True
         except NOT_THE_HANDLER:
             raise
-        except Exception:
-            failed = True
+        except Exception as error:
+            failed = not isinstance(verdict_in(error), RetryLater | Suspend)
             raise
         finally:
             self._ended("returned" if returned else "failed" if failed else "cut", began)

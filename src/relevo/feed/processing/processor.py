@@ -26,7 +26,7 @@ from relevo.errors import (
 from relevo.feed.operating import dead_letters, unit
 from relevo.feed.operating.unit import Definition, Hold, UnitDeleted, UnitOptions
 from relevo.feed.processing import context, memory, parking
-from relevo.feed.processing.calls import CallAbandoned, one_by_one
+from relevo.feed.processing.calls import one_by_one
 from relevo.feed.processing.checkpoints import Checkpoints
 from relevo.feed.processing.health import ProcessorHealth, Symptom, Symptoms
 from relevo.feed.processing.journal import Journal
@@ -44,6 +44,7 @@ from relevo.kernel.backoff import Backoff
 from relevo.kernel.leases import Membership, UnitSettings
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
+from relevo.kernel.running.calls import CallAbandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

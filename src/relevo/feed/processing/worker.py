@@ -23,7 +23,6 @@ from relevo.errors import (
     RelevoError,
 )
 from relevo.feed.operating import lease_splitting
-from relevo.feed.processing.calls import CallAbandoned
 from relevo.feed.processing.delivery import Lane
 from relevo.feed.processing.feeding import Feeder
 from relevo.feed.processing.isolation import inherited
@@ -36,6 +35,7 @@ from relevo.feed.reading.tokens import Place, Token
 from relevo.kernel import error_text
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
+from relevo.kernel.running.calls import CallAbandoned
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -21,7 +21,6 @@ from relevo.errors import (
     DatabaseUnavailable,
     EmbeddedServerError,
     Forbidden,
-    HandlerError,
     HandlerTimeout,
     LeaseStoreError,
     MonitoredError,
@@ -35,19 +34,10 @@ from relevo.errors import (
     Unavailable,
 )
 from relevo.jobs.core import codes
-from relevo.jobs.errors import (
-    Fail,
-    JobCanceled,
-    JobPaused,
-    LoopDetected,
-    RecordMissing,
-    RetryLater,
-    Suspend,
-    UnknownArguments,
-    Verdict,
-)
+from relevo.jobs.errors import JobCanceled, JobPaused, LoopDetected, RecordMissing, UnknownArguments
 from relevo.kernel import error_text
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend, Verdict, leaves
 from relevo.limits import JOB_DEFER_SECONDS_MIN, JOB_UNSERVED_SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -210,7 +200,7 @@ def classify(
         )
         if not (stopped := _interruption(one, canceling=canceling))
         else Outcome(event=stopped)
-        for one in _leaves(error)
+        for one in leaves(error)
     ]
     worst = min(found, key=lambda one: _SERIOUS.index(one.event))
     if worst.event in ("stop", "yield"):
@@ -227,15 +217,6 @@ def classify(
 _SERIOUS: Final[tuple[Event, ...]] = (
     "fail", "suspend", "retry", "defer", "stop", "yield", "done"
 )  # fmt: skip
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for one in error.exceptions for leaf in _leaves(one)]
-    wrapped = isinstance(error, HandlerError) and not isinstance(error, HandlerTimeout)
-    if wrapped and error.__cause__ is not None:
-        return _leaves(error.__cause__)
-    return [error]
 
 
 def _interruption(error: BaseException, *, canceling: bool) -> Event | None:

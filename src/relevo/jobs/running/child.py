@@ -1,41 +1,29 @@
-"""The process of a handler: `python -m relevo.jobs.running.child`, started and fed by a host.
-
-It imports handlers by module and name, runs one job at a time, and ends when its host does: by a
-signal of the system where there is one, by the end of its input everywhere.
-"""
+"""What a job's handler with `process=True` sees in its process; the host does what it asks for."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import functools
-import importlib
 import inspect
-import os
-import queue
-import runpy
-import signal
-import sys
-import threading
-import traceback
-import types
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
-
-import msgspec
 
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.registry import Handler, JobDefinition, described
-from relevo.jobs.running import wire
 from relevo.kernel import callables
+from relevo.kernel.running.places import found_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from relevo.kernel.running.child import ChildRun
+
 T = TypeVar("T")
-MAIN: Final = "__relevo_main__"
-"""Under what name the script is imported that the host was started with."""
-_PR_SET_PDEATHSIG: Final = 1
+OPERATIONS: Final = (
+    "associate", "create", "delete", "disassociate", "execute", "related", "retrieve",
+    "retrieve_multiple", "update",
+)  # fmt: skip
+"""What a handler may call of `ctx.service` from its process; arguments and answers are JSON."""
 _UNSAID: Final = object()
 _SHAPES: Final[dict[str, Callable[[Any], Any]]] = {
     "related": lambda found: [tuple(one) for one in found],
@@ -44,86 +32,20 @@ _SHAPES: Final[dict[str, Callable[[Any], Any]]] = {
 """What operations return that JSON has no word for."""
 
 
-class Pipe:
-    """The way to the host."""
-
-    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
-        self._source = source
-        self._sink = sink
-        self._came: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        """Read as long as there is a host; whatever runs here is for nobody without one."""
-        while header := self._source.read(wire.HEADER_BYTES):
-            size = int.from_bytes(header, "big")
-            body = self._source.read(size)
-            if len(body) < size:
-                break
-            self._came.put(msgspec.json.decode(body))
-        os._exit(1)
-
-    def receive(self) -> Any:
-        """Return what the host says next."""
-        return self._came.get()
-
-    def send(self, message: bytes) -> None:
-        """Say what is in the form of the wire already."""
-        self._sink.write(message)
-        self._sink.flush()
-
-
-class Run:
-    """One order of the host: requests and their answers, one at a time, until it is over."""
-
-    def __init__(self, pipe: Pipe, number: int) -> None:
-        self.pipe = pipe
-        self._number = number
-        self._over = False
-        self._asking = threading.Lock()
-
-    def signed(self, kind: str, **told: Any) -> bytes:
-        """Return a message of this run."""
-        return wire.packed({"kind": kind, **told, "run": self._number})
-
-    def ask(self, kind: str, **told: Any) -> Any:
-        """Say something and return what it came to; raises the error that the host answers.
-
-        Raises `Conflict` once the run is over: a thread that is left would speak for the next job.
-        """
-        with self._asking:
-            if self._over:
-                raise Conflict(wire.OVER)
-            self.pipe.send(self.signed(kind, **told))
-            answer = self.pipe.receive()
-            while answer["run"] != self._number:  # to a fork of a former run
-                answer = self.pipe.receive()
-        if "error" in answer:
-            raise wire.heard(answer["error"])
-        return answer["value"]
-
-    def end(self, message: bytes) -> None:
-        """Say the last thing, after the answer that a thread may wait for; refuse all others."""
-        self._over = True
-        with self._asking:
-            self.pipe.send(message)
-
-
 class ChildService:
     """Data operations of a plain function in its own process: its host does them for it.
 
     Each commits by itself; arguments and answers travel as JSON.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ChildRun) -> None:
         self._run = run
 
     def __getattr__(self, name: str) -> Any:
         """Every data operation, waiting until it is done."""
-        if name not in wire.OPERATIONS:
+        if name not in OPERATIONS:
             raise AttributeError(
-                f"{name!r} is no data operation of a process; there are"
-                f" {', '.join(wire.OPERATIONS)}"
+                f"{name!r} is no data operation of a process; there are {', '.join(OPERATIONS)}"
             )
         return lambda *args, **options: self._call(name, args, options)
 
@@ -150,7 +72,7 @@ class AsyncChildService(ChildService):
 class ChildContext:
     """A run of a job as a plain function in its own process sees it."""
 
-    def __init__(self, run: Run, job: dict[str, Any]) -> None:
+    def __init__(self, run: ChildRun, job: dict[str, Any]) -> None:
         self._run = run
         self.id = UUID(job["id"])
         self.name: str = job["name"]
@@ -219,7 +141,7 @@ class AsyncChildContext(ChildContext):
 class EitherContext(ChildContext):
     """The same for a plain function, which may return a coroutine: that one awaits."""
 
-    def __init__(self, run: Run, job: dict[str, Any]) -> None:
+    def __init__(self, run: ChildRun, job: dict[str, Any]) -> None:
         super().__init__(run, job)
         self._awaited = AsyncChildContext(run, job)
 
@@ -272,16 +194,7 @@ def _elsewhere(what: str) -> Conflict:
 
 def _resolved(path: str, main: str | None) -> Handler:
     """Return the handler that stands at `module:name`."""
-    module_name, _, qualname = path.partition(":")
-    if module_name == "__main__" and main is not None:
-        module_name = MAIN
-        if MAIN not in sys.modules:
-            module = types.ModuleType(MAIN)
-            module.__dict__.update(runpy.run_path(main, run_name=MAIN))
-            sys.modules[MAIN] = module
-    found: Any = importlib.import_module(module_name)
-    for name in qualname.split("."):
-        found = getattr(found, name, None)
+    found = found_at(path, main)
     if isinstance(found, JobDefinition):
         return found.handler
     if not callable(found):
@@ -289,7 +202,8 @@ def _resolved(path: str, main: str | None) -> Handler:
     return described(path, found)
 
 
-def _called(run: Run, job: dict[str, Any]) -> Any:
+def called(run: ChildRun, job: dict[str, Any]) -> Any:
+    """Call the handler that an order names, and return what it comes to."""
     handler = _resolved(job["handler"], job["main"])
     arguments = handler.arguments(job["data"])
     if callables.is_async(handler.function):
@@ -297,50 +211,3 @@ def _called(run: Run, job: dict[str, Any]) -> Any:
         return asyncio.run(callables.call(handler.function, context, **arguments))
     value = handler.function(EitherContext(run, job), **arguments)
     return asyncio.run(callables.settled(value)) if inspect.isawaitable(value) else value
-
-
-def _end_with(parent: int) -> None:
-    """Ask the system to kill this process when its host ends, however that comes."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def main() -> None:
-    """Run jobs until the host has no more."""
-    _end_with(int(sys.argv[1]))
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What handlers print goes to the log of the host, not between its messages.
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
-    pipe = Pipe(source, sink)
-    sys.path[:] = pipe.receive()
-    while True:
-        job = pipe.receive()
-        if "handler" not in job:
-            continue  # an answer to a fork of a former run
-        run = Run(pipe, job["run"])
-        try:
-            message = run.signed("done", value=_called(run, job))
-        except BaseException as error:
-            message = run.signed("failed", error=wire.told(error))
-        _flush()
-        run.end(message)
-
-
-def _flush() -> None:
-    """Let the log have what the handler printed; the next one can print also if it closed that."""
-    try:
-        sys.stdout.flush()
-    except Exception:
-        sys.stdout = os.fdopen(os.dup(2), "w")
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except BaseException:
-        traceback.print_exc()
-    os._exit(1)  # at once: Python would wait for threads that handlers have left

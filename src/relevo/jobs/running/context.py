@@ -6,28 +6,30 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from relevo.errors import Conflict
 from relevo.jobs import states
-from relevo.jobs.errors import Fail, JobCanceled, JobPaused
+from relevo.jobs.errors import JobCanceled, JobPaused
 from relevo.jobs.model import RESULT_BYTES_MAX
-from relevo.jobs.running.blocking import entered, is_here, waited
 from relevo.kernel.postgres import catalog
-from relevo.kernel.postgres.handler_transactions import HandlerTransaction, HandlerTransactions
+from relevo.kernel.postgres.handler_transactions import HandlerTransactions, lent
+from relevo.kernel.running.threads import entered, is_here, waited
+from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Coroutine
-    from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from uuid import UUID
 
     from relevo.jobs.running.claims import Claim
     from relevo.kernel.postgres import Database, Transaction
+    from relevo.kernel.postgres.handler_transactions import HandlerTransaction
+    from relevo.kernel.running.threads import Threads
 
 T = TypeVar("T")
 SQL = catalog.load("relevo.jobs")
@@ -44,7 +46,7 @@ class Workplace:
     store: Store
     """Writes a checkpoint, and answers the status of its job."""
     loop: asyncio.AbstractEventLoop
-    threads: Executor
+    threads: Threads
     """Where plain functions run."""
     service_for: Callable[[JobContext], Any] | None = None
     writing: set[str] = field(default_factory=set)
@@ -109,7 +111,7 @@ class JobContext:
         return self._at.loop
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> Threads:
         """Where plain functions run."""
         return self._at.threads
 
@@ -283,10 +285,7 @@ class JobContext:
         """
         if self._transactions is None:
             self._transactions = HandlerTransactions()
-        return cast(
-            "AbstractAsyncContextManager[Transaction]",
-            self._transactions.block(self._begin(result)),
-        )
+        return self._transactions.block(self._begin(result))
 
     @property
     def has_transactions(self) -> bool:
@@ -305,16 +304,12 @@ class JobContext:
         self.check()
         self._writes()
         async with self._at.database.transaction() as connection:
-            tx = HandlerTransaction(connection)
-            try:
+            async with lent(connection) as tx:
                 with (
                     self.fenced_at_end(tx),
                     nullcontext() if self.service is None else self.service.joined(tx),
                 ):
                     yield tx
-            finally:
-                tx.end_block()
-            tx.check_unbroken()
             if self.refusal is not None:
                 raise self.refusal
             await self._complete(connection, encoded_result(result))

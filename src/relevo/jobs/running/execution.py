@@ -1,193 +1,89 @@
-"""One run of one job: the handler is called, and what it came to becomes a settlement."""
+"""One run of one job: how its handler is called, and what becomes of the job by its end."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import inspect
 import random
-import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
-from relevo.errors import HandlerError, HandlerTimeout
 from relevo.jobs import states
 from relevo.jobs.core import outcomes
-from relevo.jobs.errors import JobCanceled, JobPaused
-from relevo.jobs.running.claims import Settlement
+from relevo.jobs.running.claims import Claim, Settlement
 from relevo.jobs.running.context import BlockingContext, encoded_result
-from relevo.kernel import callables, error_text
+from relevo.kernel import error_text
+from relevo.kernel.running.runs import Run
+from relevo.kernel.running.verdicts import Interruption
 
 if TYPE_CHECKING:
-    from relevo.jobs.model import Lane
+    import asyncio
+
     from relevo.jobs.registry import Handler
     from relevo.jobs.running.context import JobContext
+    from relevo.kernel.running.calls import Limits
 
 Caller = Callable[["Handler", "JobContext"], Awaitable[Any]]
-"""How a handler is called; data operations and processes have ways of their own."""
+"""How a handler is called; processes have a way of their own."""
 log = structlog.get_logger(__name__)
 _DECODER: Final = msgspec.json.Decoder()
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
-class HostStops(Exception):
-    """The host has to stop: the run ends here and begins anew elsewhere."""
-
-
-class Run:
-    """A handler at work, and the ways to end it."""
-
-    dropped = False
-    _cut: BaseException | None = None
-    """Why the handler was cancelled, if it was."""
-    _cancels = False
-    _awaits = False
-    """Whether what the handler has returned is being awaited on the loop."""
-    _ending: asyncio.TimerHandle | None = None
+class JobRun(Run[Claim, Settlement]):
+    """A handler at work on a job."""
 
     def __init__(
-        self, ctx: JobContext, handler: Handler, lane: Lane, call: Caller, task: asyncio.Task[Any],
-        over: asyncio.Event,
+        self, ctx: JobContext, handler: Handler, limits: Limits, call: Caller,
+        task: asyncio.Task[Any], over: asyncio.Event,
     ) -> None:  # fmt: skip
+        super().__init__(ctx.claim, ctx, limits, task, over, in_thread=handler.kind == "thread")
         self.ctx = ctx
-        self.began = ctx.beaten_at
-        self.handler = handler
-        self.lane = lane
-        self._call = call
-        self._over = over
-        """Set before the host cancels the task itself."""
-        self._task: asyncio.Task[Any] | None = task
-        """What is cancelled to end the handler; None when it has ended."""
+        self._handler = handler
+        self._caller = call
 
-    def cut(self, reason: BaseException) -> None:
-        """End the handler in the name of `reason`: a coroutine at its next await, a thread at its
-        next checkpoint. Nobody can stop a thread that reaches none; its slot stays taken."""
-        if self._task is None or self._cut is not None:
-            return
-        self._cut = self.ctx.cut_for = reason
-        if self.handler.kind != "thread" or self._awaits:
-            self._cancels = self._task.cancel()
+    def call(self) -> Awaitable[Any]:
+        """Call the handler."""
+        return self._caller(self._handler, self.ctx)
 
-    def end_within(self, seconds: float, reason: BaseException) -> None:
-        """Give the handler so long to reach a checkpoint; asking again gives no more."""
-        if self._ending is None:
-            self._ending = self.ctx.loop.call_later(seconds, self.cut, reason)
-
-    def drop(self, reason: BaseException) -> None:
-        """End the handler; what it comes to is nobody's business any more."""
-        self.dropped = self.ctx.gone = True
-        self.cut(reason)
-
-    async def execute(self) -> Settlement | None:
-        """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
+    def done(self, value: Any) -> Settlement:
+        """Complete the job; raises what a data operation refused, whoever caught it."""
         ctx = self.ctx
-        try:
-            value = await self._call(self.handler, ctx)
-            if value is not None:
-                value = await self._settled(value)
-            if ctx.has_transactions:
-                await ctx.end_call()
-            # What takes the context alone decides by itself: a bulk job notes the row and goes on.
-            if ctx.refusal is not None and not self.handler.raw:
-                raise ctx.refusal
-            result = None if value is None else encoded_result(value)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            await self._roll_back(error)
-            return self._ended_by(error)
-        finally:
-            if self._cancels and self._task is not None:
-                self._task.uncancel()
-            self._task = None
-            if self._ending is not None:
-                self._ending.cancel()
-        if ctx.settled or self.dropped:
-            return None
+        # What takes the context alone decides by itself: a bulk job notes the row and goes on.
+        if ctx.refusal is not None and not self._handler.raw:
+            raise ctx.refusal
         return Settlement(
-            claim=ctx.claim, event="done", result=result,
+            claim=self.claim, event="done",
+            result=None if value is None else encoded_result(value),
             friendly=None if ctx.friendly is None else outcomes.shortened(str(ctx.friendly)),
-            seconds=time.monotonic() - self.began,
+            seconds=self.seconds,
         )  # fmt: skip
 
-    async def _roll_back(self, error: BaseException) -> None:
-        """Roll back the transactions that a handler left open when it raised."""
-        if not self.ctx.has_transactions:
-            return
-        cancelled = isinstance(error, asyncio.CancelledError)
-        if self._awaits or not (cancelled and self.handler.kind == "thread"):
-            with suppress(HandlerError):  # what the handler raised counts
-                await self.ctx.end_call()
-        # Else its thread is still at work, and finds out at its next call.
+    def returned(self) -> Settlement:
+        """As `Run.returned`."""
+        return Settlement(claim=self.claim, event="return", seconds=self.seconds)
 
-    async def _settled(self, value: Any) -> Any:
-        """Return what the handler's result comes to; a thread's may be one to be awaited here."""
-        if self._cut is not None and inspect.isawaitable(value):
-            callables.discard(value)  # it was to end while it was in its thread
-            raise self._cut
-        self._awaits = True
-        return await callables.settled(value)
-
-    def _ended_by(self, error: BaseException) -> Settlement | None:
-        """Tell apart who ended it: the host that ends, this class, or the handler itself."""
-        if isinstance(error, asyncio.CancelledError) and self._over.is_set():
-            raise error
-        asked = isinstance(error, asyncio.CancelledError | JobPaused | JobCanceled)
-        return self._failed((asked and self._cut) or error)
-
-    def watch(self, now: float) -> None:
-        """Cut the handler off if it has used up its time, or gave no sign of life for too long.
-
-        Whoever runs it calls this several times a second: cheaper than a timer for every run.
-        """
-        limit, quiet = self.handler.time_limit or self.lane.time_limit, self.lane.stall_after
-        if limit is not None:
-            late = now - self.began >= limit
-        else:
-            late = quiet is not None and now - self.ctx.beaten_at >= quiet
-        if late:
-            self.cut(HandlerTimeout(f"the job ran longer than {limit or quiet:g} s"))
-
-    def _failed(self, error: BaseException) -> Settlement | None:
-        ctx, claim = self.ctx, self.ctx.claim
-        if ctx.settled:
-            log.warning(
-                "jobs.failed_after_completion", job=str(claim.id), error=error_text.shown(error)
-            )
-            return None
-        if self.dropped:
-            return None
-        if isinstance(self._cut, HostStops):
-            return Settlement(claim=claim, event="return", seconds=time.monotonic() - self.began)
-        if ctx.gone:  # deleted: nothing of it is kept
+    def failed(self, error: BaseException) -> Settlement:
+        """Classify an error, unless the job was deleted: nothing of it is kept then."""
+        ctx, claim = self.ctx, self.claim
+        if ctx.gone:
             return Settlement(claim=claim, event="fail")
         found = outcomes.classify(
-            error, workflow=self.lane.name == "workflow", retries=claim.retries,
-            random=_RANDOM, limits=self.handler.attempts,
+            error, workflow=claim.lane == "workflow", retries=claim.retries,
+            random=_RANDOM, limits=self._handler.attempts,
             canceling=ctx.asked == states.CANCELING, deferred=claim.deferred,
         )  # fmt: skip
-        if not isinstance(error, (JobCanceled, JobPaused)):
+        if not isinstance(error, Interruption):
             log.warning(
                 "jobs.handler_failed", job=str(claim.id), handler=claim.handler,
                 attempt=claim.attempt, outcome=found.event, error=error_text.shown(error),
             )  # fmt: skip
         return Settlement(
             claim=claim, event=found.event, delay=found.delay, error=found.error_code,
-            message=found.message, friendly=found.friendly, seconds=time.monotonic() - self.began,
+            message=found.message, friendly=found.friendly, seconds=self.seconds,
         )  # fmt: skip
-
-
-def _called(function: Callable[..., Any], ctx: BlockingContext, arguments: dict[str, Any]) -> Any:
-    """Call a plain function; a future cannot carry StopIteration, and would never end."""
-    try:
-        return function(ctx, **arguments)
-    except StopIteration as error:
-        raise RuntimeError("the handler raised StopIteration") from error
 
 
 def call(handler: Handler, ctx: JobContext) -> Awaitable[Any]:
@@ -199,6 +95,5 @@ def call(handler: Handler, ctx: JobContext) -> Awaitable[Any]:
     if handler.kind == "async":
         running: Awaitable[Any] = handler.function(ctx, **arguments)
         return running
-    function = partial(_called, handler.function, BlockingContext(ctx), arguments)
-    surroundings = contextvars.copy_context()
-    return ctx.loop.run_in_executor(ctx.threads, surroundings.run, function)
+    function = partial(handler.function, BlockingContext(ctx), **arguments)
+    return ctx.threads.call(function)

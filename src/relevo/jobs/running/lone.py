@@ -73,8 +73,8 @@ class LoneJobs:
 
     async def take(
         self, number: int, handlers: Sequence[tuple[str, str]], *, vacant: bool
-    ) -> Claim | None:
-        """Claim one of handlers (lane, name), under a number; None if there is none.
+    ) -> list[Claim]:
+        """Claim one of handlers (lane, name), under a number; nothing if there is none.
 
         Then another host has it, or its slots are taken for long. Only a `vacant` host, which holds
         nothing else, knows the reason if it ends.
@@ -87,11 +87,11 @@ class LoneJobs:
         if not rows:
             pause = RETRY_SECONDS if vacant else limits.JOB_ALONE_RETRY_SECONDS
             self._deaf_until = now + pause
-            return None
+            return []
         claim = Claim.of(rows[0], now)
         log.warning("jobs.runs_alone", job=str(claim.id), handler=claim.handler)
         self.begin(claim, now)
-        return claim
+        return [claim]
 
     def begin(self, claim: Claim, now: float) -> None:
         """The host has one in hand."""

@@ -1,154 +1,31 @@
-"""Handlers in processes of their own: the only kind that can be killed.
-
-A host keeps the processes of ended jobs for the next ones, so that modules are imported once. One
-that is killed (time limit, cancel after its grace, the host stops) is not used again.
-"""
+"""Handlers of jobs in processes of their own: the order, and what the host does for a handler."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
-import os
-import signal
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from relevo.errors import Conflict, HandlerError, InvalidValue
-from relevo.jobs.running import wire
-from relevo.jobs.running.places import place_of
+from relevo.errors import InvalidValue
+from relevo.jobs.running.child import OPERATIONS
+from relevo.kernel.running.places import place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from relevo.jobs.registry import Handler
     from relevo.jobs.running.context import JobContext
+    from relevo.kernel.running.processes import Processes
 
-IDLE_MAX: Final = 8
-"""Processes that wait for a next job; more were needed at once and end after their job."""
-
-
-class Worker:
-    """A process that runs one job after the other."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._to, self._from = process.stdin, process.stdout
-
-    @classmethod
-    async def start(cls) -> Worker:
-        """Start a process; it knows the same modules as this one."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "relevo.jobs.running.child", str(os.getpid()),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        worker = cls(process)
-        try:
-            await worker.send([one or os.getcwd() for one in sys.path])
-        except BaseException:
-            await asyncio.shield(worker.kill())
-            raise
-        return worker
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.returncode is None
-
-    async def send(self, message: Any) -> None:
-        """Say something to it; if it has ended, reading tells."""
-        await self.send_packed(wire.packed(message))
-
-    async def send_packed(self, message: bytes) -> None:
-        """Say what is in the form of the wire already."""
-        with contextlib.suppress(ConnectionError):
-            self._to.write(message)
-            await self._to.drain()
-
-    async def receive(self) -> dict[str, Any]:
-        """Return what it says next."""
-        try:
-            size = int.from_bytes(await self._from.readexactly(wire.HEADER_BYTES), "big")
-            message: dict[str, Any] = msgspec.json.decode(await self._from.readexactly(size))
-        except asyncio.IncompleteReadError:
-            code = await self._process.wait()
-            how = signal.Signals(-code).name if code < 0 else f"code {code}"
-            raise HandlerError(
-                f"the process of the handler ended with {how} before the job was done; look at the"
-                " log of the host"
-            ) from None
-        return message
-
-    async def kill(self) -> None:
-        """End it and what it started, at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._to.close()
-        await self._process.wait()
+CALL: Final = "relevo.jobs.running.child:called"
+"""What makes the call in the process."""
 
 
-class Processes:
-    """The processes of a host."""
-
-    def __init__(self) -> None:
-        self._idle: list[Worker] = []
-        self._runs = itertools.count(1)
-
-    async def call(self, handler: Handler, ctx: JobContext) -> Any:
-        """Call a handler in a process."""
-        worker = await self._worker()
-        run = next(self._runs)
-        healthy = False
-        try:
-            await worker.send({**_order(handler, ctx), "run": run})
-            answer = await self._converse(worker, ctx, run)
-            healthy = True
-        finally:
-            if healthy and len(self._idle) < IDLE_MAX:
-                self._idle.append(worker)
-            else:
-                await asyncio.shield(worker.kill())
-        if answer["kind"] == "failed":
-            raise wire.heard(answer["error"])
-        return answer["value"]
-
-    async def _worker(self) -> Worker:
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.alive:
-                return worker
-            await worker.kill()
-        return await Worker.start()
-
-    async def _converse(self, worker: Worker, ctx: JobContext, run: int) -> dict[str, Any]:
-        """Do what the handler asks for until it is over.
-
-        What a former run left in the process, a fork or a thread, may still speak: it is refused,
-        for it would act in the name of this job.
-        """
-        while True:
-            message = await worker.receive()
-            asked = message["run"]
-            if asked == run and message["kind"] in ("done", "failed"):
-                return message
-            try:
-                if asked != run:
-                    raise Conflict(wire.OVER)
-                answer = wire.packed({"run": asked, "value": await _done(message, ctx)})
-            except Exception as error:
-                answer = wire.packed({"run": asked, "error": wire.told(error)})
-            await worker.send_packed(answer)
-
-    async def close(self) -> None:
-        """End the processes that wait for a job."""
-        idle, self._idle = self._idle, []
-        for worker in idle:
-            await worker.kill()
+def call_in_process(processes: Processes, handler: Handler, ctx: JobContext) -> Awaitable[Any]:
+    """Call the handler of a job in a process."""
+    return processes.call(_order(handler, ctx), partial(_answer, ctx))
 
 
-async def _done(message: dict[str, Any], ctx: JobContext) -> Any:
+async def _answer(ctx: JobContext, message: dict[str, Any]) -> Any:
     """Do one thing that a handler asks for, and return what it came to."""
     match message["kind"]:
         case "check":
@@ -156,7 +33,7 @@ async def _done(message: dict[str, Any], ctx: JobContext) -> Any:
         case "checkpoint":
             state = {"state": message["state"]} if "state" in message else {}
             await ctx.checkpoint(progress=message["progress"], **state)
-        case "service" if message["method"] in wire.OPERATIONS:
+        case "service" if message["method"] in OPERATIONS:
             operation = getattr(ctx.service, message["method"])
             return await operation(*message["args"], **message["options"])
         case kind:
@@ -167,7 +44,7 @@ async def _done(message: dict[str, Any], ctx: JobContext) -> Any:
 def _order(handler: Handler, ctx: JobContext) -> dict[str, Any]:
     place, main = place_of(handler.function)
     return {
-        "handler": place, "main": main, "id": str(ctx.id), "name": ctx.name,
+        "call": CALL, "handler": place, "main": main, "id": str(ctx.id), "name": ctx.name,
         "attempt": ctx.attempt, "data": {} if ctx.data is None else ctx.data,
         "details": ctx.details, "owner": None if ctx.owner is None else str(ctx.owner),
         "state": ctx.state,

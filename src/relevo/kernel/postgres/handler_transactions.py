@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from asyncpg.pool import PoolConnectionProxy as _Proxy
 
@@ -18,6 +19,7 @@ from relevo.errors import Conflict, HandlerError
 from relevo.kernel.postgres.transaction_control import control_in
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -93,6 +95,20 @@ class HandlerTransaction(Proxy):
         self._inner.terminate()
 
 
+@asynccontextmanager
+async def lent(connection: Transaction) -> AsyncIterator[HandlerTransaction]:
+    """Let a handler have a connection for a block; raises `Conflict` if it ended the transaction.
+
+    What belongs to the handler's effects is written after the block, on the connection itself.
+    """
+    tx = HandlerTransaction(connection)
+    try:
+        yield tx
+    finally:
+        tx.end_block()
+    tx.check_unbroken()
+
+
 class HandlerTransactions:
     """The transactions of one call of a handler: one at a time, none longer than the call."""
 
@@ -105,9 +121,11 @@ class HandlerTransactions:
         """Whether the handler is inside of a block."""
         return self._block is not None
 
-    def block(self, manager: AbstractAsyncContextManager[HandlerTransaction]) -> TransactionBlock:
+    def block(
+        self, manager: AbstractAsyncContextManager[HandlerTransaction]
+    ) -> AbstractAsyncContextManager[Transaction]:
         """Return what a handler enters for a transaction; `manager` begins and commits it."""
-        return TransactionBlock(self, manager)
+        return cast("AbstractAsyncContextManager[Transaction]", TransactionBlock(self, manager))
 
     def enter(self, block: TransactionBlock) -> None:
         """Let a block be the one that is open."""

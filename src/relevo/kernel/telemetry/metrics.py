@@ -106,6 +106,8 @@ class Metrics:
             "heartbeat_delay_seconds", "How much later than planned a renewal had succeeded."
         )
         self._feed_figures()
+        self._run_figures()
+        self._router_figures()
         self.store_commit_seconds = self._histogram(
             "store_commit_seconds", "Time of a transaction, its retries included.", "engine"
         )
@@ -155,6 +157,36 @@ class Metrics:
             "Hosts that would have `feed_target_lag` changes each, at most one per lease with lag;"
             " shown by the leading host.",
             "unit",
+        )
+
+    def _run_figures(self) -> None:
+        self.handler_runs = self._counter(
+            "handler_runs",
+            "Runs of handlers, by how they ended: `done`, `retry`, `fail`, `suspend`, `return` …",
+            "part",
+            "handler",
+            "outcome",
+        )
+        self.handler_run_seconds = self._histogram(
+            "handler_run_seconds", "Time of a handler's run.", "part", "handler"
+        )
+        self.claims_waiting = self._gauge(
+            "claims_waiting", "What this host has claimed and not begun.", "part", "lane"
+        )
+        self.slots_in_use = self._gauge(
+            "slots_in_use", "Runs under way on this host.", "part", "lane"
+        )
+
+    def _router_figures(self) -> None:
+        self.router_offers = self._counter(
+            "router_offers",
+            "Offers, by what happened to them on this host: `issued`, `accepted`, `declined`,"
+            " `expired` or `revoked`.",
+            "event",
+        )
+        self.router_match_seconds = self._histogram(
+            "router_match_seconds",
+            "Time of a round of the matcher: read what has changed, decide, commit.",
         )
 
     def count_lease_statement(self, statement: str, unit: str = "all", count: int = 1) -> None:

@@ -23,6 +23,11 @@ def span(name: str, attributes: Mapping[str, str | int]) -> AbstractContextManag
     return found
 
 
+def is_on() -> bool:
+    """Whether anybody collects spans."""
+    return _tracer() is not None
+
+
 @functools.cache
 def _tracer() -> Any:
     """The tracer of this process, or None; looked for once, since an import that fails is slow."""

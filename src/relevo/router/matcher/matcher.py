@@ -171,6 +171,10 @@ class Matching:
         quiet = not (told or hints.jobs or hints.workers or hints.resources or hints.more)
         if quiet and self._idle_until > (now := asyncio.get_running_loop().time()):
             return min(self._poll, self._idle_until - now)
+        with self._database.metrics.router_match_seconds.time():
+            return await self._match(hints)
+
+    async def _match(self, hints: Hints) -> float:
         if hints.resources or await self._are_resources_stale():
             await self._renew_resources()
         await self._take_answers()

@@ -1,4 +1,4 @@
-"""A host's work with jobs: rounds settle and claim, slots run handlers meanwhile.
+"""A host at work for a part: rounds settle and claim, slots run handlers meanwhile.
 
 Everything here belongs to one life of the host. When that life ends, handlers are cancelled,
 nothing is written any more, and the next life begins with empty hands: the rows are taken from the
@@ -10,46 +10,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import itertools
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Generic
 
 import structlog
 
 from relevo.errors import RelevoError
-from relevo.jobs.commands import HOST_TOPIC
-from relevo.jobs.core import codes
-from relevo.jobs.errors import JobCanceled
-from relevo.jobs.running.checkpoints import Checkpoints
-from relevo.jobs.running.claims import Settlement, returned
-from relevo.jobs.running.context import JobContext, Workplace
-from relevo.jobs.running.execution import HostStops, Run, call
-from relevo.jobs.running.lanes import served
-from relevo.jobs.running.rounds import Rounds
-from relevo.jobs.submission import TOPIC
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.running.figures import Figures
+from relevo.kernel.running.ledger import C, S
+from relevo.kernel.running.rounds import Rounds
+from relevo.kernel.running.runs import HostStops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
     from uuid import UUID
 
-    from relevo.jobs.brakes import Brakes
-    from relevo.jobs.registry import Registry
-    from relevo.jobs.running.claims import Claim
-    from relevo.jobs.running.execution import Caller
-    from relevo.jobs.running.lanes import HostLane
     from relevo.kernel.leases import Leases
-    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Wakeups
     from relevo.kernel.postgres.wakeups import Signal
+    from relevo.kernel.running.lanes import HostLane
+    from relevo.kernel.running.ledger import Ledger
+    from relevo.kernel.running.runs import Run
+    from relevo.kernel.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
 """How often an idle host looks: what foreign transactions submit has no other herald."""
 SETTLE_SECONDS: Final = 0.02
-"""How long a finished job may wait for others that are about to be finished."""
+"""How long a finished run may wait for others that are about to be finished."""
 TURN_RUNS: Final = 25
 TURN_SECONDS: Final = 0.0005
 """Others in the loop have their turn after a handler that took so long, or after so many quick
@@ -63,43 +54,33 @@ END_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0
 
 
-class JobHost:
-    """Claims and runs jobs in one life of a host."""
+class Runner(Generic[C, S]):
+    """Claims and runs the work of a part in one life of a host."""
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, leases: Leases, registry: Registry,
-        in_process: Caller, service_for: Callable[[JobContext], Any] | None = None,
-        numbers: Iterator[int] | None = None, brakes: Brakes | None = None,
+        self, wakeups: Wakeups, leases: Leases, lanes: Mapping[str, HostLane[C]],
+        ledger: Ledger[C, S], numbers: Iterator[int], topics: tuple[str, ...], metrics: Metrics,
     ) -> None:  # fmt: skip
         self._wakeups = wakeups
         self._leases = leases
-        self._in_process = in_process
         self._life = leases.life
-        self._host: UUID = self._life.incarnation
+        self._lanes = lanes
+        self._ledger = ledger
+        self._topics = topics
+        """What wakes it."""
         self._over = asyncio.Event()
-        self._runs: dict[UUID, Run] = {}
-        self._lanes = served(registry)
+        self._runs: dict[UUID, Run[C, S]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(
-            sum(one.lane.slots for one in self._lanes.values()) or 1, "relevo-job"
-        )
-        """One for each slot: a lane whose functions take long keeps no other waiting."""
-        self._checkpoints = Checkpoints(database, self._host)
-        self._workplace = Workplace(
-            host=self._host, database=database, store=self._checkpoints.store, loop=self._loop,
-            threads=self._threads, service_for=service_for,
-        )  # fmt: skip
-        self._rounds = Rounds(
-            database, wakeups, self._host, leases.name, self._lanes, self._runs,
-            self._workplace.writing, numbers or itertools.count(1), brakes,
-        )  # fmt: skip
+        self._figures = Figures(metrics, ledger.part, lanes)
+        self._rounds = Rounds(ledger, lanes, self._runs, numbers)
         self._told = asyncio.Event()
         self._slots: set[asyncio.Task[None]] = set()
         self._looks_at = 0.0
         self._surroundings = contextvars.copy_context()
         """Context variables as every run finds them."""
         self._surroundings.run(uses.begin, "handlers")
+        self._log = log.bind(part=ledger.part)
 
     @property
     def stopping(self) -> bool:
@@ -118,7 +99,7 @@ class JobHost:
                 self._open_slot(lane)
         guard = asyncio.ensure_future(self._guard())
         try:
-            with self._wakeups.signal(TOPIC, HOST_TOPIC.format(self._host)) as woken:
+            with self._wakeups.signal(*self._topics) as woken:
                 await self._serve(woken)
         finally:
             self._over.set()
@@ -127,8 +108,8 @@ class JobHost:
                 one.cancel()
             if self._slots:  # a handler that will not be cancelled holds up nobody
                 await asyncio.wait(self._slots, timeout=END_SECONDS)
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            await self._checkpoints.close()
+            self._figures.close()
+            await self._ledger.close()
 
     async def _serve(self, woken: Signal) -> None:
         listening = asyncio.ensure_future(self._listen(woken))
@@ -143,12 +124,12 @@ class JobHost:
                     busy = await self._rounds.next()
                     failures = 0
                 except RelevoError as error:
-                    log.warning("jobs.round_failed", error=str(error)[:500])
+                    self._log.warning("running.round_failed", error=str(error)[:500])
                     await asyncio.sleep(min(2.0, backoff.delay(min(failures, 5), self._random)))
                     failures += 1
                     continue
                 except Exception as error:
-                    log.exception("jobs.round_refused")
+                    self._log.exception("running.round_refused")
                     self._rounds.isolate(error)
                     await asyncio.sleep(min(2.0, backoff.delay(min(failures, 5), self._random)))
                     failures += 1
@@ -172,7 +153,7 @@ class JobHost:
                 await self._told.wait()
 
     async def _guard(self) -> None:
-        """Cut handlers off when the deadline passes, also while a statement hangs (A5).
+        """Cut handlers off when the deadline passes, also while a statement hangs.
 
         And those that have used up their own time.
         """
@@ -184,22 +165,22 @@ class JobHost:
             for run in self._runs.values():
                 run.watch(now)
 
-    def _open_slot(self, lane: HostLane) -> None:
-        """Begin to run jobs of a lane; whatever handlers do to a slot, another takes its place."""
+    def _open_slot(self, lane: HostLane[C]) -> None:
+        """Begin to run work of a lane; whatever handlers do to a slot, another takes its place."""
         slot = self._loop.create_task(self._slot(lane), context=self._surroundings.copy())
         self._slots.add(slot)
 
         def ended(task: asyncio.Task[None]) -> None:
             self._slots.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("jobs.slot_failed", lane=lane.lane.name, error=repr(error)[:500])
+                self._log.error("running.slot_failed", lane=lane.lane.name, error=repr(error)[:500])
             if not self._over.is_set():
                 self._open_slot(lane)
 
         slot.add_done_callback(ended)
 
-    async def _slot(self, lane: HostLane) -> None:
-        """Run the jobs of a lane, one after the other, as long as they leave no trace here.
+    async def _slot(self, lane: HostLane[C]) -> None:
+        """Run the work of a lane, one after the other, as long as they leave no trace here.
 
         A task for each would keep them apart as well, and cost more than most of what it runs.
         """
@@ -219,22 +200,25 @@ class JobHost:
             claim = lane.waiting.popleft()
             lane.running += 1
             try:
-                settlement = await self._begin(lane, claim, task, now).execute()
+                run = self._ledger.begin(claim, task, now, self._over)
+                self._runs[claim.id] = run
+                settlement = await run.execute()
             except BaseException as error:
                 if self._over.is_set():
                     raise
-                log.exception("jobs.run_failed", job=str(claim.id))
-                settlement = Settlement(
-                    claim=claim, event="fail", error=codes.UNEXPECTED,
-                    message=f"the run ended with {type(error).__name__}",
-                )  # fmt: skip
+                self._log.exception("running.run_failed", id=str(claim.id))
+                text = f"the run ended with {type(error).__name__}"
+                settlement = self._ledger.broken(claim, text)
             finally:
                 self._runs.pop(claim.id, None)
                 lane.running -= 1
             if settlement is not None:
                 self._rounds.finished.append(settlement)
+                self._figures.ended(claim.handler, settlement.event, settlement.seconds)
                 if settlement.event != "done":
                     self._rounds.heed(settlement)
+            elif run.settled:
+                self._figures.ended(claim.handler, "done", run.seconds)
             finished = len(self._rounds.finished)
             turn = settlement is None or settlement.seconds > TURN_SECONDS
             if not lane.waiting:
@@ -250,23 +234,15 @@ class JobHost:
             if turn:
                 await asyncio.sleep(0)
 
-    def _begin(self, lane: HostLane, claim: Claim, task: asyncio.Task[Any], now: float) -> Run:
-        handler = lane.handlers[claim.handler]
-        way = self._in_process if handler.kind == "process" else call
-        ctx = JobContext(claim, self._workplace, now)
-        run = Run(ctx, handler, lane.lane, way, task, self._over)
-        self._runs[claim.id] = run
-        return run
-
     def _abandon(self) -> None:
         """The life has ended: what runs is cut off, and nothing of it is written."""
         for lane in self._lanes.values():
             lane.waiting.clear()
         for run in self._runs.values():
-            run.drop(JobCanceled("the host's life has ended"))
+            run.drop(self._ledger.canceled("the host's life has ended"))
 
     async def stop(self, timeout: float) -> None:
-        """Claim nothing more, let handlers end, and give back what is not finished then (S17)."""
+        """Claim nothing more, let handlers end, and give back what is not finished then."""
         self._rounds.stopping = True
         if await self._ends_within(timeout):
             return
@@ -275,11 +251,11 @@ class JobHost:
         if await self._ends_within(END_SECONDS):
             return
         for run in self._runs.values():  # threads that reach no checkpoint
-            if not run.ctx.settled and not run.dropped:
-                self._rounds.finished.append(returned(run.ctx.claim))
+            if not run.settled and not run.dropped:
+                self._rounds.finished.append(self._ledger.returned(run.claim))
             run.drop(HostStops("the host is stopping"))
         if not await self._ends_within(WRITE_SECONDS):
-            log.warning("jobs.not_returned", jobs=len(self._rounds.finished))
+            self._log.warning("running.not_returned", count=len(self._rounds.finished))
 
     @property
     def _unfinished(self) -> bool:

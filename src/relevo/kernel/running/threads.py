@@ -1,18 +1,22 @@
-"""A transaction for plain functions: the event loop has it, and a thread waits for each call."""
+"""Plain functions in threads: where they run, and how they wait for what the event loop does."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import inspect
-from contextlib import contextmanager
+import queue
+import threading
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from relevo.errors import Closed, Conflict
-from relevo.kernel import uses
+from relevo.kernel import callables, error_text, uses
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from contextlib import AbstractAsyncContextManager
 
     import asyncpg
@@ -20,9 +24,85 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Transaction
 
 T = TypeVar("T")
+Inbox = queue.SimpleQueue["tuple[asyncio.Future[Any], Callable[[], Any]] | None"]
 TURN_SECONDS: Final = 1.0
 """How often a thread that waits looks whether there is still a loop."""
 _ENDED: Final = "the host that ran this handler has ended; nothing more is done"
+
+
+class Threads:
+    """Threads that call plain functions; an idle one takes the next call, else there is another.
+
+    What bounds their number is whoever calls: slots, or lanes of a lease. One that hangs takes no
+    place that others need. They are daemons, so it does not keep the process from ending either.
+    """
+
+    def __init__(self, idle_max: int = 0) -> None:
+        self._idle_max = idle_max
+        self._idle: list[Inbox] = []
+
+    def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call a function in a thread, with the context variables of the caller.
+
+        The future raises what the function raised. What a future or the loop cannot carry
+        (`StopIteration`, `SystemExit`, …) becomes a `RuntimeError`.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        future.add_done_callback(_note)
+        try:
+            inbox = self._idle.pop()
+        except IndexError:
+            inbox = queue.SimpleQueue()
+            threading.Thread(
+                target=self._serve, args=(inbox,), daemon=True, name="relevo handler"
+            ).start()
+        inbox.put((future, partial(contextvars.copy_context().run, function)))
+        return future
+
+    def _serve(self, inbox: Inbox) -> None:
+        while (call := inbox.get()) is not None:
+            (future, function), answer, raised = call, None, None
+            try:
+                answer = function()
+            except BaseException as error:
+                raised = error
+            is_kept = len(self._idle) < self._idle_max
+            if is_kept:  # before the loop hears of the end and may have the next call
+                self._idle.append(inbox)
+            with suppress(RuntimeError):  # the loop is closed; nobody waits any more
+                future.get_loop().call_soon_threadsafe(_finish, future, answer, raised)
+            del call, function, future, answer, raised  # it may be idle for long
+            if not is_kept:
+                return
+            if not self._idle_max:
+                self.close()
+
+    def close(self) -> None:
+        """Let threads end: idle ones now, those at work after it."""
+        self._idle_max = 0
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().put(None)
+
+
+def _finish(future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
+    if future.done():
+        callables.discard(answer)
+    elif error is None:
+        future.set_result(answer)
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+        future.set_exception(error)
+    else:
+        wrapped = RuntimeError(f"the handler raised {error_text.shown(error)}")
+        wrapped.__cause__ = error
+        future.set_exception(wrapped)
+
+
+def _note(done: asyncio.Future[Any]) -> None:
+    """Take notice of an error: of a call that was cut off, nobody else does."""
+    if not done.cancelled():
+        done.exception()
 
 
 def is_here(loop: asyncio.AbstractEventLoop) -> bool:
@@ -62,7 +142,7 @@ def waited(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
 
 
 class BlockingTransaction:
-    """The transaction of a plain function: what it does is committed with the job's completion.
+    """The transaction of a plain function: what it does is committed with the work's completion.
 
     >>> with ctx.transaction() as tx:  # doctest: +SKIP
     ...     tx.execute("update stock set count = count - $1 where sku = $2", 1, "lamp")

@@ -1,14 +1,20 @@
-"""Where a function stands, so that another process can import it."""
+"""Where a function stands, so that another process can import it, and how it finds it."""
 
 from __future__ import annotations
 
+import importlib
+import runpy
 import sys
-from typing import TYPE_CHECKING, Any
+import types
+from typing import TYPE_CHECKING, Any, Final
 
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+MAIN: Final = "__relevo_main__"
+"""Under what name the script is imported that the host was started with."""
 
 
 def place_of(function: Callable[..., Any]) -> tuple[str, str | None]:
@@ -36,3 +42,18 @@ def place_of(function: Callable[..., Any]) -> tuple[str, str | None]:
             f"{qualname} stands in no file, so no other process can import it; put it into a module"
         )
     return f"__main__:{qualname}", script
+
+
+def found_at(place: str, main: str | None = None) -> Any:
+    """Return what stands at `module:name`, or None; `main` is the script to run first, if any."""
+    module_name, _, qualname = place.partition(":")
+    if module_name == "__main__" and main is not None:
+        module_name = MAIN
+        if MAIN not in sys.modules:
+            module = types.ModuleType(MAIN)
+            module.__dict__.update(runpy.run_path(main, run_name=MAIN))
+            sys.modules[MAIN] = module
+    found: Any = importlib.import_module(module_name)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    return found

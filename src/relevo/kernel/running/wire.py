@@ -1,7 +1,7 @@
 """What a host and the process of a handler say to each other: JSON with its length before it.
 
 Errors travel as data, never pickled. One of Relevo's own classes is made again from its fields;
-any other becomes a class of the same names, which is all that `relevo.jobs.core.outcomes` looks at.
+any other becomes a class of the same names, by which a part tells what to do about it.
 
 An order carries the number of its run, and so does all that is said for it in either direction.
 """
@@ -13,17 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from relevo.jobs.core.outcomes import TEXT_MAX, shortened, trace_of
 from relevo.kernel import error_text
 
 HEADER_BYTES: Final = 4
-OPERATIONS: Final = (
-    "associate", "create", "delete", "disassociate", "execute", "related", "retrieve",
-    "retrieve_multiple", "update",
-)  # fmt: skip
-"""What a handler may call of `ctx.service` from its process; arguments and answers are JSON."""
+TEXT_MAX: Final = 100_000
+"""Characters of a text that travels with an error."""
 OVER: Final = (
-    "the run of this context is over, and its process may run another job; let the handler wait for"
+    "the run of this context is over, and its process may run another one; let the handler wait for"
     " its threads before it returns"
 )
 """What is said to whatever a handler has left behind."""
@@ -45,13 +41,16 @@ def packed(message: Any) -> bytes:
 def told(error: BaseException) -> dict[str, Any]:
     """Return an error as data, also one that cannot say what it is."""
     if isinstance(error, BaseExceptionGroup):
-        return {"text": shortened(error.message), "group": [told(one) for one in error.exceptions]}
+        return {
+            "text": error_text.fit(error.message, TEXT_MAX),
+            "group": [told(one) for one in error.exceptions],
+        }
     kind = type(error)
     message: dict[str, Any] = {
         "text": error_text.message(error, TEXT_MAX),
         "names": [one.__name__ for one in kind.__mro__ if one.__name__ not in _COMMON],
         "spoken": _spoken(error),
-        "trace": trace_of(error),
+        "trace": error_text.trace(error, TEXT_MAX),
     }
     if kind.__module__.startswith("relevo.") and "<" not in kind.__qualname__:
         message["own"] = [kind.__module__, kind.__qualname__]
@@ -79,7 +78,7 @@ def _asked(holder: Any, name: str) -> Any:
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
     """Those fields that JSON has words for."""
     return {
-        name: shortened(value) if isinstance(value, str) else value
+        name: error_text.fit(value, TEXT_MAX) if isinstance(value, str) else value
         for name, value in fields.items()
         if value is None
         or isinstance(value, bool | float | str)

@@ -1,0 +1,42 @@
+"""What is measured of the runs of a part on this host."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from relevo.kernel.running.lanes import HostLane
+    from relevo.kernel.telemetry.metrics import Metrics
+
+
+class Figures:
+    """Counts runs, and shows what lanes hold while it is open."""
+
+    def __init__(self, metrics: Metrics, part: str, lanes: Mapping[str, HostLane[Any]]) -> None:
+        self._metrics = metrics
+        self._part = part
+        self._lanes = lanes
+        # Asked for each run: to find them by their labels costs more than to count.
+        self._runs = cache(lambda handler, outcome: metrics.handler_runs.labels(
+            part=part, handler=handler, outcome=outcome
+        ))  # fmt: skip
+        self._seconds = cache(
+            lambda handler: metrics.handler_run_seconds.labels(part=part, handler=handler)
+        )
+        for name, lane in lanes.items():
+            metrics.claims_waiting.labels(part=part, lane=name).set_function(lane.waiting.__len__)
+            metrics.slots_in_use.labels(part=part, lane=name).set_function(lane.count_running)
+
+    def ended(self, handler: str, outcome: str, seconds: float) -> None:
+        """Count a run."""
+        self._runs(handler, outcome).inc()
+        self._seconds(handler).observe(seconds)
+
+    def close(self) -> None:
+        """Show nothing more of lanes that are not served."""
+        for name in self._lanes:
+            self._metrics.claims_waiting.remove(self._part, name)
+            self._metrics.slots_in_use.remove(self._part, name)

@@ -1,0 +1,119 @@
+"""How much a lane may hold on a host: its slots, and a little more while handlers are quick.
+
+With only as many claims as slots, a host of quick handlers spends its time waiting for the
+database. So a lane that finds itself idle between two statements claims ahead, twice as much each
+time; as soon as what it claimed has to wait, it goes back. Half of it runs while a statement
+settles the other half and claims as many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic
+
+from relevo.kernel.running.ledger import C
+from relevo.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from uuid import UUID
+
+    from relevo.kernel.running.ledger import Lane
+
+AHEAD_MAX: Final = 2_000
+"""Claims that a lane holds at most, whatever its handlers."""
+AHEAD_BYTES_MAX: Final = 16 * MIB
+"""What the data of claims ahead takes in memory, about."""
+WAIT_SECONDS: Final = 0.25
+"""What waits longer than this on a host was claimed too early."""
+KEEP_SECONDS: Final = 1.0
+"""What waits longer for a slot is given back to the others."""
+
+
+class Appetite:
+    """The number of claims that a lane should have in hand."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._ahead_max = max(slots, AHEAD_MAX)
+        self._hold(slots)
+
+    def hungry(self) -> None:
+        """Everything in hand was finished before the next statement brought more."""
+        self._hold(min(max(self.most * 2, self.slots), self._ahead_max))
+
+    def weigh(self, claims: int, size: int) -> None:
+        """So many claims came with so much data: of large ones fewer are held."""
+        fit = AHEAD_BYTES_MAX * claims // max(1, size)
+        self._ahead_max = max(self.slots, min(AHEAD_MAX, fit))
+        self._hold(min(self.most, self._ahead_max))
+
+    def full(self) -> None:
+        """Something had to wait for a slot for too long."""
+        self._hold(self.slots)
+
+    def _hold(self, most: int) -> None:
+        self.most = most
+        self.step = max(1, most // 2)
+        """How many to settle and claim with one statement."""
+
+    def room(self, held: int) -> int:
+        """How many more to claim; in few statements, so not for the sake of one or two."""
+        room = min(self.most - held, max(self.step, self.slots - held))
+        return room if room >= self.step or held < self.slots else 0
+
+
+class HostLane(Generic[C]):
+    """What a lane holds on this host."""
+
+    def __init__(self, lane: Lane, handlers: Iterable[str]) -> None:
+        self.lane = lane
+        self.handlers = tuple(handlers)
+        """Names of what this host runs of the lane."""
+        self.waiting: deque[C] = deque()
+        self.running = 0
+        self.more = False
+        """Whether there was more to claim than the last statement took."""
+        self.came = asyncio.Event()
+        self.appetite = Appetite(lane.slots)
+
+    def count_running(self) -> int:
+        """Return how many runs there are."""
+        return self.running
+
+    @property
+    def held(self) -> int:
+        """Claims that wait or run."""
+        return len(self.waiting) + self.running
+
+    @property
+    def free(self) -> int:
+        """How many more could begin at once."""
+        return max(0, self.lane.slots - self.held)
+
+    def late(self, now: float, *, stopping: bool) -> list[C]:
+        """Take out what has waited here for too long; others may have a slot for it."""
+        if self.waiting and self.waiting[0].taken_at < now - WAIT_SECONDS:
+            self.appetite.full()
+        found = []
+        while self.waiting and (stopping or self.waiting[-1].taken_at < now - KEEP_SECONDS):
+            found.append(self.waiting.pop())
+        return found
+
+    def take_all(self, wanted: Callable[[C], bool]) -> list[C]:
+        """Take out the claims that wait and are wanted."""
+        found = [one for one in self.waiting if wanted(one)]
+        if found:
+            left = [one for one in self.waiting if not wanted(one)]
+            self.waiting.clear()
+            self.waiting.extend(left)
+        return found
+
+    def take(self, id_: UUID) -> C | None:
+        """Take out a claim that waits, if it is here."""
+        for claim in self.waiting:
+            if claim.id == id_:
+                self.waiting.remove(claim)
+                return claim
+        return None

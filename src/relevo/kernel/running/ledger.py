@@ -1,0 +1,183 @@
+"""What a part brings to the runtime: its ledger.
+
+The runtime knows rounds, slots and runs. Which rows there are, which one statement settles and
+claims them, how they become claims, what is asked of a run and what an error means: that is the
+part's, and stands behind `Ledger`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from uuid import UUID
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from relevo.kernel.running.runs import Run
+    from relevo.kernel.running.verdicts import Interruption
+
+
+class Lane(Protocol):
+    """How much of a kind of work runs at once on a host, and for how long."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def slots(self) -> int:
+        """How many runs there are at once."""
+
+
+class Claim(Protocol):
+    """Work that this host may run, until it settles it or its life ends."""
+
+    @property
+    def id(self) -> UUID:
+        """The key of its row."""
+
+    @property
+    def number(self) -> int:
+        """Under which number it was claimed: with the host's life, the fence of its writes."""
+
+    @property
+    def lane(self) -> str:
+        """Whose slots it takes."""
+
+    @property
+    def handler(self) -> str:
+        """What runs it."""
+
+    @property
+    def taken_at(self) -> float:
+        """When, by this host's clock: what waits here for long is given back."""
+
+    @property
+    def size(self) -> int:
+        """How much memory its data takes, about."""
+
+
+C = TypeVar("C", bound=Claim)
+C_co = TypeVar("C_co", bound=Claim, covariant=True)
+
+
+class Settlement(Protocol[C_co]):
+    """What became of a run, to be written with the next statement."""
+
+    @property
+    def claim(self) -> C_co:
+        """Of what."""
+
+    @property
+    def event(self) -> str:
+        """What happens to the row; `done` is a success."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+
+
+S = TypeVar("S", bound=Settlement[Any])
+
+
+class Answer(Struct, Generic[C]):
+    """What a statement brought."""
+
+    claims: dict[str, list[C]]
+    """By lane."""
+    asked: Mapping[UUID, Any] = {}
+    """What is asked of work that this host holds, by its id; the part knows what it means."""
+    refused: Callable[[C], bool] | None = None
+    """Which claims that have not begun are to go back, if any."""
+
+
+class Hands(Protocol[C_co]):
+    """What a host has in hand, as a ledger sees it."""
+
+    stopping: bool
+    """Whether nothing more is to be claimed."""
+
+    @property
+    def vacant(self) -> bool:
+        """Whether nothing is in hand."""
+
+    def holds(self, id_: UUID) -> bool:
+        """Whether a claim waits, runs, or is to be settled."""
+
+    def give_back(self, wanted: Callable[[C_co], bool]) -> None:
+        """Give back what was claimed and has not begun."""
+
+    async def claim_by(self, statement: Callable[[int], Any]) -> None:
+        """Claim by a statement of the ledger's own, which gets the number of the claim."""
+
+
+class Ledger(Protocol[C, S]):
+    """What a part knows of its work, and the runtime does not."""
+
+    part: str
+    """Names log lines and figures."""
+
+    def canceled(self, text: str) -> Interruption:
+        """Return what is raised into a handler whose work is not this host's any more."""
+
+    async def work(
+        self, number: int, finished: Sequence[S], rooms: Mapping[str, int], *, vacant: bool
+    ) -> Sequence[Any]:
+        """Settle what is finished and claim as much as there is room for, with one statement.
+
+        `rooms` says how much by lane. Only a `vacant` host holds nothing else.
+        """
+
+    def read(self, rows: Sequence[Any], rooms: Mapping[str, int]) -> Answer[C]:
+        """Return what the rows of `work` say."""
+
+    def settled(self, batch: Sequence[S]) -> None:
+        """Take in what was written: wake those who wait for it."""
+
+    async def held(self, numbers: Sequence[int] | None) -> list[C]:
+        """Return what this host holds of claims of some numbers, or all."""
+
+    async def held_keys(self) -> list[tuple[UUID, int]]:
+        """Return id and number of all that this host holds."""
+
+    def adopted(self, claims: Sequence[C]) -> Answer[C]:
+        """Take in claims whose answer was lost, and was looked up."""
+
+    def returned(self, claim: C) -> S:
+        """Give back a claim that was not begun."""
+
+    def broken(self, claim: C, text: str) -> S:
+        """Settle what went wrong outside of its handler."""
+
+    def is_plain(self, settlement: S) -> bool:
+        """Whether nothing follows from it but a record: so for most."""
+
+    def ended(self, settlement: S) -> Callable[[C], bool] | None:
+        """Take in a run that ended without success; which claims are to go back for that."""
+
+    def ask(self, run: Any, what: Any) -> None:
+        """Pass on to a run what is asked of it."""
+
+    def not_asked(self, runs: Mapping[UUID, Any], asked: Mapping[UUID, Any]) -> None:
+        """Take back from runs what nobody asks any more."""
+
+    async def prepare(self, hands: Hands[C]) -> None:
+        """See, before each round, to what needs the host for itself."""
+
+    @property
+    def keeps_others_away(self) -> bool:
+        """Whether nothing is to be claimed by `work` now."""
+
+    def goes_on(self, hands: Hands[C]) -> bool:
+        """Whether there is reason for another round at once, while others are kept away."""
+
+    def begin(
+        self, claim: C, task: asyncio.Task[Any], now: float, over: asyncio.Event
+    ) -> Run[C, S]:
+        """Return the run of a claim, in a task; `over` is set before the host ends that task."""
+
+    async def close(self) -> None:
+        """End what runs needed, when the life is over."""

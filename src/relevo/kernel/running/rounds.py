@@ -1,0 +1,225 @@
+"""What a host and the database tell each other of work: one statement settles and claims.
+
+An answer may be lost; what its statement claimed is looked up by its number. A settlement that
+cannot be written is isolated, so that it does not hold up the rest. What the database says is held
+here and nobody here knows of is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, Generic
+
+from relevo.kernel.running.ledger import C, S
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from relevo.kernel.running.lanes import HostLane
+    from relevo.kernel.running.ledger import Answer, Ledger
+    from relevo.kernel.running.runs import Run
+
+SETTLE_ROWS_MAX: Final = 1_000
+APART_ROWS: Final = 100
+"""From how many rows on to settle and to claim is worth a statement each."""
+SWEEP_SECONDS: Final = 5.0
+"""How often a host looks for claims that it holds and does not know of."""
+
+
+class Rounds(Generic[C, S]):
+    """Settles what a host has finished, claims what is next, and passes on what is asked."""
+
+    def __init__(
+        self, ledger: Ledger[C, S], lanes: Mapping[str, HostLane[C]],
+        runs: Mapping[UUID, Run[C, S]], numbers: Iterator[int],
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._lanes = lanes
+        self._runs = runs
+        self._numbers = numbers
+        """Of claims; a life uses none twice, whoever works in it."""
+        self._begun = False
+        self._swept_at = time.monotonic()
+        self._strangers: set[tuple[UUID, int]] = set()
+        self._rows_max = SETTLE_ROWS_MAX
+        self._unheard: list[int] = []
+        """Numbers of claims whose answer was lost; what they took is looked up."""
+        self.stopping = False
+        """Whether nothing more is to be claimed."""
+        self.finished: list[S] = []
+        """What is to be settled."""
+
+    def heed(self, settlement: S) -> None:
+        """Give back what the ledger wants back since a run ended just now without success."""
+        if (refused := self._ledger.ended(settlement)) is not None:
+            self.give_back(refused)
+
+    async def next(self) -> bool:
+        """Settle and claim; whether there is reason to do so again at once."""
+        if not self._begun:
+            await self._return_left_over()
+        if self._unheard:
+            await self._adopt()
+        if time.monotonic() - self._swept_at > SWEEP_SECONDS:
+            await self._sweep()
+        ledger = self._ledger
+        await ledger.prepare(self)
+        now = time.monotonic()
+        for lane in self._lanes.values():
+            self.finished += map(ledger.returned, lane.late(now, stopping=self.stopping))
+        size = self._rows_to_settle()
+        batch, self.finished = self.finished[:size], self.finished[size:]
+        rooms = {} if self.stopping or ledger.keeps_others_away else self._rooms()
+        try:
+            await self._settle_and_claim(batch, rooms)
+        finally:
+            for lane in self._lanes.values():
+                if lane.waiting:  # they begin while the next statements are on their way
+                    lane.came.set()
+        if ledger.keeps_others_away:
+            return ledger.goes_on(self)
+        return any(self._lanes[name].more for name in self._rooms())
+
+    def _rows_to_settle(self) -> int:
+        """How many; without those of a claim that is not finished yet, if there are many others:
+        what was claimed together may be stored together, which costs least as a whole."""
+        size = min(len(self.finished), self._rows_max)
+        last = self.finished[size - 1].claim.number if size > APART_ROWS else 0
+        if any(lane.waiting and lane.waiting[0].number == last for lane in self._lanes.values()):
+            whole = size
+            while whole and self.finished[whole - 1].claim.number == last:
+                whole -= 1
+            return whole if whole >= APART_ROWS else size
+        return size
+
+    async def _settle_and_claim(self, batch: Sequence[S], rooms: dict[str, int]) -> None:
+        """One statement does both. Where there is much of both, several do it at the same time:
+        none waits for the others, claims alone wait for no disk, and few failures do not make the
+        settlement of many successes dear."""
+        if min(len(batch), sum(rooms.values())) < APART_ROWS:
+            await self._work(batch, rooms)
+            return
+        plain, rest = list[S](), list[S]()
+        for one in batch:
+            (plain if self._ledger.is_plain(one) else rest).append(one)
+        parts = [self._work(part, {}) for part in (plain, rest) if part]
+        ends = await asyncio.gather(self._work([], rooms), *parts, return_exceptions=True)
+        for error in filter(None, ends):
+            raise error
+
+    async def _work(self, batch: Sequence[S], rooms: dict[str, int]) -> None:
+        number, ledger = next(self._numbers), self._ledger
+        try:
+            rows = await ledger.work(number, batch, rooms, vacant=not batch and self.vacant)
+        except BaseException:
+            self.finished[:0] = batch  # written again, or found stale
+            self._unheard.append(number)
+            raise
+        if batch:
+            self._rows_max = min(SETTLE_ROWS_MAX, self._rows_max * 2)
+            ledger.settled(batch)
+        try:
+            answer = ledger.read(rows, rooms)
+            self._receive(answer)
+        except BaseException:
+            self._unheard.append(number)
+            raise
+        ledger.not_asked(self._runs, answer.asked)
+        for name, room in rooms.items():  # what is stored together may not have fit
+            self._lanes[name].more = 2 * len(answer.claims.get(name, ())) >= room
+
+    async def claim_by(self, statement: Callable[[int], Awaitable[Sequence[C]]]) -> None:
+        """Claim by a statement of the ledger's own, which gets the number of the claim."""
+        number = next(self._numbers)
+        try:
+            claims = await statement(number)
+        except BaseException:
+            self._unheard.append(number)
+            raise
+        for claim in claims:
+            self._lanes[claim.lane].waiting.append(claim)
+
+    async def _return_left_over(self) -> None:
+        """Give back what a former worker of this life held when it was cut off."""
+        self.finished += map(self._ledger.returned, await self._ledger.held(None))
+        self._begun = True
+
+    def isolate(self, error: Exception) -> None:
+        """Settle fewer at a time, so that one that cannot be written does not hold up the rest."""
+        if self._rows_max > 1 or not self.finished:
+            self._rows_max = max(1, min(self._rows_max, len(self.finished)) // 2)
+            return
+        text = f"what became of the run could not be stored: {error!r}"
+        self.finished[0] = self._ledger.broken(self.finished[0].claim, text)
+        self._rows_max = SETTLE_ROWS_MAX
+
+    def _rooms(self) -> dict[str, int]:
+        found = {}
+        for name, lane in self._lanes.items():
+            if room := lane.appetite.room(lane.held):
+                found[name] = room
+        return found
+
+    def _receive(self, answer: Answer[C]) -> None:
+        for id_, what in answer.asked.items():
+            self._ask(id_, what)
+        for name, claims in answer.claims.items():
+            lane = self._lanes[name]
+            lane.appetite.weigh(len(claims), sum([one.size for one in claims]))
+            lane.waiting += claims
+        if answer.refused is not None:
+            self.give_back(answer.refused)
+
+    def give_back(self, wanted: Callable[[C], bool]) -> None:
+        """Give back what was claimed and has not begun."""
+        for lane in self._lanes.values():
+            self.finished += map(self._ledger.returned, lane.take_all(wanted))
+
+    def _ask(self, id_: UUID, what: Any) -> None:
+        """Pass on to a running handler what is asked of it."""
+        if (run := self._runs.get(id_)) is not None:
+            self._ledger.ask(run, what)
+            return
+        # Not begun: it is given back, and what is asked happens at once.
+        taken = (lane.take(id_) for lane in self._lanes.values())
+        self.finished += [self._ledger.returned(one) for one in taken if one is not None]
+
+    async def _sweep(self) -> None:
+        """Give back what the database says is held here and nobody here knows of.
+
+        An answer that was lost, or a run that was cut off: seen twice, it is not under way either.
+        """
+        self._swept_at = time.monotonic()
+        keys, known = await self._ledger.held_keys(), self._known()
+        strangers = {(id_, number) for id_, number in keys if id_ not in known}
+        if orphans := strangers & self._strangers:
+            found = await self._ledger.held(sorted({number for _, number in orphans}))
+            self.finished += [
+                self._ledger.returned(one) for one in found if (one.id, one.number) in orphans
+            ]
+        self._strangers = strangers - orphans
+
+    async def _adopt(self) -> None:
+        """Look up what was claimed by statements whose answer was lost."""
+        claims = await self._ledger.held(self._unheard)
+        self._unheard.clear()
+        known = self._known()
+        self._receive(self._ledger.adopted([one for one in claims if one.id not in known]))
+
+    @property
+    def vacant(self) -> bool:
+        """Whether nothing is in hand."""
+        return not (
+            self._runs or self.finished or any(lane.waiting for lane in self._lanes.values())
+        )
+
+    def holds(self, id_: UUID) -> bool:
+        """Whether a claim waits, runs, or is to be settled."""
+        return id_ in self._known()
+
+    def _known(self) -> set[UUID]:
+        """What is in hand: claims that wait, run, or are to be settled."""
+        waiting = {one.id for lane in self._lanes.values() for one in lane.waiting}
+        return waiting | set(self._runs) | {one.claim.id for one in self.finished}

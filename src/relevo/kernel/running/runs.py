@@ -1,0 +1,179 @@
+"""One run of a handler: it is called, cut off when it must end, and what it came to is settled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+import structlog
+
+from relevo.errors import HandlerError, HandlerTimeout
+from relevo.kernel import error_text
+from relevo.kernel.running.calls import Call
+from relevo.kernel.running.ledger import C, S
+from relevo.kernel.running.verdicts import Interruption
+from relevo.kernel.telemetry import tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from relevo.kernel.running.calls import Limits
+
+log = structlog.get_logger(__name__)
+
+
+class HostStops(Exception):
+    """The host has to stop: the run ends here and begins anew elsewhere."""
+
+
+class RunContext(Protocol):
+    """What a run and its handler's context tell each other."""
+
+    beaten_at: float
+    """When the handler last gave a sign of life."""
+    cut_for: BaseException | None
+    """Why the host wants the run to end."""
+    gone: bool
+    """Whether the work was deleted, or is not this host's any more."""
+    settled: bool
+    """Whether its completion was committed in a transaction of the handler."""
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether the handler has begun any, which may be open."""
+
+    async def end_call(self) -> None:
+        """Roll back what the handler left open; raises `HandlerError` then."""
+
+
+class Run(Call, ABC, Generic[C, S]):
+    """A handler at work on a claim, and the ways to end it; parts say what its end means."""
+
+    dropped = False
+    """Whether what it comes to is nobody's business any more."""
+    _ending: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self, claim: C, ctx: RunContext, limits: Limits, task: asyncio.Task[Any],
+        over: asyncio.Event, *, in_thread: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(task, in_thread=in_thread)
+        self.claim = claim
+        self._ctx = ctx
+        self._limits = limits
+        """How long it may take. What has no time limit is cut off when it stalls."""
+        self.began = ctx.beaten_at
+        self._over = over
+
+    @abstractmethod
+    def call(self) -> Awaitable[Any]:
+        """Call the handler."""
+
+    @abstractmethod
+    def done(self, value: Any) -> S:
+        """Return what a value that the handler returned means; may raise instead."""
+
+    @abstractmethod
+    def failed(self, error: BaseException) -> S:
+        """Return what an error means."""
+
+    @abstractmethod
+    def returned(self) -> S:
+        """Give back what was begun, and is to begin anew elsewhere."""
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has run."""
+        return time.monotonic() - self.began
+
+    @property
+    def settled(self) -> bool:
+        """Whether its completion is committed."""
+        return self._ctx.settled
+
+    def cut(self, reason: BaseException) -> None:
+        """As `Call.cut`; a thread is told by its context. If it asks nothing, it keeps its slot."""
+        super().cut(reason)
+        self._ctx.cut_for = self.cut_for
+
+    def end_within(self, seconds: float, reason: BaseException) -> None:
+        """Give the handler so long to reach a checkpoint; asking again gives no more."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().call_later(seconds, self.cut, reason)
+
+    def drop(self, reason: BaseException) -> None:
+        """End the handler; what it comes to is nobody's business any more."""
+        self.dropped = self._ctx.gone = True
+        self.cut(reason)
+
+    def watch(self, now: float) -> None:
+        """Cut the handler off if it has used up its time, or gave no sign of life for too long.
+
+        Whoever runs it calls this several times a second: cheaper than a timer for every run.
+        """
+        limit, quiet = self._limits.time_limit, self._limits.stall_after
+        if limit is not None:
+            late = now - self.began >= limit
+        else:
+            late = quiet is not None and now - self._ctx.beaten_at >= quiet
+        if late:
+            self.cut(HandlerTimeout(f"the handler ran longer than {limit or quiet:g} s"))
+
+    async def execute(self) -> S | None:
+        """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
+        try:
+            value = await (self._traced() if tracing.is_on() else self.call())
+            if value is not None:
+                value = await self.answered(value)
+            if self._ctx.has_transactions:
+                await self._ctx.end_call()
+            settlement = self.done(value)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            await self._roll_back(error)
+            return self._ended_by(error)
+        finally:
+            self.end()
+            if self._ending is not None:
+                self._ending.cancel()
+        return None if self._ctx.settled or self.dropped else settlement
+
+    async def _traced(self) -> Any:
+        claim = self.claim
+        attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
+        with tracing.span("relevo.run", {**attributes, "relevo.id": str(claim.id)}):
+            return await self.call()
+
+    async def _roll_back(self, error: BaseException) -> None:
+        """Roll back the transactions that a handler left open when it raised.
+
+        A thread that was cut off is still at work, and finds out at its next call.
+        """
+        cut_off = self.in_thread and isinstance(error, asyncio.CancelledError)
+        if self._ctx.has_transactions and not cut_off:
+            with suppress(HandlerError):  # what the handler raised counts
+                await self._ctx.end_call()
+
+    def _ended_by(self, error: BaseException) -> S | None:
+        """Settle by why the run ended: the host's reason to cut it off goes before its error."""
+        if isinstance(error, asyncio.CancelledError):
+            if self._over.is_set():  # the host cancelled, not this class or the handler itself
+                raise error
+        elif not isinstance(error, Interruption):
+            return self._failed(error)
+        return self._failed(self.cut_for or error)
+
+    def _failed(self, error: BaseException) -> S | None:
+        if self._ctx.settled:
+            log.warning(
+                "running.failed_after_completion", id=str(self.claim.id),
+                handler=self.claim.handler, error=error_text.shown(error),
+            )  # fmt: skip
+            return None
+        if self.dropped:
+            return None
+        return self.returned() if isinstance(self.cut_for, HostStops) else self.failed(error)

@@ -1,0 +1,65 @@
+"""What is measured of jobs: runs by how they ended, their time, and what lanes hold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo import Fail, RetryLater
+from tests.jobs.office import until
+
+if TYPE_CHECKING:
+    from relevo import App
+    from tests.jobs.office import Office
+
+pytestmark = pytest.mark.anyio
+
+
+def sample(app: App, name: str, **labels: str) -> float | None:
+    found: float | None = app.metrics.registry.get_sample_value(
+        f"relevo_{name}", {"part": "jobs", **labels}
+    )
+    return found
+
+
+async def test_runs_are_counted_by_handler_and_outcome(office: Office) -> None:
+    async def work(ctx: Any, how: str) -> None:
+        if how == "later":
+            raise RetryLater(3_600)
+        if how == "never":
+            raise Fail(None, "no")
+        if how == "transaction":
+            async with ctx.transaction():
+                pass
+
+    app = await office.host({"work": work})
+    jobs = [
+        await office.jobs.submit("work", {"how": how})
+        for how in ("well", "well", "transaction", "later", "never")
+    ]
+    for job in (*jobs[:3], jobs[4]):
+        await office.until_status(job, 30, 31)
+    await office.until_status(jobs[3], 10)
+    counts = {
+        outcome: sample(app, "handler_runs_total", handler="work", outcome=outcome)
+        for outcome in ("done", "retry", "fail")
+    }
+    assert counts == {"done": 3.0, "retry": 1.0, "fail": 1.0}
+    assert sample(app, "handler_run_seconds_count", handler="work") == 5.0
+
+
+async def test_lanes_show_what_runs_and_what_waits(office: Office) -> None:
+    go = asyncio.Event()
+
+    async def work(ctx: Any) -> None:
+        await go.wait()
+
+    app = await office.host({"work": work})
+    job = await office.jobs.submit("work")
+    await until(lambda: sample(app, "slots_in_use", lane="plugin") == 1.0, "it runs")
+    assert sample(app, "claims_waiting", lane="plugin") == 0.0
+    go.set()
+    await job.wait(10)
+    await until(lambda: sample(app, "slots_in_use", lane="plugin") == 0.0, "it has ended")
