@@ -175,7 +175,8 @@ class _Lane(Generic[C, R]):
             self._cut_off()
 
     def _cut_off(self) -> None:
-        _fail((*self._waiting, *self._outside), Closed(f"{self._group.name} was cut off"))
+        if left := (*self._waiting, *self._outside):
+            _fail(left, Closed(f"{self._group.name} was cut off"))
         self._waiting.clear()
         self._outside.clear()
 
