@@ -35,6 +35,8 @@ _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 class JobRun(Run[Claim, Settlement]):
     """A handler at work on a job."""
 
+    part = "jobs"
+
     def __init__(
         self, ctx: JobContext, handler: Handler, limits: Limits, call: Caller,
         task: asyncio.Task[Any], over: asyncio.Event,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from relevo.jobs.running.execution import Caller
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.running.lanes import HostLane
-    from relevo.kernel.running.ledger import Hands
+    from relevo.kernel.running.rounds import Rounds
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
@@ -43,7 +43,7 @@ ENDED: Final = "jobs:ended"
 class JobLedger:
     """What one life of a host knows of its jobs."""
 
-    part = "jobs"
+    part = JobRun.part
     canceled = JobCanceled
 
     def __init__(
@@ -71,7 +71,7 @@ class JobLedger:
         self._capped = frozenset(
             name for name in lanes if registry.lanes[name].max_running_per_owner
         )
-        self._threads = Threads(sum(one.lane.slots for one in lanes.values()))
+        self._threads = Threads(sum(one.slots for one in lanes.values()))
         self._checkpoints = Checkpoints(database, host)
         self._workplace = Workplace(
             host=host, database=database, store=self._checkpoints.store, loop=loop,
@@ -182,7 +182,7 @@ class JobLedger:
             if run.ctx.asked == states.PAUSING and id_ not in asked:
                 run.ctx.asked = states.IN_PROGRESS
 
-    async def prepare(self, hands: Hands[Claim]) -> None:
+    async def prepare(self, hands: Rounds[Claim, Settlement]) -> None:
         """Make room for a job that is to run alone, claim it, and let others in after it."""
         lone, now = self._lone, time.monotonic()
         if lone.claim is not None:
@@ -199,7 +199,7 @@ class JobLedger:
         """Whether a job is to run alone, or does."""
         return self._lone.busy
 
-    def goes_on(self, hands: Hands[Claim]) -> bool:
+    def goes_on(self, hands: Rounds[Claim, Settlement]) -> bool:
         """Whether a job that is to run alone can begin, or is over."""
         claim = self._lone.claim
         return hands.vacant if claim is None else not hands.holds(claim.id)

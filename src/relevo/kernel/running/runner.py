@@ -95,7 +95,7 @@ class Runner(Generic[C, S]):
     async def run(self) -> None:
         """Work until stopped, or until the life ends."""
         for lane in self._lanes.values():
-            for _ in range(lane.lane.slots):
+            for _ in range(lane.slots):
                 self._open_slot(lane)
         guard = asyncio.ensure_future(self._guard())
         try:
@@ -173,7 +173,7 @@ class Runner(Generic[C, S]):
         def ended(task: asyncio.Task[None]) -> None:
             self._slots.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._log.error("running.slot_failed", lane=lane.lane.name, error=repr(error)[:500])
+                self._log.error("running.slot_failed", lane=lane.name, error=repr(error)[:500])
             if not self._over.is_set():
                 self._open_slot(lane)
 

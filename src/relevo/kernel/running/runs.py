@@ -48,6 +48,8 @@ class RunContext(Protocol):
 class Run(Call, ABC, Generic[C, S]):
     """A handler at work on a claim, and the ways to end it; parts say what its end means."""
 
+    part: str
+    """Whose work it is."""
     dropped = False
     """Whether what it comes to is nobody's business any more."""
     _ending: asyncio.TimerHandle | None = None
@@ -143,7 +145,7 @@ class Run(Call, ABC, Generic[C, S]):
     async def _traced(self) -> Any:
         claim = self.claim
         attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
-        with tracing.span("relevo.run", {**attributes, "relevo.id": str(claim.id)}):
+        with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": str(claim.id)}):
             return await self._called()
 
     async def _called(self) -> Any:

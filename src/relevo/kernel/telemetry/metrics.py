@@ -135,12 +135,6 @@ class Metrics:
         self.feed_batches = self._counter(
             "feed_batches", "Batches that handlers have returned from.", "unit"
         )
-        self.feed_attempts = self._counter(
-            "feed_attempts", "Calls of handlers, by how they ended.", "unit", "outcome"
-        )
-        self.feed_call_seconds = self._histogram(
-            "feed_call_seconds", "Time of a handler's call.", "unit"
-        )
         self.feed_lag_seconds = self._gauge(
             "feed_lag_seconds",
             "Age of the oldest change that the last call of a lease was made with, 0 when there is"
@@ -162,7 +156,8 @@ class Metrics:
     def _run_figures(self) -> None:
         self.handler_runs = self._counter(
             "handler_runs",
-            "Runs of handlers, by how they ended: `done`, `retry`, `fail`, `suspend`, `return` …",
+            "Runs of handlers of jobs, and calls of handlers of changes with the unit as their"
+            " name; by how they ended: `done`, `retry`, `fail`, `suspend` …",
             "part",
             "handler",
             "outcome",
