@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from relevo.kernel.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
-Outcome = Literal["done", "retry", "suspend", "fail", "cut"]
 FAILURES_MAX = 5
 """A lease whose calls fail so often in a row on one host goes to another one, if there is one."""
 SIZES_ASKED = 50
@@ -49,7 +48,7 @@ class Observer:
     async def call(self, attempt: int) -> AsyncIterator[None]:
         """Stand around one call of the handler, from its begin to its end."""
         lease, began = self._lease, instant()
-        outcome: Outcome = "cut"
+        outcome = "cut"
         self._lag(self._age())
         lease.meter.begin(began)
         attributes: dict[str, str | int] = {
@@ -80,12 +79,10 @@ class Observer:
         """The lease is another host's from here on."""
         self._metrics.feed_lag.drop(self._lease.unit, self._lease.name)
 
-    def _ended(self, outcome: Outcome, began: float) -> None:
+    def _ended(self, outcome: str, began: float) -> None:
         lease, unit, now = self._lease, self._lease.unit, instant()
         lease.meter.end(now, changes=len(self._changes), size=_size_of(self._changes))
-        labels = {"part": "feed", "handler": unit}
-        self._metrics.handler_runs.labels(**labels, outcome=outcome).inc()
-        self._metrics.handler_run_seconds.labels(**labels).observe(now - began)
+        self._metrics.runs.of("feed", unit).ended(outcome, now - began)
         if outcome == "fail":
             lease.failures += 1
         elif outcome == "done":
@@ -111,7 +108,7 @@ class Observer:
         self._metrics.feed_lag.set(self._lease.unit, self._lease.name, seconds)
 
 
-def _outcome_of(error: Exception) -> Outcome:
+def _outcome_of(error: Exception) -> str:
     match verdict_in(error):
         case RetryLater():
             return "retry"

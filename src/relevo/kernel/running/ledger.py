@@ -44,10 +44,6 @@ class Claim(Protocol):
     def taken_at(self) -> float:
         """When, by this host's clock: what waits here for long is given back."""
 
-    @property
-    def size(self) -> int:
-        """How much memory its data takes, about."""
-
 
 C = TypeVar("C", bound=Claim)
 C_co = TypeVar("C_co", bound=Claim, covariant=True)
@@ -77,6 +73,8 @@ class Answer(Struct, Generic[C]):
 
     claims: dict[str, list[C]]
     """By lane."""
+    sizes: Mapping[str, int]
+    """How much memory their data takes, about, by lane."""
     asked: Mapping[UUID, Any] = {}
     """What is asked of work that this host holds, by its id; the part knows what it means."""
     refused: Callable[[C], bool] | None = None

@@ -18,7 +18,7 @@ from relevo.kernel.running.verdicts import Interruption
 from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from relevo.kernel.running.calls import Limits
 
@@ -55,20 +55,21 @@ class Run(Call, ABC, Generic[C, S]):
     _ending: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, claim: C, ctx: RunContext, limits: Limits, task: asyncio.Task[Any],
-        over: asyncio.Event, *, in_thread: bool,
+        self, claim: C, ctx: RunContext, handler: Any, call: Callable[[Any, Any], Awaitable[Any]],
+        limits: Limits, task: asyncio.Task[Any], over: asyncio.Event, *, in_thread: bool,
     ) -> None:  # fmt: skip
-        super().__init__(task, in_thread=in_thread)
+        # Not by `super()`: there is one run for each job, and many of them do next to nothing.
+        self._task = task
+        self.in_thread = in_thread
         self.claim = claim
-        self._ctx = ctx
+        self.ctx = ctx
+        self.handler = handler
+        self.began = ctx.beaten_at
+        self._call = call
+        """Calls the handler with the context, in the loop, a thread or a process."""
         self._limits = limits
         """How long it may take. What has no time limit is cut off when it stalls."""
-        self.began = ctx.beaten_at
         self._over = over
-
-    @abstractmethod
-    def call(self) -> Awaitable[Any]:
-        """Call the handler."""
 
     @abstractmethod
     def done(self, value: Any) -> S:
@@ -90,12 +91,12 @@ class Run(Call, ABC, Generic[C, S]):
     @property
     def settled(self) -> bool:
         """Whether its completion is committed."""
-        return self._ctx.settled
+        return self.ctx.settled
 
     def cut(self, reason: BaseException) -> None:
         """As `Call.cut`; a thread is told by its context. If it asks nothing, it keeps its slot."""
         super().cut(reason)
-        self._ctx.cut_for = self.cut_for
+        self.ctx.cut_for = self.cut_for
 
     def end_within(self, seconds: float, reason: BaseException) -> None:
         """Give the handler so long to reach a checkpoint; asking again gives no more."""
@@ -104,7 +105,7 @@ class Run(Call, ABC, Generic[C, S]):
 
     def drop(self, reason: BaseException) -> None:
         """End the handler; what it comes to is nobody's business any more."""
-        self.dropped = self._ctx.gone = True
+        self.dropped = self.ctx.gone = True
         self.cut(reason)
 
     def watch(self, now: float) -> None:
@@ -116,16 +117,21 @@ class Run(Call, ABC, Generic[C, S]):
         if limit is not None:
             late = now - self.began >= limit
         else:
-            late = quiet is not None and now - self._ctx.beaten_at >= quiet
+            late = quiet is not None and now - self.ctx.beaten_at >= quiet
         if late:
             self.cut(HandlerTimeout(f"the handler ran longer than {limit or quiet:g} s"))
+
+    async def execute_traced(self) -> S | None:
+        """As `execute`, within a span."""
+        claim = self.claim
+        attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
+        with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": str(claim.id)}):
+            return await self.execute()
 
     async def execute(self) -> S | None:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
         try:
-            settlement = self.done(
-                await self._traced() if tracing.is_on() else await self._called()
-            )
+            settlement = self.done(await self._called())
         except asyncio.CancelledError as error:
             if self._over.is_set():  # the host cancelled, not this class or the handler itself
                 raise
@@ -140,30 +146,24 @@ class Run(Call, ABC, Generic[C, S]):
             self.end()
             if self._ending is not None:
                 self._ending.cancel()
-        return None if self._ctx.settled or self.dropped else settlement
-
-    async def _traced(self) -> Any:
-        claim = self.claim
-        attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
-        with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": str(claim.id)}):
-            return await self._called()
+        return None if self.ctx.settled or self.dropped else settlement
 
     async def _called(self) -> Any:
         """Call the handler, and roll back what it leaves open of its transactions."""
         try:
-            value = await self.call()
+            value = await self._call(self.handler, self.ctx)
             if value is not None:
                 value = await self.answered(value)
         except BaseException as error:
             if not (self.in_thread and isinstance(error, asyncio.CancelledError)):
                 with suppress(HandlerError):  # what the handler raised counts
-                    await self._ctx.end_call()
+                    await self.ctx.end_call()
             raise  # else its thread is still at work, and finds out at its next call
-        await self._ctx.end_call()
+        await self.ctx.end_call()
         return value
 
     def _failed(self, error: BaseException) -> S | None:
-        if self._ctx.settled:
+        if self.ctx.settled:
             log.warning(
                 "running.failed_after_completion", id=str(self.claim.id),
                 handler=self.claim.handler, error=error_text.shown(error),
