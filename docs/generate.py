@@ -35,7 +35,7 @@ from relevo.jobs import events as job_events
 from relevo.jobs.states import JOB as SYSTEM_JOB
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
-from relevo.kernel.telemetry.metrics import Metrics
+from relevo.kernel.telemetry.metrics import Metrics, Runs
 from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
 from relevo.router.wire.envelopes import NAMES
@@ -195,14 +195,15 @@ def metric_table() -> str:
     made, own = Metrics(), inspect.getsource(Metrics)
     rows = []
     for attribute, figure in vars(made).items():
-        if not isinstance(figure, MetricWrapperBase):
+        if not isinstance(figure, MetricWrapperBase | Runs):
             continue
-        family = next(iter(figure.describe()))
-        name = f"{family.name}_total" if family.type == "counter" else family.name
         within = (f"self.{attribute}.l", f"(self.{attribute}, ")  # set by what else is there
         used = re.search(rf"metrics\.{attribute}\b", _code()) or any(one in own for one in within)
-        text = family.documentation if used else f"{family.documentation} Not measured yet."
-        rows.append([f"`{name}`", family.type, _listed(figure._labelnames), text])
+        for family in figure.collect():
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            text = family.documentation if used else f"{family.documentation} Not measured yet."
+            labelled: Any = family if isinstance(figure, Runs) else figure
+            rows.append([f"`{name}`", family.type, _listed(labelled._labelnames), text])
     return table(["name", "type", "labels", "meaning"], rows)
 
 

@@ -7,6 +7,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+pytest_plugins = ["tests.support.spans"]
+
 # Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline. `make
 # test` tries the same examples every time, so that what passes once passes again; `make soak` looks
 # for new ones, and for more of them.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from contextlib import AsyncExitStack, contextmanager
-from types import ModuleType
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,14 +13,14 @@ from relevo import App, settings
 from relevo.feed.processing.processor import Processor
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.leases.model import IDLE
-from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from relevo.feed.model import Change
     from relevo.kernel.postgres import Database
     from relevo.store import Container, Store
+    from tests.support.spans import Spans
 
 pytestmark = pytest.mark.anyio
 QUICK = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 0.5, "drain_seconds": 5.0}
@@ -115,9 +113,10 @@ async def test_calls_changes_failures_and_lag_are_counted(kitchen: Kitchen) -> N
     assert kitchen.figure("a", "feed_changes_total", unit=UNIT) == delivered
     batches = kitchen.figure("a", "feed_batches_total", unit=UNIT)
     assert 1 <= batches <= delivered
-    assert kitchen.figure("a", "feed_attempts_total", unit=UNIT, outcome="returned") == batches
-    assert kitchen.figure("a", "feed_attempts_total", unit=UNIT, outcome="failed") == 1
-    assert kitchen.figure("a", "feed_call_seconds_count", unit=UNIT) == batches + 1
+    calls = {"part": "feed", "handler": UNIT}
+    assert kitchen.figure("a", "handler_runs_total", **calls, outcome="done") == batches
+    assert kitchen.figure("a", "handler_runs_total", **calls, outcome="fail") == 1
+    assert kitchen.figure("a", "handler_run_seconds_count", **calls) == batches + 1
     tokens = [one.name for one in processor.leases]
     await processor.stop()
     page = kitchen.apps["a"].metrics.render().decode()
@@ -225,34 +224,6 @@ async def test_a_handler_makes_its_lease_busy_while_it_runs(kitchen: Kitchen) ->
         "select strategy from relevo.unit where kind = 'feed'"
     )
     assert strategy == "load"
-
-
-class Spans:
-    """Stands for opentelemetry's tracer."""
-
-    def __init__(self) -> None:
-        self.ended: list[tuple[str, dict[str, Any], str]] = []
-
-    @contextmanager
-    def start_as_current_span(self, name: str, *, attributes: dict[str, Any]) -> Iterator[None]:
-        outcome = "failed"
-        try:
-            yield
-            outcome = "returned"
-        finally:
-            self.ended.append((name, attributes, outcome))
-
-
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    found = Spans()
-    trace = ModuleType("opentelemetry.trace")
-    trace.get_tracer = lambda _: found  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "opentelemetry", ModuleType("opentelemetry"))
-    monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
-    tracing._tracer.cache_clear()
-    yield found
-    tracing._tracer.cache_clear()
 
 
 async def test_every_call_has_a_span(kitchen: Kitchen, spans: Spans) -> None:  # 11

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.metrics import LAG_SERIES_MAX, BoundedSeries, Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import pytest
+
+    from tests.support.spans import Spans
 
 
 def series(metrics: Metrics) -> dict[str, float]:
@@ -42,34 +40,10 @@ def test_a_unit_with_thousands_of_leases_has_a_bounded_number_of_series() -> Non
     assert len(series(metrics)) == LAG_SERIES_MAX + 1
 
 
-class Spans:
-    """Stands for opentelemetry's tracer."""
-
-    def __init__(self) -> None:
-        self.ended: list[tuple[str, dict[str, Any]]] = []
-
-    @contextmanager
-    def start_as_current_span(self, name: str, *, attributes: dict[str, Any]) -> Iterator[None]:
-        yield
-        self.ended.append((name, attributes))
-
-
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    found = Spans()
-    package, trace = ModuleType("opentelemetry"), ModuleType("opentelemetry.trace")
-    trace.get_tracer = lambda _: found  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "opentelemetry", package)
-    monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
-    tracing._tracer.cache_clear()
-    yield found
-    tracing._tracer.cache_clear()
-
-
 def test_a_span_is_opened_where_opentelemetry_is_installed(spans: Spans) -> None:
     with tracing.span("call", {"relevo.unit": "u", "relevo.changes": 3}):
         assert spans.ended == []
-    assert spans.ended == [("call", {"relevo.unit": "u", "relevo.changes": 3})]
+    assert spans.ended == [("call", {"relevo.unit": "u", "relevo.changes": 3}, "returned")]
 
 
 def test_without_opentelemetry_there_is_no_span_and_no_error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from relevo.kernel.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
-Outcome = Literal["returned", "failed", "cut"]
 FAILURES_MAX = 5
 """A lease whose calls fail so often in a row on one host goes to another one, if there is one."""
 SIZES_ASKED = 50
@@ -49,7 +48,7 @@ class Observer:
     async def call(self, attempt: int) -> AsyncIterator[None]:
         """Stand around one call of the handler, from its begin to its end."""
         lease, began = self._lease, instant()
-        failed = returned = False
+        outcome = "cut"
         self._lag(self._age())
         lease.meter.begin(began)
         attributes: dict[str, str | int] = {
@@ -59,15 +58,15 @@ class Observer:
         try:
             with tracing.span("relevo.feed.call", attributes):
                 yield
-            returned = True
+            outcome = "done"
         except NOT_THE_HANDLER:
             raise
         except Exception as error:
-            failed = not isinstance(verdict_in(error), RetryLater | Suspend)
+            outcome = _outcome_of(error)
             raise
         finally:
-            self._ended("returned" if returned else "failed" if failed else "cut", began)
-            if failed and lease.failures >= FAILURES_MAX:
+            self._ended(outcome, began)
+            if outcome == "fail" and lease.failures >= FAILURES_MAX:
                 await self._pass_on()
 
     def caught_up(self, in_flight: int = 0) -> None:
@@ -80,14 +79,14 @@ class Observer:
         """The lease is another host's from here on."""
         self._metrics.feed_lag.drop(self._lease.unit, self._lease.name)
 
-    def _ended(self, outcome: Outcome, began: float) -> None:
+    def _ended(self, outcome: str, began: float) -> None:
         lease, unit, now = self._lease, self._lease.unit, instant()
         lease.meter.end(now, changes=len(self._changes), size=_size_of(self._changes))
-        if outcome != "cut":
-            lease.failures = lease.failures + 1 if outcome == "failed" else 0
-        self._metrics.feed_attempts.labels(unit=unit, outcome=outcome).inc()
-        self._metrics.feed_call_seconds.labels(unit=unit).observe(now - began)
-        if outcome == "returned":
+        self._metrics.runs.of("feed", unit).ended(outcome, now - began)
+        if outcome == "fail":
+            lease.failures += 1
+        elif outcome == "done":
+            lease.failures = 0
             self._metrics.feed_batches.labels(unit=unit).inc()
             self._metrics.feed_changes.labels(unit=unit).inc(len(self._changes))
             if lease.caught_up and not lease.meter.running:
@@ -107,6 +106,15 @@ class Observer:
 
     def _lag(self, seconds: float) -> None:
         self._metrics.feed_lag.set(self._lease.unit, self._lease.name, seconds)
+
+
+def _outcome_of(error: Exception) -> str:
+    match verdict_in(error):
+        case RetryLater():
+            return "retry"
+        case Suspend():
+            return "suspend"
+    return "fail"
 
 
 def _size_of(changes: Sequence[Change[Any]]) -> int:

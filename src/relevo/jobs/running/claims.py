@@ -76,11 +76,6 @@ class Claim(Particulars, frozen=True, gc=False):
         ]
 
     @property
-    def size(self) -> int:
-        """How much memory its data takes, about."""
-        return len(self.data or "")
-
-    @property
     def correlation(self) -> UUID:
         """What it belongs to: the job with which it began, which may be itself."""
         return self.root or self.id

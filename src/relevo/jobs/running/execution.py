@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,11 +20,8 @@ from relevo.kernel.running.runs import Run
 from relevo.kernel.running.verdicts import Interruption
 
 if TYPE_CHECKING:
-    import asyncio
-
     from relevo.jobs.registry import Handler
     from relevo.jobs.running.context import JobContext
-    from relevo.kernel.running.calls import Limits
 
 Caller = Callable[["Handler", "JobContext"], Awaitable[Any]]
 """How a handler is called; processes have a way of their own."""
@@ -35,35 +33,26 @@ _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 class JobRun(Run[Claim, Settlement]):
     """A handler at work on a job."""
 
-    def __init__(
-        self, ctx: JobContext, handler: Handler, limits: Limits, call: Caller,
-        task: asyncio.Task[Any], over: asyncio.Event,
-    ) -> None:  # fmt: skip
-        super().__init__(ctx.claim, ctx, limits, task, over, in_thread=handler.kind == "thread")
-        self.ctx = ctx
-        self._handler = handler
-        self._caller = call
-
-    def call(self) -> Awaitable[Any]:
-        """Call the handler."""
-        return self._caller(self._handler, self.ctx)
+    part = "jobs"
+    ctx: JobContext
+    handler: Handler
 
     def done(self, value: Any) -> Settlement:
         """Complete the job; raises what a data operation refused, whoever caught it."""
         ctx = self.ctx
         # What takes the context alone decides by itself: a bulk job notes the row and goes on.
-        if ctx.refusal is not None and not self._handler.raw:
+        if ctx.refusal is not None and not self.handler.raw:
             raise ctx.refusal
         return Settlement(
             claim=self.claim, event="done",
             result=None if value is None else encoded_result(value),
             friendly=None if ctx.friendly is None else outcomes.shortened(str(ctx.friendly)),
-            seconds=self.seconds,
+            seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
     def returned(self) -> Settlement:
         """As `Run.returned`."""
-        return Settlement(claim=self.claim, event="return", seconds=self.seconds)
+        return Settlement(claim=self.claim, event="return", seconds=time.monotonic() - self.began)
 
     def failed(self, error: BaseException) -> Settlement:
         """Classify an error, unless the job was deleted: nothing of it is kept then."""
@@ -72,7 +61,7 @@ class JobRun(Run[Claim, Settlement]):
             return Settlement(claim=claim, event="fail")
         found = outcomes.classify(
             error, workflow=claim.lane == "workflow", retries=claim.retries,
-            random=_RANDOM, limits=self._handler.attempts,
+            random=_RANDOM, limits=self.handler.attempts,
             canceling=ctx.asked == states.CANCELING, deferred=claim.deferred,
         )  # fmt: skip
         if not isinstance(error, Interruption):
@@ -82,7 +71,7 @@ class JobRun(Run[Claim, Settlement]):
             )  # fmt: skip
         return Settlement(
             claim=claim, event=found.event, delay=found.delay, error=found.error_code,
-            message=found.message, friendly=found.friendly, seconds=self.seconds,
+            message=found.message, friendly=found.friendly, seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from relevo.jobs.running.execution import Caller
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.running.lanes import HostLane
-    from relevo.kernel.running.ledger import Hands
+    from relevo.kernel.running.rounds import Rounds
 
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ ENDED: Final = "jobs:ended"
 class JobLedger:
     """What one life of a host knows of its jobs."""
 
-    part = "jobs"
+    part = JobRun.part
     canceled = JobCanceled
 
     def __init__(
@@ -71,7 +72,8 @@ class JobLedger:
         self._capped = frozenset(
             name for name in lanes if registry.lanes[name].max_running_per_owner
         )
-        self._threads = Threads(sum(one.lane.slots for one in lanes.values()))
+        self.is_plain = partial(is_plain, capped=self._capped)
+        self._threads = Threads(sum(one.slots for one in lanes.values()))
         self._checkpoints = Checkpoints(database, host)
         self._workplace = Workplace(
             host=host, database=database, store=self._checkpoints.store, loop=loop,
@@ -114,7 +116,7 @@ class JobLedger:
                     log.warning("jobs.stale_settlement", job=str(row["id"]))
         if self._listens(rooms):
             self._lone.hear(now, waits=bool(rows) and rows[-1][0] == "lone")
-        return Answer(claims, asked, _refused(braked))
+        return _answer(claims, asked, braked)
 
     def _listens(self, rooms: Mapping[str, int]) -> bool:
         """Whether a statement also looks for a job that is to run alone."""
@@ -145,7 +147,7 @@ class JobLedger:
             by_lane.setdefault(one.lane, []).append(one)
             if one.alone:
                 self._lone.begin(one, one.taken_at)
-        return Answer(by_lane, {}, _refused(dict.fromkeys(self._stopped)))
+        return _answer(by_lane, {}, dict.fromkeys(self._stopped))
 
     def returned(self, claim: Claim) -> Settlement:
         """As `Ledger.returned`."""
@@ -156,10 +158,6 @@ class JobLedger:
         return Settlement(
             claim=claim, event="fail", error=codes.UNEXPECTED, message=outcomes.shortened(text)
         )
-
-    def is_plain(self, settlement: Settlement) -> bool:
-        """As `Ledger.is_plain`."""
-        return is_plain(settlement, self._capped)
 
     def ended(self, settlement: Settlement) -> Callable[[Claim], bool] | None:
         """Give back the jobs of a handler if a run that ended just now is one failure too many."""
@@ -182,7 +180,7 @@ class JobLedger:
             if run.ctx.asked == states.PAUSING and id_ not in asked:
                 run.ctx.asked = states.IN_PROGRESS
 
-    async def prepare(self, hands: Hands[Claim]) -> None:
+    async def prepare(self, hands: Rounds[Claim, Settlement]) -> None:
         """Make room for a job that is to run alone, claim it, and let others in after it."""
         lone, now = self._lone, time.monotonic()
         if lone.claim is not None:
@@ -199,7 +197,7 @@ class JobLedger:
         """Whether a job is to run alone, or does."""
         return self._lone.busy
 
-    def goes_on(self, hands: Hands[Claim]) -> bool:
+    def goes_on(self, hands: Rounds[Claim, Settlement]) -> bool:
         """Whether a job that is to run alone can begin, or is over."""
         claim = self._lone.claim
         return hands.vacant if claim is None else not hands.holds(claim.id)
@@ -211,7 +209,8 @@ class JobLedger:
         handler = self._handlers[claim.handler]
         way = self._in_process if handler.kind == "process" else call
         ctx = JobContext(claim, self._workplace, now)
-        return JobRun(ctx, handler, self._limits[handler.name], way, task, over)
+        limits, in_thread = self._limits[claim.handler], handler.kind == "thread"
+        return JobRun(claim, ctx, handler, way, limits, task, over, in_thread=in_thread)
 
     async def close(self) -> None:
         """As `Ledger.close`."""
@@ -232,8 +231,12 @@ class JobLedger:
         return frozenset() if self._brakes is None else self._brakes.stopped
 
 
-def _refused(braked: Mapping[str, UUID | None]) -> Callable[[Claim], bool] | None:
-    """Which claims are braked, all of a handler but the one that is let through."""
-    if not braked:
-        return None
-    return lambda one: one.handler in braked and one.id != braked[one.handler]
+def _answer(
+    claims: dict[str, list[Claim]], asked: Mapping[UUID, int], braked: Mapping[str, UUID | None]
+) -> Answer[Claim]:
+    """Return an answer; of braked handlers all claims but the one that is let through go back."""
+    return Answer(
+        claims, {lane: sum([len(one.data or "") for one in many]) for lane, many in claims.items()},
+        asked, (lambda one: one.handler in braked and one.id != braked[one.handler])
+        if braked else None,
+    )  # fmt: skip

@@ -44,4 +44,6 @@ def _served(registry: Registry) -> dict[str, HostLane[Claim]]:
     handlers: dict[str, list[str]] = {}
     for one in registry.handlers.values():
         handlers.setdefault(one.lane, []).append(one.name)
-    return {name: HostLane(registry.lanes[name], names) for name, names in handlers.items()}
+    return {
+        name: HostLane(name, registry.lanes[name].slots, names) for name, names in handlers.items()
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,21 +18,17 @@ class Figures:
         self._metrics = metrics
         self._part = part
         self._lanes = lanes
-        # Asked for each run: to find them by their labels costs more than to count.
-        self._runs = cache(lambda handler, outcome: metrics.handler_runs.labels(
-            part=part, handler=handler, outcome=outcome
-        ))  # fmt: skip
-        self._seconds = cache(
-            lambda handler: metrics.handler_run_seconds.labels(part=part, handler=handler)
-        )
+        self._runs = {
+            handler: metrics.runs.of(part, handler)
+            for lane in lanes.values() for handler in lane.handlers
+        }  # fmt: skip
         for name, lane in lanes.items():
             metrics.claims_waiting.labels(part=part, lane=name).set_function(lane.waiting.__len__)
             metrics.slots_in_use.labels(part=part, lane=name).set_function(lane.count_running)
 
     def ended(self, handler: str, outcome: str, seconds: float) -> None:
         """Count a run."""
-        self._runs(handler, outcome).inc()
-        self._seconds(handler).observe(seconds)
+        self._runs[handler].ended(outcome, seconds)
 
     def close(self) -> None:
         """Show nothing more of lanes that are not served."""

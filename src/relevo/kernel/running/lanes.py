@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from uuid import UUID
 
-    from relevo.kernel.running.ledger import Lane
-
 AHEAD_MAX: Final = 2_000
 """Claims that a lane holds at most, whatever its handlers."""
 AHEAD_BYTES_MAX: Final = 16 * MIB
@@ -67,8 +65,10 @@ class Appetite:
 class HostLane(Generic[C]):
     """What a lane holds on this host."""
 
-    def __init__(self, lane: Lane, handlers: Iterable[str]) -> None:
-        self.lane = lane
+    def __init__(self, name: str, slots: int, handlers: Iterable[str]) -> None:
+        self.name = name
+        self.slots = slots
+        """How many runs there are at once."""
         self.handlers = tuple(handlers)
         """Names of what this host runs of the lane."""
         self.waiting: deque[C] = deque()
@@ -76,7 +76,7 @@ class HostLane(Generic[C]):
         self.more = False
         """Whether there was more to claim than the last statement took."""
         self.came = asyncio.Event()
-        self.appetite = Appetite(lane.slots)
+        self.appetite = Appetite(slots)
 
     def count_running(self) -> int:
         """Return how many runs there are."""
@@ -90,7 +90,7 @@ class HostLane(Generic[C]):
     @property
     def free(self) -> int:
         """How many more could begin at once."""
-        return max(0, self.lane.slots - self.held)
+        return max(0, self.slots - self.held)
 
     def late(self, now: float, *, stopping: bool) -> list[C]:
         """Take out what has waited here for too long; others may have a slot for it."""

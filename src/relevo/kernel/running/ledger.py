@@ -16,20 +16,9 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import asyncio
 
+    from relevo.kernel.running.rounds import Rounds
     from relevo.kernel.running.runs import Run
     from relevo.kernel.running.verdicts import Interruption
-
-
-class Lane(Protocol):
-    """How much of a kind of work runs at once on a host, and for how long."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def slots(self) -> int:
-        """How many runs there are at once."""
 
 
 class Claim(Protocol):
@@ -54,10 +43,6 @@ class Claim(Protocol):
     @property
     def taken_at(self) -> float:
         """When, by this host's clock: what waits here for long is given back."""
-
-    @property
-    def size(self) -> int:
-        """How much memory its data takes, about."""
 
 
 C = TypeVar("C", bound=Claim)
@@ -88,30 +73,12 @@ class Answer(Struct, Generic[C]):
 
     claims: dict[str, list[C]]
     """By lane."""
+    sizes: Mapping[str, int]
+    """How much memory their data takes, about, by lane."""
     asked: Mapping[UUID, Any] = {}
     """What is asked of work that this host holds, by its id; the part knows what it means."""
     refused: Callable[[C], bool] | None = None
     """Which claims that have not begun are to go back, if any."""
-
-
-class Hands(Protocol[C_co]):
-    """What a host has in hand, as a ledger sees it."""
-
-    stopping: bool
-    """Whether nothing more is to be claimed."""
-
-    @property
-    def vacant(self) -> bool:
-        """Whether nothing is in hand."""
-
-    def holds(self, id_: UUID) -> bool:
-        """Whether a claim waits, runs, or is to be settled."""
-
-    def give_back(self, wanted: Callable[[C_co], bool]) -> None:
-        """Give back what was claimed and has not begun."""
-
-    async def claim_by(self, statement: Callable[[int], Any]) -> None:
-        """Claim by a statement of the ledger's own, which gets the number of the claim."""
 
 
 class Ledger(Protocol[C, S]):
@@ -164,14 +131,14 @@ class Ledger(Protocol[C, S]):
     def not_asked(self, runs: Mapping[UUID, Any], asked: Mapping[UUID, Any]) -> None:
         """Take back from runs what nobody asks any more."""
 
-    async def prepare(self, hands: Hands[C]) -> None:
+    async def prepare(self, hands: Rounds[C, S]) -> None:
         """See, before each round, to what needs the host for itself."""
 
     @property
     def keeps_others_away(self) -> bool:
         """Whether nothing is to be claimed by `work` now."""
 
-    def goes_on(self, hands: Hands[C]) -> bool:
+    def goes_on(self, hands: Rounds[C, S]) -> bool:
         """Whether there is reason for another round at once, while others are kept away."""
 
     def begin(

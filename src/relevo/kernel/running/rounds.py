@@ -167,7 +167,7 @@ class Rounds(Generic[C, S]):
             self._ask(id_, what)
         for name, claims in answer.claims.items():
             lane = self._lanes[name]
-            lane.appetite.weigh(len(claims), sum([one.size for one in claims]))
+            lane.appetite.weigh(len(claims), answer.sizes[name])
             lane.waiting += claims
         if answer.refused is not None:
             self.give_back(answer.refused)

@@ -23,6 +23,7 @@ from relevo.kernel.running.figures import Figures
 from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.rounds import Rounds
 from relevo.kernel.running.runs import HostStops
+from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,6 +82,7 @@ class Runner(Generic[C, S]):
         """Context variables as every run finds them."""
         self._surroundings.run(uses.begin, "handlers")
         self._log = log.bind(part=ledger.part)
+        self._traced = tracing.is_on()
 
     @property
     def stopping(self) -> bool:
@@ -95,7 +97,7 @@ class Runner(Generic[C, S]):
     async def run(self) -> None:
         """Work until stopped, or until the life ends."""
         for lane in self._lanes.values():
-            for _ in range(lane.lane.slots):
+            for _ in range(lane.slots):
                 self._open_slot(lane)
         guard = asyncio.ensure_future(self._guard())
         try:
@@ -173,7 +175,7 @@ class Runner(Generic[C, S]):
         def ended(task: asyncio.Task[None]) -> None:
             self._slots.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._log.error("running.slot_failed", lane=lane.lane.name, error=repr(error)[:500])
+                self._log.error("running.slot_failed", lane=lane.name, error=repr(error)[:500])
             if not self._over.is_set():
                 self._open_slot(lane)
 
@@ -202,7 +204,7 @@ class Runner(Generic[C, S]):
             try:
                 run = self._ledger.begin(claim, task, now, self._over)
                 self._runs[claim.id] = run
-                settlement = await run.execute()
+                settlement = await (run.execute_traced() if self._traced else run.execute())
             except BaseException as error:
                 if self._over.is_set():
                     raise

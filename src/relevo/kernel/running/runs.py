@@ -18,7 +18,7 @@ from relevo.kernel.running.verdicts import Interruption
 from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from relevo.kernel.running.calls import Limits
 
@@ -52,25 +52,28 @@ class RunContext(Protocol):
 class Run(Call, ABC, Generic[C, S]):
     """A handler at work on a claim, and the ways to end it; parts say what its end means."""
 
+    part: str
+    """Whose work it is."""
     dropped = False
     """Whether what it comes to is nobody's business any more."""
     _ending: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, claim: C, ctx: RunContext, limits: Limits, task: asyncio.Task[Any],
-        over: asyncio.Event, *, in_thread: bool,
+        self, claim: C, ctx: RunContext, handler: Any, call: Callable[[Any, Any], Awaitable[Any]],
+        limits: Limits, task: asyncio.Task[Any], over: asyncio.Event, *, in_thread: bool,
     ) -> None:  # fmt: skip
-        super().__init__(task, in_thread=in_thread)
+        # Not by `super()`: there is one run for each job, and many of them do next to nothing.
+        self._task = task
+        self.in_thread = in_thread
         self.claim = claim
-        self._ctx = ctx
+        self.ctx = ctx
+        self.handler = handler
+        self.began = ctx.beaten_at
+        self._call = call
+        """Calls the handler with the context, in the loop, a thread or a process."""
         self._limits = limits
         """How long it may take. What has no time limit is cut off when it stalls."""
-        self.began = ctx.beaten_at
         self._over = over
-
-    @abstractmethod
-    def call(self) -> Awaitable[Any]:
-        """Call the handler."""
 
     @abstractmethod
     def done(self, value: Any) -> S:
@@ -92,12 +95,12 @@ class Run(Call, ABC, Generic[C, S]):
     @property
     def settled(self) -> bool:
         """Whether its completion is committed."""
-        return self._ctx.settled
+        return self.ctx.settled
 
     def cut(self, reason: BaseException) -> None:
         """As `Call.cut`; a thread is told by its context. If it asks nothing, it keeps its slot."""
         super().cut(reason)
-        self._ctx.cut_for = self.cut_for
+        self.ctx.cut_for = self.cut_for
 
     def end_within(self, seconds: float, reason: BaseException) -> None:
         """Give the handler so long to reach a checkpoint; asking again gives no more."""
@@ -106,7 +109,7 @@ class Run(Call, ABC, Generic[C, S]):
 
     def drop(self, reason: BaseException) -> None:
         """End the handler; what it comes to is nobody's business any more."""
-        self.dropped = self._ctx.gone = True
+        self.dropped = self.ctx.gone = True
         self.cut(reason)
 
     def watch(self, now: float) -> None:
@@ -118,18 +121,25 @@ class Run(Call, ABC, Generic[C, S]):
         if limit is not None:
             late = now - self.began >= limit
         else:
-            late = quiet is not None and now - self._ctx.beaten_at >= quiet
+            late = quiet is not None and now - self.ctx.beaten_at >= quiet
         if late:
             self.cut(HandlerTimeout(f"the handler ran longer than {limit or quiet:g} s"))
+
+    async def execute_traced(self) -> S | None:
+        """As `execute`, within a span."""
+        claim = self.claim
+        attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
+        with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": str(claim.id)}):
+            return await self.execute()
 
     async def execute(self) -> S | None:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
         try:
-            value = await (self._traced() if tracing.is_on() else self.call())
+            value = await self._call(self.handler, self.ctx)
             if value is not None:
                 value = await self.answered(value)
-            if self._ctx.has_transactions:
-                await self._ctx.end_call()
+            if self.ctx.has_transactions:
+                await self.ctx.end_call()
             settlement = self.done(value)
         except KeyboardInterrupt:
             raise
@@ -140,13 +150,7 @@ class Run(Call, ABC, Generic[C, S]):
             self.end()
             if self._ending is not None:
                 self._ending.cancel()
-        return None if self._ctx.settled or self.dropped else settlement
-
-    async def _traced(self) -> Any:
-        claim = self.claim
-        attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
-        with tracing.span("relevo.run", {**attributes, "relevo.id": str(claim.id)}):
-            return await self.call()
+        return None if self.ctx.settled or self.dropped else settlement
 
     async def _roll_back(self, error: BaseException) -> None:
         """Roll back the transactions that a handler left open when it raised.
@@ -154,9 +158,9 @@ class Run(Call, ABC, Generic[C, S]):
         A thread that was cut off is still at work, and finds out at its next call.
         """
         cut_off = self.in_thread and isinstance(error, asyncio.CancelledError)
-        if self._ctx.has_transactions and not cut_off:
+        if self.ctx.has_transactions and not cut_off:
             with suppress(HandlerError):  # what the handler raised counts
-                await self._ctx.end_call()
+                await self.ctx.end_call()
 
     def _ended_by(self, error: BaseException) -> S | None:
         """Settle by why the run ended: the host's reason to cut it off goes before its error."""
@@ -168,7 +172,7 @@ class Run(Call, ABC, Generic[C, S]):
         return self._failed(self.cut_for or error)
 
     def _failed(self, error: BaseException) -> S | None:
-        if self._ctx.settled:
+        if self.ctx.settled:
             log.warning(
                 "running.failed_after_completion", id=str(self.claim.id),
                 handler=self.claim.handler, error=error_text.shown(error),

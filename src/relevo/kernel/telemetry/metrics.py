@@ -5,10 +5,21 @@ A `Metrics` owns its registry: nothing is global, so two apps in one process kee
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter as Counts
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """The media type of `Metrics.render`."""
@@ -78,6 +89,54 @@ class BoundedSeries:
             self._gauge.remove(unit, OTHERS)
 
 
+class HandlerRuns:
+    """How the runs of one handler ended, and how long they took."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counts[str] = Counts()
+        self.buckets = [0] * (len(_BUCKETS) + 1)
+        """How many took up to each bound, and longer than all."""
+        self.seconds = 0.0
+
+    def ended(self, outcome: str, seconds: float) -> None:
+        """Count a run."""
+        self.outcomes[outcome] += 1
+        self.buckets[bisect_left(_BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+
+class Runs(Collector):
+    """Runs of handlers. Counted in the event loop alone, so that it needs no lock for each run:
+    a job that does nothing takes 15 µs, to count it by the library's own classes took 3 more."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[tuple[str, str], HandlerRuns] = {}
+
+    def of(self, part: str, handler: str) -> HandlerRuns:
+        """Return what counts the runs of a handler."""
+        return self._handlers.setdefault((part, handler), HandlerRuns())
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what the registry shows."""
+        runs = CounterMetricFamily(
+            "relevo_handler_runs",
+            "Runs of handlers of jobs, and calls of handlers of changes with the unit as their"
+            " name; by how they ended: `done`, `retry`, `fail`, `suspend` …",
+            labels=("part", "handler", "outcome"),
+        )
+        times = HistogramMetricFamily(
+            "relevo_handler_run_seconds", "Time of a handler's run.", labels=("part", "handler")
+        )
+        bounds = [*map(str, _BUCKETS), "+Inf"]
+        for labels, one in self._handlers.items():
+            for outcome, count in one.outcomes.items():
+                runs.add_metric((*labels, outcome), count)
+            counts = zip(bounds, map(float, accumulate(one.buckets)), strict=True)
+            times.add_metric(labels, list(counts), one.seconds)
+        yield runs
+        yield times
+
+
 class Metrics:
     """The figures of one app; times are seconds."""
 
@@ -135,12 +194,6 @@ class Metrics:
         self.feed_batches = self._counter(
             "feed_batches", "Batches that handlers have returned from.", "unit"
         )
-        self.feed_attempts = self._counter(
-            "feed_attempts", "Calls of handlers, by how they ended.", "unit", "outcome"
-        )
-        self.feed_call_seconds = self._histogram(
-            "feed_call_seconds", "Time of a handler's call.", "unit"
-        )
         self.feed_lag_seconds = self._gauge(
             "feed_lag_seconds",
             "Age of the oldest change that the last call of a lease was made with, 0 when there is"
@@ -160,16 +213,8 @@ class Metrics:
         )
 
     def _run_figures(self) -> None:
-        self.handler_runs = self._counter(
-            "handler_runs",
-            "Runs of handlers, by how they ended: `done`, `retry`, `fail`, `suspend`, `return` …",
-            "part",
-            "handler",
-            "outcome",
-        )
-        self.handler_run_seconds = self._histogram(
-            "handler_run_seconds", "Time of a handler's run.", "part", "handler"
-        )
+        self.runs = Runs()
+        self.registry.register(self.runs)
         self.claims_waiting = self._gauge(
             "claims_waiting", "What this host has claimed and not begun.", "part", "lane"
         )

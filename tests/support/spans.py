@@ -1,0 +1,43 @@
+"""Spans as a tracer of opentelemetry would collect them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relevo.kernel.telemetry import tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Spans:
+    """Stands for opentelemetry's tracer."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, dict[str, Any], str]] = []
+
+    @contextmanager
+    def start_as_current_span(self, name: str, *, attributes: dict[str, Any]) -> Iterator[None]:
+        outcome = "failed"
+        try:
+            yield
+            outcome = "returned"
+        finally:
+            self.ended.append((name, attributes, outcome))
+
+
+@pytest.fixture(name="spans")
+def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
+    found = Spans()
+    trace = ModuleType("opentelemetry.trace")
+    trace.get_tracer = lambda _: found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "opentelemetry", ModuleType("opentelemetry"))
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
+    tracing._tracer.cache_clear()
+    yield found
+    tracing._tracer.cache_clear()
