@@ -35,7 +35,7 @@ async def test_a_router_job_over_http(site: Site) -> None:
     await put("distributionPolicies/d", POLICY)
     await put("queues/q", {"distributionPolicyId": "d"})
     job = {"channelId": "chat", "queueId": "q", "priority": 1}
-    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", job)), 44)
+    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", job)), 43)
 
 
 async def test_submit_to_stored(site: Site) -> None:

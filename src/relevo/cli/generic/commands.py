@@ -1,4 +1,4 @@
-"""A command for every operation of the table (DESIGN D13): `hosts.list` is `relevo host list`."""
+"""A command for every operation of the table: `hosts.list` is `relevo host list`."""
 
 from __future__ import annotations
 

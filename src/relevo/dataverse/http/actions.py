@@ -132,7 +132,7 @@ async def _handler(services: Services, name: str) -> str:
 
 
 def _told(error: Verdict) -> Refused | AskedToWait:
-    """What a step or body decided, as an answer: there is no job that it could be said of (6.3)."""
+    """What a step or body decided, as an answer: there is no job that it could be said of."""
     if isinstance(error, RetryLater):
         return AskedToWait(error)
     return Refused(codes.HANDLER_REFUSED if error.code is None else error.code, str(error))
@@ -176,7 +176,7 @@ async def cancel(services: Services, principal: Principal, command: Monitored) -
 async def _seen(
     services: Services, principal: Principal, who: Asker, permission: str, key: UUID
 ) -> Job:
-    """The job, if the permission reaches it; else it is as if there were none (A27)."""
+    """The job, if the permission reaches it; else it is as if there were none."""
     scope = await scope_of(services, principal, who, permission, [key])
     job = await services.app.jobs.get(key)
     if scope.owners is not None and job.owner not in scope.owners:

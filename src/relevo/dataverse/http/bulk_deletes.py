@@ -1,4 +1,4 @@
-"""`/v1/bulk-deletes`: see what a query finds, delete it by a job, and follow that (10.5).
+"""`/v1/bulk-deletes`: see what a query finds, delete it by a job, and follow that.
 
 A bulk delete is a job: it is canceled, paused and deleted as others are, under `/v1/jobs`.
 """
@@ -181,7 +181,7 @@ async def preview(
     asked = await _rows(services, principal, who, command)
     seeing = READ if asked.of_jobs else "items:read"
     need(principal, seeing, seeing)
-    # Whoever deletes further than it sees is told of what it sees (A27).
+    # Whoever deletes further than it sees is told of what it sees.
     visible = msgspec.structs.replace(asked, reach=narrower(asked.reach, asked.scope))
     caller = msgspec.structs.replace(who.caller, scope=asked.scope)
     found = await services.app.bulk.preview(visible, Now(caller, who.user.now))

@@ -112,7 +112,7 @@ async def update_row(services: Services, principal: Principal, command: UpdateRo
     ask = _ask(who, table, key, command.row, scope, _version(command.if_match))
     await services.app.jobs.commands.give(ask)
     row = None if look is None else await look()
-    if row is None:  # not wanted, or beyond what the caller may read: the change was made (A13)
+    if row is None:  # not wanted, or beyond what the caller may read: the change was made
         return Reply(status=204, headers={"OData-EntityId": f"{command.base}/{_address(key)}"})
     return Reply(
         body=row.body, headers={**row.headers, "Preference-Applied": "return=representation"}
@@ -181,7 +181,7 @@ def _address(key: UUID) -> str:
 def _ask(
     who: Asker, table: Table, key: UUID, row: Mapping[str, Any], scope: Scope, version: int | None
 ) -> Ask:
-    """What a change means, wholly or not at all (A13)."""
+    """What a change means, wholly or not at all."""
     known = {*table.by_name, *table.by_wire, *table.navigation_by_name}
     found = command_of(row, known)
     if isinstance(found, Refusal):

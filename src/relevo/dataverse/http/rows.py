@@ -186,7 +186,7 @@ async def _fetch(services: Services, statement: Statement) -> Sequence[Mapping[s
 
 
 def missing(table: Table, key: str) -> NotFound:
-    """Return the error for a row that is not there, or not for this caller (A27)."""
+    """Return the error for a row that is not there, or not for this caller."""
     return NotFound(f"there is no {table.name} with the key {key[:64]!r}")
 
 

@@ -63,7 +63,7 @@ CODES: Final[dict[type[errors.RelevoError], int]] = {
     errors.Unavailable: codes.BUSY,
     errors.OutcomeUnknown: codes.BUSY,
 }
-"""An error that has no code of its own goes by its nearest listed ancestor (10.4)."""
+"""An error that has no code of its own goes by its nearest listed ancestor."""
 
 
 class NotServed(errors.CallerError):
@@ -114,7 +114,7 @@ def code_in(error: errors.RelevoError) -> str:
 
 
 def status_in(error: errors.RelevoError) -> int:
-    """Return the status: only what another process has changed is a conflict (10.4)."""
+    """Return the status: only what another process has changed is a conflict."""
     moved = code_in(error) == codes.shown(codes.STATE_CHANGED)
     return 400 if isinstance(error, errors.Conflict) and not moved else error.status
 
@@ -123,7 +123,7 @@ def render(error: errors.RelevoError, _: str) -> Answer:
     """Return an error in the ancestor's envelope; traces and names of files are never in it."""
     content = ErrorEnvelope(ErrorDetail(code_in(error), detail(error)))
     status = status_in(error)
-    # 503 always says when to come again (10.4), also if it is not known what became of the request.
+    # 503 always says when to come again, also if it is not known what became of the request.
     wait = retry_after(error) or (((b"retry-after", b"1"),) if status == 503 else ())
     return Answer(status, ((b"content-type", JSON), *wait), msgspec.json.encode(content))
 

@@ -139,7 +139,7 @@ async def views_of(services: Services, principal: Principal, jobs: list[Job]) ->
 
 
 async def seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
-    """Return a job that a permission reaches; others are as if they were not there (A27)."""
+    """Return a job that a permission reaches; others are as if they were not there."""
     who = await asker(services, principal)
     reach = principal.reach.get(permission, "all")
     caller = msgspec.structs.replace(who.caller, scope=reach)

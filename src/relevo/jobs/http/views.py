@@ -1,6 +1,6 @@
-"""`/v1/job-views` and `/v1/lanes`: what operators of system jobs look at first (10.5).
+"""`/v1/job-views` and `/v1/lanes`: what operators of system jobs look at first.
 
-They count the jobs of everybody: a key whose right reaches fewer is not let in (A27).
+They count the jobs of everybody: a key whose right reaches fewer is not let in.
 """
 
 from __future__ import annotations
