@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -15,6 +15,8 @@ from msgspec import Struct
 from relevo.jobs import states
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import asyncpg
 
 Events = Literal["none", "ends", "all"]
@@ -70,6 +72,29 @@ class Recurrence(Struct, frozen=True, kw_only=True):
     missed: Missed = "coalesce"
     misfire_grace: float = 3600.0
     stop_on_failure: bool = False
+
+
+class CommonOptions(TypedDict, total=False):
+    """Options of a submit that many jobs can have in common."""
+
+    name: str | None
+    token: str | None
+    start: datetime | None
+    lane: str | None
+    priority: int | None
+    owner: UUID | None
+    retain: bool
+    on_failure: str
+    system: bool
+    options: Mapping[str, Any] | None
+
+
+class SubmitOptions(CommonOptions, total=False):
+    """Options of a submit, as `Jobs.submit` explains them."""
+
+    tx: Any
+    recurrence: str | Recurrence | None
+    timezone: str | None
 
 
 class Submission(Struct, frozen=True, kw_only=True):
