@@ -113,7 +113,7 @@ async def test_the_rest_of_a_chain_goes_on_in_order_without_the_job_that_blocked
         assert run["id"] == job.id
         await worker.work(0, settle=[(run, "done")])
     row = await head.get()
-    assert (row.status, row.token) == (states.WAITING, "t")
+    assert (row.status_code, row.token) == (states.WAITING, "t")
     assert "no longer wait for it" in (row.friendly or "")
     behind = await office.jobs.submit("work", token="t")
     (run,) = await worker.work(10)

@@ -34,7 +34,8 @@ async def test_a_job_runs_and_its_result_is_kept(office: Office) -> None:  # S5,
     job = await office.jobs.submit("double", {"a": 2})
     assert await job.wait(10) == 4
     row = await job.get()
-    assert (row.status, row.attempt, row.retries, row.crashes) == (30, 1, 0, 0)
+    assert (row.status_code, row.attempt, row.retries, row.crashes) == (30, 1, 0, 0)
+    assert (row.state, row.status) == ("completed", "succeeded")
     assert (row.result, row.progress, row.host_name, row.error_code) == (4, 1.0, "a", None)
 
 
@@ -148,7 +149,7 @@ async def test_a_canceled_handler_that_returns_is_canceled(
     stage.go.set()
     with pytest.raises(JobFailed, match="Canceled"):
         await job.wait(10)
-    assert (await job.get()).status == 32
+    assert (await job.get()).status_code == 32
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "await", "thread"])

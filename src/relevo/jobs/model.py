@@ -119,7 +119,8 @@ class Job(Struct, frozen=True, kw_only=True):
     name: str
     handler: str
     lane: str
-    status: int
+    status_code: int
+    """The `statuscode` of other surfaces; `status` is the word for it."""
     sequence: int
     version: int
     operation_type: int
@@ -148,19 +149,24 @@ class Job(Struct, frozen=True, kw_only=True):
     result: Any
 
     @property
-    def state(self) -> int:
-        """The `statecode`: 0 ready, 1 suspended, 2 locked, 3 completed."""
-        return states.state_of(self.status)
+    def status(self) -> str:
+        """Where it stands, such as `succeeded`; `relevo.Status` has all eight."""
+        return states.status_word(self.status_code)
+
+    @property
+    def state(self) -> str:
+        """What its status belongs to: `ready`, `suspended`, `locked` or `completed`."""
+        return states.state_word(self.status_code)
 
     @property
     def label(self) -> str:
-        """The status in words."""
-        return states.LABELS[self.status]
+        """The status as people read it."""
+        return states.LABELS[self.status_code]
 
     @property
     def done(self) -> bool:
         """Whether it is completed."""
-        return self.status in states.COMPLETED
+        return self.status_code in states.COMPLETED
 
     @classmethod
     def of(cls, row: asyncpg.Record) -> Job:
@@ -169,13 +175,15 @@ class Job(Struct, frozen=True, kw_only=True):
         if plain["progress"] is not None:
             plain["progress"] = round(plain["progress"], 6)  # stored in four bytes
         return cls(
-            **plain, blocked=row["chained"], data=_decoded(row["data"]),
+            **plain, status_code=row["status"], blocked=row["chained"], data=_decoded(row["data"]),
             saved=_decoded(row["saved"]), result=_decoded(row["result"]),
         )  # fmt: skip
 
 
 _PLAIN: Final = tuple(
-    name for name in Job.__struct_fields__ if name not in ("data", "saved", "result", "blocked")
+    name
+    for name in Job.__struct_fields__
+    if name not in ("status_code", "data", "saved", "result", "blocked")
 )
 
 
