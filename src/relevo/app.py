@@ -181,7 +181,7 @@ class App(PipelineDefinitions):
         self,
         name: str,
         *,
-        lane: str = "plugin",
+        lane: str = "default",
         token: Callable[..., Awaitable[str | None] | str | None] | None = None,
         process: bool = False,
         time_limit: float | None = None,

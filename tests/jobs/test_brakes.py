@@ -199,7 +199,7 @@ async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_oft
         if len(ran) == 1:
             host = app.parts.of(JobsPart)._host
             assert host is not None
-            ahead.append(len(host._lanes["plugin"].waiting))
+            ahead.append(len(host._lanes["default"].waiting))
         raise ValueError("broken")
 
     await app.jobs.submit_many("flaky", [{"n": -1}] * 4_000)
@@ -207,7 +207,7 @@ async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_oft
     async with app.host():
         for job in jobs:
             await until(job, lambda one: held(one) or one.done)
-        most, slots = app.settings.jobs_brake_failures, app.jobs.registry.lanes["plugin"].slots
+        most, slots = app.settings.jobs_brake_failures, app.jobs.registry.lanes["default"].slots
         assert ahead[0] > 250  # far more than may run
         assert most < len(ran) <= most + slots
         assert len([job for job in jobs if held(await job.get())]) == 500 - len(ran)
@@ -218,7 +218,7 @@ async def test_every_host_gives_back_what_it_has_not_begun_when_a_brake_comes_on
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # 6.4
     monkeypatch.setattr(lanes, "KEEP_SECONDS", 600.0)  # it would not give back anything else
-    app.jobs.configure(Lane(name="plugin", slots=1))
+    app.jobs.configure(Lane(name="default", slots=1))
     ran: list[int] = []
     began, go = asyncio.Event(), asyncio.Event()
 

@@ -40,7 +40,7 @@ async def cancelled() -> None:
     await task
 
 
-# Raised, status in the lane plugin, status in the lane workflow, code.
+# Raised, status in the lane default, status in the lane workflow, code.
 ENDINGS: list[tuple[Any, int, int, str]] = [
     (Fail(None, "no such customer"), 31, 31, "0x80040265"),
     (Fail(0x80048000, "as given"), 31, 31, "0x80048000"),
@@ -75,10 +75,10 @@ async def test_every_error_ends_as_the_table_says(office: Office) -> None:  # 6.
         answer = raised()
         return await answer if asyncio.iscoroutine(answer) else answer
 
-    app.job("plugin")(work)
+    app.job("default")(work)
     app.job("workflow", lane="workflow")(work)
     await office.serve(app)
-    for lane, column in (("plugin", 1), ("workflow", 2)):
+    for lane, column in (("default", 1), ("workflow", 2)):
         jobs = [await office.jobs.submit(lane, {"n": n}) for n in range(len(ENDINGS))]
         for job, ending in zip(jobs, ENDINGS, strict=True):
             await until(partial(_settled, office, job), "it has run")
@@ -245,7 +245,7 @@ async def test_many_wait_for_one_and_for_what_is_gone(office: Office) -> None:  
 
 async def configured(office: Office, events: str) -> None:
     app = office.new_app()
-    app.jobs.registry.configure(Lane(name="plugin", events=events))  # type: ignore[arg-type]
+    app.jobs.registry.configure(Lane(name="default", events=events))  # type: ignore[arg-type]
 
     async def work(ctx: Any, mood: str = "") -> None:
         if mood == "retry" and ctx.attempt == 1:
@@ -282,7 +282,7 @@ async def test_a_lane_says_which_events_are_written(office: Office, events: str)
     body = await office.database.fetchval(
         "select data::text from relevo.event where type = 'relevo.job.succeeded' limit 1"
     )
-    assert events == "none" or ("plugin" in body and "mood" not in body)  # never payload
+    assert events == "none" or ("default" in body and "mood" not in body)  # never payload
 
 
 @pytest.mark.parametrize("events", LOGS)

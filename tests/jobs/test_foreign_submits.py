@@ -136,7 +136,7 @@ async def test_the_job_exists_if_the_transaction_commits(
     assert (row["lane"], row["priority"], row["owner"]) == ("bulk", 7, owner)
     assert (row["hold"], row["retain"], row["status"], row["chained"]) == (True, True, 10, True)
     plain = await bare.get()
-    assert (plain.lane, plain.status_code, plain.priority, plain.token) == ("plugin", 0, 4, None)
+    assert (plain.lane, plain.status_code, plain.priority, plain.token) == ("default", 0, 4, None)
 
 
 async def test_no_job_exists_if_the_transaction_is_rolled_back(

@@ -37,7 +37,7 @@ async def worker(office: Office) -> AsyncIterator[Worker]:
 async def share(office: Office) -> None:
     """Let an app come up, and go, whose lane shares tokens."""
     app = office.new_app()
-    app.jobs.configure(Lane(name="plugin", shared_tokens=True))
+    app.jobs.configure(Lane(name="default", shared_tokens=True))
     async with app:
         await app.parts.of(JobsPart).declare()
 

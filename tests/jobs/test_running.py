@@ -212,7 +212,7 @@ async def test_a_thread_that_hears_nothing_keeps_its_slot(
     async def nothing(ctx: Any) -> None: ...
 
     app = office.new_app()
-    app.jobs.registry.configure(Lane(name="plugin", slots=1))
+    app.jobs.registry.configure(Lane(name="default", slots=1))
     app.job("deaf")(deaf)
     app.job("nothing")(nothing)
     await office.serve(app)
@@ -335,7 +335,7 @@ async def test_what_is_asked_of_a_claim_that_waits_happens_at_once(
         await stage.pass_by(ctx.id)
 
     app = office.new_app()
-    app.jobs.registry.configure(Lane(name="plugin", slots=1))
+    app.jobs.registry.configure(Lane(name="default", slots=1))
     app.job("work")(work)
     await office.serve(app)
     first = await office.jobs.submit("work")
@@ -343,7 +343,7 @@ async def test_what_is_asked_of_a_claim_that_waits_happens_at_once(
     second = await office.jobs.submit("work")
     host = app.parts.of(JobsPart)._host
     assert host is not None
-    host._lanes["plugin"].appetite.most = 2  # it claims ahead
+    host._lanes["default"].appetite.most = 2  # it claims ahead
     await office.until_status(second, 20)
     await second.cancel()
     await office.until_status(second, 32)

@@ -75,9 +75,9 @@ def ids(found: Sequence[Any]) -> list[UUID]:
 
 
 async def set_lane(office: Office, change: str) -> None:
-    """Change the lane `plugin`, as a host does that was configured anew."""
+    """Change the lane `default`, as a host does that was configured anew."""
     await office.database.write(
-        f"update relevo.job_lane set {change} where name = 'plugin' returning 1"
+        f"update relevo.job_lane set {change} where name = 'default' returning 1"
     )
 
 
@@ -151,7 +151,7 @@ async def test_waiting_jobs_are_ready_to_every_reader(office: Office) -> None:  
     assert await office.jobs.query().where(state=(1, 2, 3)).count() == 0
     views, job = office.jobs.views, await jobs[7].get()
     assert [(one.state, one.jobs) for one in await views.counts()] == [("ready", MANY)]
-    (lane,) = [one for one in await views.lanes() if one.name == "plugin"]
+    (lane,) = [one for one in await views.lanes() if one.name == "default"]
     assert (lane.ready, lane.running, lane.oldest) == (MANY, 0, job.created_at)
     (line,) = await views.waiting()
     assert (line.jobs, line.blocked, line.oldest) == (MANY, 0, job.created_at)
@@ -292,7 +292,7 @@ async def test_what_nobody_serves_fails_after_ten_minutes(
     office: Office, worker: Worker, clock: Clock
 ) -> None:  # 4.3, S7
     serve = (
-        "insert into relevo.job_handler (name, lane) values ('known', 'plugin')"
+        "insert into relevo.job_handler (name, lane) values ('known', 'default')"
         " on conflict (name) do update set served_at = relevo.now() returning 1"
     )
     await office.database.write(serve)
@@ -354,7 +354,7 @@ async def test_where_owners_have_a_cap_from_now_on_those_that_wait_run(
 ) -> None:  # 4.1
     await submitted(office, many=2 * MANY)
     app = office.new_app()
-    app.jobs.configure(Lane(name="plugin", max_running_per_owner=1))
+    app.jobs.configure(Lane(name="default", max_running_per_owner=1))
     app.job("work")(tally.work)
     await office.serve(app)
     assert await tally.until_over() == {30: 2 * MANY}

@@ -53,7 +53,7 @@ class Lane(Struct, frozen=True, kw_only=True):
 
 
 LANES: Final = (
-    Lane(name="plugin"),
+    Lane(name="default"),
     # 120 s for each step: what a step has checkpointed does not count for the next.
     Lane(name="workflow", slots=4, time_limit=None, stall_after=120.0),
     Lane(name="bulk", slots=2, time_limit=None, stall_after=300.0),

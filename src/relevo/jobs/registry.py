@@ -51,7 +51,7 @@ class Handler(Struct, frozen=True, kw_only=True):
 
     name: str
     function: Callable[..., Any]
-    lane: str = "plugin"
+    lane: str = "default"
     kind: str = "async"
     """`async`, `thread` or `process`."""
     raw: bool = False
