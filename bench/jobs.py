@@ -170,7 +170,7 @@ async def _fill(connection: asyncpg.Connection, amount: int) -> None:
             """insert into relevo.job_history (id, rank, created_at, modified_at, completed_at,
                  status, lane, handler, name, data)
                select relevo.uuid7(), n, at, at, at,
-                 30, 'plugin', 'nothing', 'nothing', repeat('x', 200)
+                 30, 'default', 'nothing', 'nothing', repeat('x', 200)
                from generate_series($1::bigint, $1::bigint + 499999) n cross join lateral (
                  select now() - (1 - n / $2::float8) * interval '28 days' as at) t""",
             first,

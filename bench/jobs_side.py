@@ -111,7 +111,7 @@ async def work(app: App, tally: Tally) -> None:
 async def main(role: str, url: str, *rest: str) -> None:
     telemetry.configure_logs("json", "warning")
     app, tally = App(settings=settings.load({"database_url": url}, environ={})), Tally()
-    app.jobs.registry.configure(Lane(name="plugin", events=EVENTS))  # type: ignore[arg-type]
+    app.jobs.registry.configure(Lane(name="default", events=EVENTS))  # type: ignore[arg-type]
 
     @app.job("nothing", auto_delete=DELETE)
     async def nothing(ctx: Any, sent: float, text: str) -> None:

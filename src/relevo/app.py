@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import Struct
 
@@ -39,11 +39,10 @@ from relevo.pipeline.service import Pipeline, PipelinePart
 from relevo.router.service import Router, RouterPart
 from relevo.store import Store
 from relevo.store.service import StorePart
-from relevo.workflows.definition import WorkflowDefinition
+from relevo.workflows.definition import RegisteringWorkflow, WorkflowDefinition
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncGenerator,
         AsyncIterator,
         Awaitable,
         Callable,
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
 SQL = catalog.load("relevo.kernel.postgres")
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class Health(Struct, frozen=True):
@@ -183,15 +181,16 @@ class App(PipelineDefinitions):
         self,
         name: str,
         *,
-        lane: str = "plugin",
+        lane: str = "default",
         token: Callable[..., Awaitable[str | None] | str | None] | None = None,
         process: bool = False,
         time_limit: float | None = None,
         auto_delete: bool = False,
         crashes_max: int | None = None,
     ) -> Registering:
-        """Make a function the handler of jobs of a name; its first parameter is the context.
+        """Make a function the handler of jobs of a name, with the data's fields as its parameters.
 
+        A first parameter named `ctx`, or annotated with `JobContext`, gets the context of the run.
         Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
         process of their own. `token` says from the arguments which jobs follow each other; it gets
         those that it names, and counts for submits of this app that give none (the command line,
@@ -222,18 +221,14 @@ class App(PipelineDefinitions):
             self._bulk = self.parts.add(BulkPart(made))
         return self._bulk
 
-    def workflow(
-        self, name: str, *, version: int = 1
-    ) -> Callable[[Callable[Concatenate[Any, P], AsyncGenerator[Any, Any]]], WorkflowDefinition[P]]:
+    def workflow(self, name: str, *, version: int = 1) -> RegisteringWorkflow:
         """Make an async generator a workflow; see `relevo.workflows` for what it yields.
 
         Instances keep the version that they began with: register a changed one under the next.
         """
 
-        def register(
-            function: Callable[Concatenate[Any, P], AsyncGenerator[Any, Any]],
-        ) -> WorkflowDefinition[P]:
-            made = WorkflowDefinition(self.jobs, name, version, function)
+        def register(function: Any) -> Any:
+            made = WorkflowDefinition[Any](self.jobs, name, version, function)
             self.jobs.registry.add(made.handler())
             return made
 

@@ -115,7 +115,7 @@ async def test_a_list_is_narrowed_by_what_jobs_are(site: Site) -> None:
 
     assert await ids("token=t") == [first, second]
     assert await ids("state=suspended") == [later]
-    assert await ids("status=waiting_for_resources&status=waiting&lane=plugin") == [
+    assert await ids("status=waiting_for_resources&status=waiting&lane=default") == [
         first, second, later,
     ]  # fmt: skip
     assert await ids("handler=other&type=54") == [other]
@@ -174,7 +174,7 @@ async def test_a_job_of_one_user_blocks_no_chain_of_another(site: Site) -> None:
 
 async def test_what_blocks_a_shared_chain_is_told_and_an_operator_lifts_it(site: Site) -> None:
     app = site.services.app
-    app.jobs.configure(Lane(name="plugin", shared_tokens=True))
+    app.jobs.configure(Lane(name="default", shared_tokens=True))
     async with served(site):
         mine = await key_of(site, "ana", "job.submit:own", "job.read:own", "job.write:own")
         far = {"handler": "mail", "token": "t", "start": "2099-01-01T00:00:00Z"}
@@ -303,13 +303,13 @@ async def test_views_count_what_there_is(site: Site) -> None:
         ("waiting", "Execute Async Request", 1),
     ]
     (waiting,) = await rows("/v1/job-views/waiting")
-    assert (waiting["lane"], waiting["jobs"]) == ("plugin", 1)
+    assert (waiting["lane"], waiting["jobs"]) == ("default", 1)
     (suspended,) = await rows("/v1/job-views/suspended")
     assert (suspended["jobs"], suspended["for_time"]) == (1, 1)
     assert {one["name"] for one in await rows("/v1/job-views/volumes")} == {"letters", "mail"}
     assert await rows("/v1/job-views/running") == []
     lanes = {one["name"]: one for one in await rows("/v1/lanes")}
-    assert (lanes["plugin"]["ready"], lanes["plugin"]["suspended"]) == (1, 1)
+    assert (lanes["default"]["ready"], lanes["default"]["suspended"]) == (1, 1)
 
 
 async def test_a_key_with_a_reach_sees_and_moves_only_its_own(site: Site) -> None:

@@ -237,7 +237,7 @@ async def test_relative_dates_are_meant_at_the_start_of_each_run(
         recent = await app.jobs.submit("quick")
         await recent.wait(30)
         assert (await later.wait(60))["success"] == 1
-        assert (await recent.get()).status == states.SUCCEEDED
+        assert (await recent.get()).status_code == states.SUCCEEDED
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ async def test_completed_jobs_are_deleted_and_others_only_if_their_states_are_na
             await one.wait(30)
         later = await app.jobs.submit("quick", start=await app.now() + timedelta(days=1))
         assert await (await app.bulk.delete(jobs)).wait(60) == {"success": 3, "failure": 0}
-        assert (await later.get()).status == states.WAITING
+        assert (await later.get()).status_code == states.WAITING
         named = RowQuery(table="asyncoperations", where=(*jobs.where, ("statecode", "=", 1)))
         assert await (await app.bulk.delete(named)).wait(60) == {"success": 1, "failure": 0}
     assert await app.database.fetchval(
@@ -225,7 +225,7 @@ async def test_jobs_can_be_chosen_by_their_instants(
             table="asyncoperation", where=(("name", "=", "quick"), ("completedon", "<", between))
         )
         assert (await (await app.bulk.delete(old)).wait(60))["success"] == 1
-        assert (await recent.get()).status == states.SUCCEEDED
+        assert (await recent.get()).status_code == states.SUCCEEDED
 
 
 async def test_a_bulk_delete_recurs_daily_at_most(
@@ -275,7 +275,7 @@ async def test_a_canceled_bulk_delete_keeps_what_its_last_chunk_had(
         await asyncio.wait_for(taken.wait(), 30)
         await job.cancel()
         go_on.set()
-        await warehouse.until(job, lambda one: one.status == states.CANCELED)  # A11
+        await warehouse.until(job, lambda one: one.status_code == states.CANCELED)  # A11
     success, failure = await app.bulk.counts(job.id)
     assert failure == 0
     assert len(await warehouse.left()) == 1_000 - success  # A20
@@ -300,7 +300,7 @@ async def test_a_paused_bulk_delete_goes_on_behind_its_last_chunk(
         await asyncio.wait_for(taken.wait(), 30)
         await job.pause()
         go_on.set()
-        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        await warehouse.until(job, lambda one: one.status_code == states.WAITING)
         row = await app.database.fetchrow("select statecode, statuscode from relevo.bulk_delete")
         assert row is not None
         assert tuple(row) == (1, 12)

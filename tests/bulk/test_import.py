@@ -198,7 +198,7 @@ async def test_a_running_import_is_in_progress_and_says_how_far_it_is(
         _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
         await asyncio.wait_for(stop.taken.wait(), 60)
         found = await job.get()
-        assert (found.status, found.completed_at) == (states.IN_PROGRESS, None)
+        assert (found.status_code, found.completed_at) == (states.IN_PROGRESS, None)
         stop.go_on.set()
         assert await job.wait(60) == {"success": 1_200, "failure": 0}
         children = await app.jobs.query().where(type=17).order_by("sequence")
@@ -216,11 +216,11 @@ async def test_a_canceled_import_ends_after_its_child_and_writes_no_further(
         await job.cancel()
         (child,) = await app.jobs.query().where(type=17)
         part = app.jobs.handle(child.id)
-        await warehouse.until(part, lambda one: one.status == states.CANCELING)
+        await warehouse.until(part, lambda one: one.status_code == states.CANCELING)
         stop.go_on.set()
-        found = await warehouse.until(job, lambda one: one.status == states.CANCELED)
+        found = await warehouse.until(job, lambda one: one.status_code == states.CANCELED)
         ended = await part.get()
-        assert ended.status == states.CANCELED
+        assert ended.status_code == states.CANCELED
         assert ended.completed_at is not None
         assert found.completed_at is not None
         assert ended.completed_at <= found.completed_at
@@ -237,11 +237,11 @@ async def test_a_paused_import_holds_its_child_and_a_resumed_one_lets_it_go(
         _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
         await asyncio.wait_for(stop.taken.wait(), 60)
         await job.pause()
-        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        await warehouse.until(job, lambda one: one.status_code == states.WAITING)
         stop.go_on.set()
         (child,) = await app.jobs.query().where(type=17)
         part = app.jobs.handle(child.id)
-        await warehouse.until(part, lambda one: one.status == states.WAITING)
+        await warehouse.until(part, lambda one: one.status_code == states.WAITING)
         assert await written(app) == 200
         await job.resume()
         assert await job.wait(60) == {"success": 1_200, "failure": 0}
@@ -255,13 +255,13 @@ async def test_children_of_an_import_end_whose_parent_is_deleted_while_it_is_pau
         _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
         await asyncio.wait_for(stop.taken.wait(), 60)
         await job.pause()
-        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        await warehouse.until(job, lambda one: one.status_code == states.WAITING)
         stop.go_on.set()
         (child,) = await app.jobs.query().where(type=17)
         part = app.jobs.handle(child.id)
-        await warehouse.until(part, lambda one: one.status == states.WAITING)
+        await warehouse.until(part, lambda one: one.status_code == states.WAITING)
         await app.jobs.command(job.id, "delete")
-        await warehouse.until(part, lambda one: one.status == states.CANCELED)
+        await warehouse.until(part, lambda one: one.status_code == states.CANCELED)
     assert await written(app) == 200
 
 

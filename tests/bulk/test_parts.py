@@ -68,7 +68,7 @@ async def test_each_query_is_a_child_that_begins_after_the_former(
         found, children = await job.get(), await parts(app)
     assert [one.name for one in children] == [f"Steps: query {n}" for n in (1, 2, 3, 4)]
     assert [one.result["success"] for one in children] == [10, 5, 0, 15]
-    assert {one.status for one in children} == {states.SUCCEEDED}
+    assert {one.status_code for one in children} == {states.SUCCEEDED}
     for before, after in itertools.pairwise(children):
         assert before.completed_at <= after.created_at
     assert children[-1].completed_at <= found.completed_at
@@ -105,7 +105,7 @@ async def test_failures_belong_to_the_parent_and_count_over_all_queries(
         with pytest.raises(JobFailed, match="4 rows failed, which is more than 3"):
             await job.wait(60)
         (first, second) = await parts(app)
-    assert (first.status, second.status) == (states.SUCCEEDED, states.FAILED)
+    assert (first.status_code, second.status_code) == (states.SUCCEEDED, states.FAILED)
     assert await app.bulk.counts(job.id) == (27, 4)  # A20
     recorded = await app.bulk.recorded_failures(job.id)
     assert {(one.row_id, one.query_index) for one in recorded} == {
@@ -122,11 +122,11 @@ async def test_a_canceled_parent_ends_after_its_child_and_begins_no_other(
         await asyncio.wait_for(stop.taken.wait(), 30)
         await job.cancel()
         (part,) = await parts(app)
-        await settled(warehouse, part, lambda one: one.status == states.CANCELING)
+        await settled(warehouse, part, lambda one: one.status_code == states.CANCELING)
         stop.go_on.set()
-        found = await warehouse.until(job, lambda one: one.status == states.CANCELED)  # A11
+        found = await warehouse.until(job, lambda one: one.status_code == states.CANCELED)  # A11
         (part,) = await parts(app)
-    assert part.status == states.CANCELED
+    assert part.status_code == states.CANCELED
     assert part.completed_at <= found.completed_at
     assert await app.bulk.counts(job.id) == (200, 0)
     assert len(await warehouse.left()) == 500  # A20
@@ -140,10 +140,10 @@ async def test_a_paused_parent_holds_its_child_and_a_resumed_one_lets_it_go(
         job = await app.bulk.delete(warehouse.query())
         await asyncio.wait_for(stop.taken.wait(), 30)
         await job.pause()
-        await warehouse.until(job, lambda one: one.status == states.WAITING)  # A10
+        await warehouse.until(job, lambda one: one.status_code == states.WAITING)  # A10
         stop.go_on.set()
         (part,) = await parts(app)
-        await settled(warehouse, part, lambda one: one.status == states.WAITING)
+        await settled(warehouse, part, lambda one: one.status_code == states.WAITING)
         assert await app.bulk.counts(job.id) == (200, 0)
         await job.resume()
         assert await job.wait(60) == {"success": 500, "failure": 0}
@@ -161,12 +161,12 @@ async def test_the_child_of_a_paused_parent_that_is_canceled_or_deleted_ends(
             job = await app.bulk.delete(warehouse.query())
             await asyncio.wait_for(stop.taken.wait(), 30)
             await job.pause()
-            await warehouse.until(job, lambda one: one.status == states.WAITING)
+            await warehouse.until(job, lambda one: one.status_code == states.WAITING)
             stop.go_on.set()
             part = (await parts(app))[-1]
-            await settled(warehouse, part, lambda one: one.status == states.WAITING)
+            await settled(warehouse, part, lambda one: one.status_code == states.WAITING)
             await app.jobs.command(job.id, end)
-            await settled(warehouse, part, lambda one: one.status == states.CANCELED)
+            await settled(warehouse, part, lambda one: one.status_code == states.CANCELED)
 
 
 async def test_a_child_that_somebody_cancels_fails_the_parent(
@@ -197,10 +197,10 @@ async def test_a_query_counts_whose_child_was_removed_while_the_parent_was_pause
         job = await app.bulk.delete([warehouse.query(("n", "<", 200)), warehouse.query()])
         await asyncio.wait_for(stop.taken.wait(), 30)
         await job.pause()
-        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        await warehouse.until(job, lambda one: one.status_code == states.WAITING)
         (part,) = await parts(app)
         stop.go_on.set()
-        await settled(warehouse, part, lambda one: one.status == states.SUCCEEDED)
+        await settled(warehouse, part, lambda one: one.status_code == states.SUCCEEDED)
         # What retention and `forget` leave after a month.
         await app.database.write("delete from relevo.job_history where id = $1", part.id)
         await app.database.write("delete from relevo.bulk_operation where job = $1", part.id)
@@ -221,7 +221,7 @@ async def test_a_child_that_is_paused_by_itself_lets_its_parent_wait_without_a_s
         (part,) = await parts(app)
         await app.jobs.command(part.id, "pause")
         stop.go_on.set()
-        await warehouse.until(job, lambda one: one.status == states.WAITING)
+        await warehouse.until(job, lambda one: one.status_code == states.WAITING)
         left = await warehouse.left()
         await app.jobs.command(part.id, end)
         if end == "resume":
@@ -243,14 +243,14 @@ async def test_a_parent_that_waits_for_its_child_is_resumed_in_vain_and_canceled
         (part,) = await parts(app)
         await app.jobs.command(part.id, "pause")
         stop.go_on.set()
-        first = await warehouse.until(job, lambda one: one.status == states.WAITING)
+        first = await warehouse.until(job, lambda one: one.status_code == states.WAITING)
         left = await warehouse.left()
         await job.resume()
         await warehouse.until(
-            job, lambda one: one.status == states.WAITING and one.attempt > first.attempt
+            job, lambda one: one.status_code == states.WAITING and one.attempt > first.attempt
         )
         await job.cancel()
-        await settled(warehouse, part, lambda one: one.status == states.CANCELED)
+        await settled(warehouse, part, lambda one: one.status_code == states.CANCELED)
     assert await warehouse.left() == left
 
 
@@ -266,7 +266,7 @@ async def test_a_child_that_is_paused_by_itself_shows_on_the_bulk_delete(
         (part,) = await parts(app)
         await app.jobs.command(part.id, "pause")
         stop.go_on.set()
-        await settled(warehouse, part, lambda one: one.status == states.WAITING)
+        await settled(warehouse, part, lambda one: one.status_code == states.WAITING)
         assert tuple(await app.database.fetchrow(shown) or ()) == (1, 12)
         await app.jobs.command(part.id, "resume")
         assert await job.wait(60) == {"success": 500, "failure": 0}

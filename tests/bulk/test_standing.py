@@ -58,13 +58,17 @@ async def test_it_waits_for_somebody_and_resuming_enables_it(keeping: App, clock
     async with app.host():
         assert await part_of(app).establish()
         made = await the_one(app)
-        assert (made.status, made.postpone_until, made.operation_type) == (states.WAITING, None, 13)
+        assert (made.status_code, made.postpone_until, made.operation_type) == (
+            states.WAITING,
+            None,
+            13,
+        )
         row = await app.database.fetchrow("select * from relevo.bulk_delete")
         assert row is not None
         assert (row["name"], row["isrecurring"], row["statuscode"]) == (standing.NAME, True, 10)
         await (await app.jobs.submit("quick")).wait(30)
         await clock.advance(31 * 86_400)
-        assert (await app.jobs.get(made.id)).status == states.WAITING
+        assert (await app.jobs.get(made.id)).status_code == states.WAITING
         job = app.jobs.handle(made.id)
         await job.resume()
         assert await job.wait(60) == {"success": 1, "failure": 0}
@@ -83,4 +87,4 @@ async def test_it_is_made_once_whatever_became_of_it(app: App) -> None:
 async def test_who_keeps_records_for_ever_keeps_them(keeping: App) -> None:
     assert await part_of(keeping).establish()
     made = await the_one(keeping)
-    assert (made.status, made.postpone_until) == (states.WAITING, None)
+    assert (made.status_code, made.postpone_until) == (states.WAITING, None)

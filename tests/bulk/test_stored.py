@@ -126,4 +126,4 @@ async def test_a_job_with_an_operator_that_is_none_deletes_nothing(
         job = await app.jobs.submit(DELETE, data, lane="bulk")
         with pytest.raises(JobFailed, match="no such operator"):
             await job.wait(60)
-    assert (await other.get()).status == states.CANCELED
+    assert (await other.get()).status_code == states.CANCELED

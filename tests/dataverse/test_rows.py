@@ -374,7 +374,7 @@ async def test_a_workflow_shows_its_definition_its_stage_and_its_state(
         job = await order.submit(number="a1")
         plain = await app.jobs.submit("order")
         async with asyncio.timeout(30):
-            while (await job.get()).status != states.WAITING:
+            while (await job.get()).status_code != states.WAITING:
                 await asyncio.sleep(0.01)
         row = await dataverse.row(
             job.id, f"?$select={columns}&$expand=workflowactivationid($select=name)"

@@ -147,7 +147,7 @@ async def test_a_job_beyond_the_reach_is_not_named_by_those_that_wait_for_it(
     app = dataverse.site.services.app
     ana, eve = [await app.users.create_user(name) for name in ("Ana", "Eve")]
     await app.database.write(
-        "update relevo.job_lane set shared_tokens = true where name = 'plugin' returning 1"
+        "update relevo.job_lane set shared_tokens = true where name = 'default' returning 1"
     )
     head = await dataverse.submit(token="t", owner=eve)
     mine = await dataverse.submit(token="t", owner=ana)

@@ -145,7 +145,7 @@ def test_views_and_the_picture_tell_how_jobs_stand(desk: Desk) -> None:
     one = desk.run("job", "views", "suspended", "--hours", "2")
     assert desk.handler in one.out
     picture = desk.run("job", "watch", "--once")
-    assert re.search(r"plugin +0 +\d+", picture.out)
+    assert re.search(r"default +0 +\d+", picture.out)
     assert "nothing runs at this moment" in picture.out
     assert "lanes" in desk.json("job", "watch", "--once")
 

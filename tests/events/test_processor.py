@@ -92,4 +92,4 @@ async def test_a_unit_that_fell_behind_the_log_is_told(app: App, clock: Clock) -
 
 async def test_the_log_decides_mode_and_leases(app: App) -> None:
     with pytest.raises(InvalidValue, match="leases"):
-        app.events.on_events("audit", leases=64)
+        app.events.on_events("audit", leases=64)  # type: ignore[call-arg]

@@ -105,7 +105,7 @@ async def test_dead_letters(shop: Shop) -> None:  # P8
         done.update(change.id for change in changes)
 
     told: list[Any] = []
-    options = {"max_attempts": 2, "dead_letter": True}
+    options: dict[str, Any] = {"max_attempts": 2, "dead_letter": True}
     app = shop.app()
     orders = app.container("orders")
     processor = orders.processor("kitchen", picky, **OPTIONS, **options)

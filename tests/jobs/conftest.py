@@ -34,7 +34,7 @@ begin
   end loop;
   delete from relevo.event;
   update relevo.clock set shift = '0', mark = '-infinity';
-  delete from relevo.job_lane where name not in ('plugin', 'workflow', 'bulk', 'maintenance');
+  delete from relevo.job_lane where name not in ('default', 'workflow', 'bulk', 'maintenance');
   update relevo.job_lane set events = 'ends', priority = false, owner_cap = null,
     shared_tokens = false;
 end $$

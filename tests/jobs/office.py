@@ -124,7 +124,7 @@ class Worker:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.lanes: dict[str, str] = {}
-        """By handler, where it is not `plugin`."""
+        """By handler, where it is not `default`."""
         self.host = uuid4()
         self.number = 0
         self.held: dict[UUID, Any] = {}
@@ -156,7 +156,7 @@ class Worker:
     ) -> list[Any]:
         """Settle jobs that it holds (row, event) and claim; returns what was claimed."""
         self.number += 1
-        serving = [self.lanes.get(one, "plugin") for one in handlers]
+        serving = [self.lanes.get(one, "default") for one in handlers]
         lanes = sorted(set(serving)) if room else []
         keys = sorted({f"c{row['chain']}" for row, _ in settle if row["chain"]})
         rows = await self.connection.fetch(
@@ -180,7 +180,7 @@ class Worker:
         self.number += 1
         rows = await self.connection.fetch(
             "select * from relevo.claim_lone_job($1, 'worker', $2, $3::text[], $4::text[], $5)",
-            self.host, self.number, [self.lanes.get(one, "plugin") for one in handlers],
+            self.host, self.number, [self.lanes.get(one, "default") for one in handlers],
             list(handlers), vacant,
         )  # fmt: skip
         return next(iter(self._taken(rows)), None)

@@ -20,6 +20,11 @@ def add(ctx: Any, a: int, b: int = 1) -> dict[str, Any]:
     return {"sum": a + b, "pid": os.getpid(), "id": str(ctx.id), "attempt": ctx.attempt}
 
 
+def multiply(a: int, b: int = 2) -> int:
+    """Do without a context."""
+    return a * b
+
+
 async def count(ctx: Any, to: int) -> int:
     """Take a checkpoint at every number; a job that is resumed goes on."""
     for n, _ in ctx.resume(enumerate(range(to))):

@@ -71,7 +71,7 @@ async def office(app: App, record: Recorder) -> None:
         record("ended", attempt=ctx.attempt, wall=time.time())
         return int(ctx.attempt)
 
-    app.jobs.registry.configure(Lane(name="plugin", slots=4))
+    app.jobs.registry.configure(Lane(name="default", slots=4))
     await serve(app, JobsPart)
 
 

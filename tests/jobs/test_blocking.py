@@ -74,7 +74,7 @@ async def test_effects_of_a_thread_commit_with_the_completion(effects: Office) -
     assert await job.wait(10) == "kept"
     assert seen == ["INSERT 0 1", 1, job.id, [job.id]]
     assert await stored(effects) == [job.id]
-    assert (await job.get()).status == 30
+    assert (await job.get()).status_code == 30
 
 
 async def test_nothing_is_seen_before_the_commit(effects: Office) -> None:  # 5.3
@@ -88,7 +88,7 @@ async def test_nothing_is_seen_before_the_commit(effects: Office) -> None:  # 5.
     await effects.host({"work": work})
     job = await effects.jobs.submit("work")
     await entered(gate)
-    assert (await stored(effects), (await job.get()).status) == ([], 20)
+    assert (await stored(effects), (await job.get()).status_code) == ([], 20)
     gate.go.set()
     await job.wait(10)
     assert await stored(effects) == [job.id]
@@ -105,7 +105,7 @@ async def test_what_a_thread_raises_in_its_transaction_undoes_it(effects: Office
     with pytest.raises(JobFailed):
         await job.wait(10)
     ended = await job.get()
-    assert (ended.status, ended.error_code) == (31, codes.stored(0x80041234))
+    assert (ended.status_code, ended.error_code) == (31, codes.stored(0x80041234))
     assert await stored(effects) == []
 
 
@@ -222,12 +222,12 @@ async def test_a_thread_that_its_stopping_host_could_not_wait_for_commits_nothin
         await entered(gate)
         try:
             await app.parts.of(JobsPart).stop(0.01)
-            assert (await job.get()).status == 0
+            assert (await job.get()).status_code == 0
         finally:
             gate.go.set()
         await until(raised.is_set, "the commit of the former run is refused")
     assert await stored(effects) == []
-    assert (await job.get()).status == 0
+    assert (await job.get()).status_code == 0
 
 
 def test_a_thread_that_outlives_the_loop_is_told() -> None:

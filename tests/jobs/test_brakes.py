@@ -47,7 +47,7 @@ class Shop:
     async def fail(self, times: int) -> None:
         jobs = [await self.app.jobs.submit("flaky", {"n": n}) for n in range(times)]
         for job in jobs:
-            await until(job, lambda found: found.done or found.status == states.WAITING)
+            await until(job, lambda found: found.done or found.status_code == states.WAITING)
 
     async def braked(self) -> bool:
         return bool(await self.app.jobs.brakes.list())
@@ -68,7 +68,7 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 def held(job: Job) -> bool:
-    return job.status == states.WAITING and job.error_code == codes.BRAKED
+    return job.status_code == states.WAITING and job.error_code == codes.BRAKED
 
 
 async def events(app: App) -> list[str]:
@@ -122,7 +122,7 @@ async def test_after_the_pause_one_job_is_tried_and_its_success_frees_the_rest(
         jobs = await _held(shop, 5)
         await clock.advance(PAUSE)
         for job in jobs:
-            await until(job, lambda one: one.status == states.SUCCEEDED)
+            await until(job, lambda one: one.status_code == states.SUCCEEDED)
         assert not await shop.braked()
         assert await events(app) == ["on", "off"]
 
@@ -152,8 +152,8 @@ async def test_deactivating_an_extension_cancels_what_has_not_started(app: App) 
     waiting = [await app.jobs.submit("flaky", {"n": n}, token="one") for n in range(5)]
     other = await app.jobs.submit("sound")
     assert await app.jobs.brakes.deactivate("flaky") == 5
-    assert {(await job.get()).status for job in waiting} == {states.CANCELED}
-    assert (await other.get()).status == states.READY
+    assert {(await job.get()).status_code for job in waiting} == {states.CANCELED}
+    assert (await other.get()).status_code == states.READY
 
 
 async def _held(shop: Shop, amount: int) -> list[JobHandle[Any]]:
@@ -178,7 +178,7 @@ async def test_an_outage_of_the_storage_is_no_failure_of_the_handler(app: App) -
 
     async with app.host():
         for job in [await app.jobs.submit("cut off") for _ in range(25)]:
-            await until(job, lambda found: found.status == states.WAITING)
+            await until(job, lambda found: found.status_code == states.WAITING)
         await shop.fail(1)
         await eventually(counted)
         rows = await app.database.fetch("select extension, failures from relevo.job_failure")
@@ -199,7 +199,7 @@ async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_oft
         if len(ran) == 1:
             host = app.parts.of(JobsPart)._host
             assert host is not None
-            ahead.append(len(host._lanes["plugin"].waiting))
+            ahead.append(len(host._lanes["default"].waiting))
         raise ValueError("broken")
 
     await app.jobs.submit_many("flaky", [{"n": -1}] * 4_000)
@@ -207,7 +207,7 @@ async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_oft
     async with app.host():
         for job in jobs:
             await until(job, lambda one: held(one) or one.done)
-        most, slots = app.settings.jobs_brake_failures, app.jobs.registry.lanes["plugin"].slots
+        most, slots = app.settings.jobs_brake_failures, app.jobs.registry.lanes["default"].slots
         assert ahead[0] > 250  # far more than may run
         assert most < len(ran) <= most + slots
         assert len([job for job in jobs if held(await job.get())]) == 500 - len(ran)
@@ -218,7 +218,7 @@ async def test_every_host_gives_back_what_it_has_not_begun_when_a_brake_comes_on
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # 6.4
     monkeypatch.setattr(lanes, "KEEP_SECONDS", 600.0)  # it would not give back anything else
-    app.jobs.configure(Lane(name="plugin", slots=1))
+    app.jobs.configure(Lane(name="default", slots=1))
     ran: list[int] = []
     began, go = asyncio.Event(), asyncio.Event()
 

@@ -12,11 +12,13 @@ from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
+from relevo.workflows import Return
 from tests.jobs import process_handlers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 
+    from relevo.jobs import JobContext
     from tests.jobs.office import Office
 
 pytestmark = pytest.mark.anyio
@@ -151,7 +153,7 @@ async def yields_async(ctx: Any) -> AsyncIterator[None]:
     ("handler", "why"),
     [
         (yields, "generator function"), (yields_async, "generator function"),
-        (Counter, "is the class Counter"), (5, "cannot be called"), (lambda: None, "the context"),
+        (Counter, "is the class Counter"), (5, "cannot be called"),
         (getattr, "does not say"),
     ],
 )  # fmt: skip
@@ -164,3 +166,43 @@ async def test_what_can_be_no_handler_is_refused_when_it_is_registered(
     if why == "generator function":
         with pytest.raises(InvalidValue, match=why):
             app.job("fine", token=handler)(count)
+
+
+async def test_a_handler_may_do_without_a_context(office: Office) -> None:
+    async def on_loop(a: int, b: int = 2) -> int:
+        return a * b
+
+    def in_thread(*, a: int, b: int = 2) -> int:
+        return a * b
+
+    app = office.new_app()
+    jobs: list[Any] = [
+        app.job("on loop", token=lambda a: str(a))(on_loop),
+        app.job("in thread")(in_thread),
+        app.job("in process", process=True)(process_handlers.multiply),
+        app.job("in words", token=lambda a: str(a))(functools.partial(on_loop, b=5)),
+    ]
+    nothing = app.job("nothing")(lambda: "done")
+
+    @app.workflow("double")
+    async def double(number: int) -> AsyncGenerator[Any, Any]:
+        yield Return(2 * number)
+
+    await office.serve(app)
+    assert [await (await job.submit(a=4)).wait(60) for job in jobs] == [8, 8, 8, 20]
+    assert (await (await jobs[0].submit(4)).get()).token == "4"
+    assert await (await nothing.submit()).wait(60) == "done"
+    assert await (await double.submit(number=4)).wait(60) == 8
+
+
+async def test_the_context_is_known_by_its_name_or_its_annotation(office: Office) -> None:
+    def annotated(run: JobContext) -> str:
+        return str(run.id)
+
+    def unused(_: Any, text: str) -> str:
+        return text
+
+    await office.host({"annotated": annotated, "unused": unused})
+    job = await office.jobs.submit("annotated")
+    assert await job.wait(60) == str(job.id)
+    assert await (await office.jobs.submit("unused", {"text": "x"})).wait(60) == "x"

@@ -41,7 +41,7 @@ async def cancelled() -> None:
     await task
 
 
-# Raised, status in the lane plugin, status in the lane workflow, code.
+# Raised, status in the lane default, status in the lane workflow, code.
 ENDINGS: list[tuple[Any, int, int, str]] = [
     (Fail(None, "no such customer"), 31, 31, "0x80040265"),
     (Fail(0x80048000, "as given"), 31, 31, "0x80048000"),
@@ -76,16 +76,16 @@ async def test_every_error_ends_as_the_table_says(office: Office) -> None:  # 6.
         answer = raised()
         return await answer if asyncio.iscoroutine(answer) else answer
 
-    app.job("plugin")(work)
+    app.job("default")(work)
     app.job("workflow", lane="workflow")(work)
     await office.serve(app)
-    for lane, column in (("plugin", 1), ("workflow", 2)):
+    for lane, column in (("default", 1), ("workflow", 2)):
         jobs = [await office.jobs.submit(lane, {"n": n}) for n in range(len(ENDINGS))]
         for job, ending in zip(jobs, ENDINGS, strict=True):
             await until(partial(_settled, office, job), "it has run")
             row = await job.get()
             shown = "" if row.error_code is None else codes.shown(row.error_code)
-            assert (row.status, shown) == (ending[column], ending[3]), (lane, ending[0])
+            assert (row.status_code, shown) == (ending[column], ending[3]), (lane, ending[0])
             assert row.message
             assert len(row.message) <= 100_000
             assert row.attempt == 1
@@ -236,7 +236,7 @@ async def test_many_wait_for_one_and_for_what_is_gone(office: Office) -> None:  
     kept, gone = await office.jobs.submit("work", retain=True), await office.jobs.submit("work")
     answers = await asyncio.gather(kept.wait(10), kept.wait(10), gone.wait(10))
     assert list(answers) == ["done", "done", None]
-    assert (await kept.get()).status == 30
+    assert (await kept.get()).status_code == 30
     with pytest.raises(NotFound):
         await gone.get()
 
@@ -246,7 +246,7 @@ async def test_many_wait_for_one_and_for_what_is_gone(office: Office) -> None:  
 
 async def configured(office: Office, events: str) -> None:
     app = office.new_app()
-    app.jobs.registry.configure(Lane(name="plugin", events=events))  # type: ignore[arg-type]
+    app.jobs.registry.configure(Lane(name="default", events=events))  # type: ignore[arg-type]
 
     async def work(ctx: Any, mood: str = "") -> None:
         if mood == "retry" and ctx.attempt == 1:
@@ -283,7 +283,7 @@ async def test_a_lane_says_which_events_are_written(office: Office, events: str)
     body = await office.database.fetchval(
         "select data::text from relevo.event where type = 'relevo.job.succeeded' limit 1"
     )
-    assert events == "none" or ("plugin" in body and "mood" not in body)  # never payload
+    assert events == "none" or ("default" in body and "mood" not in body)  # never payload
 
 
 @pytest.mark.parametrize("events", LOGS)
@@ -347,7 +347,7 @@ async def test_jobs_of_an_ended_host_go_where_their_status_says(
     await worker.end()
     assert await office.database.fetchval(recover) == 4
     rows = [await one.get() for one in (run, pause, postpone, cancel)]
-    assert [row.status for row in rows] == [0, 10, 10, 32]
+    assert [row.status_code for row in rows] == [0, 10, 10, 32]
     assert [row.crashes for row in rows] == [1, 0, 0, 0]
     assert [row.postpone_until for row in rows] == [None, None, until_, None]
 
@@ -388,7 +388,7 @@ async def test_a_job_that_kills_its_hosts_fails(office: Office, worker: Worker) 
         await office.database.fetchval("select relevo.recover_jobs(100, 3)")
         row = await job.get()
         assert row.crashes == crash
-        assert row.status == (31 if crash == 3 else 0)
+        assert row.status_code == (31 if crash == 3 else 0)
     assert (codes.shown(row.error_code or 0), row.friendly) == ("0x80040224", "host lost")
 
 
@@ -442,7 +442,7 @@ async def test_a_job_that_nobody_serves_fails_after_ten_minutes(
     await clock.advance(2 * 60)
     assert await timers.fail_unserved() == 1
     row = await late.get()
-    assert (row.status, codes.shown(row.error_code or 0)) == (31, "0x80044303")
+    assert (row.status_code, codes.shown(row.error_code or 0)) == (31, "0x80044303")
     assert await office.status(suspended) == 10
 
 

@@ -136,7 +136,7 @@ async def test_the_job_exists_if_the_transaction_commits(
     assert (row["lane"], row["priority"], row["owner"]) == ("bulk", 7, owner)
     assert (row["hold"], row["retain"], row["status"], row["chained"]) == (True, True, 10, True)
     plain = await bare.get()
-    assert (plain.lane, plain.status, plain.priority, plain.token) == ("plugin", 0, 4, None)
+    assert (plain.lane, plain.status_code, plain.priority, plain.token) == ("default", 0, 4, None)
 
 
 async def test_no_job_exists_if_the_transaction_is_rolled_back(
@@ -169,7 +169,7 @@ async def test_the_function_is_for_every_language(office: Office) -> None:  # 5.
     )
     (claimed,) = await worker.work(5)
     assert (claimed["id"], claimed["data"]) == (made, '{"a": 1}')
-    assert (await office.jobs.get(deferred)).status == 10
+    assert (await office.jobs.get(deferred)).status_code == 10
     assert made.version == 7
     for wrong in (
         "''", "repeat('x', 257)", "'work', lane => 'nowhere'", "'work', priority => 10",

@@ -35,7 +35,7 @@ async def worker(office: Office) -> AsyncIterator[Worker]:
 async def configure(office: Office, **lane: Any) -> None:
     """Let an app that serves the lane come up, and go."""
     app = office.new_app()
-    app.jobs.registry.configure(Lane(**{"name": "plugin", **lane}))
+    app.jobs.registry.configure(Lane(**{"name": "default", **lane}))
     async with app:
         await app.parts.of(JobsPart).declare()
 
@@ -62,7 +62,7 @@ async def buffers(worker: Worker, room: int) -> int:
     await transaction.start()
     plan = await worker.connection.fetch(
         "explain (analyze, buffers, timing off, costs off) select * from"
-        " relevo.serve_jobs($1, 'w', 1, '{plugin}', array[$2::integer], '{plugin}', '{work}')",
+        " relevo.serve_jobs($1, 'w', 1, '{default}', array[$2::integer], '{default}', '{work}')",
         worker.host,
         room,
     )
@@ -81,7 +81,7 @@ async def test_a_chain_of_100000_costs_the_claims_of_others_nothing(
     await office.database.write(
         "insert into relevo.job (id, rank, created_at, modified_at, status, lane, handler, name,"
         " data, token, chain, chained) select relevo.uuid7(), 0, relevo.now(), relevo.now(), 0,"
-        " 'plugin', 'work', 'work', '{}', 'x', 'tx', true from generate_series(1, 100000)"
+        " 'default', 'work', 'work', '{}', 'x', 'tx', true from generate_series(1, 100000)"
         " returning 1"
     )
     await office.jobs.submit("work", token="x")  # notes the chain: its head is let through
@@ -142,12 +142,12 @@ async def test_priority_means_nothing_elsewhere(office: Office, worker: Worker) 
 
 
 async def test_lanes_do_not_wait_for_each_other(office: Office, worker: Worker) -> None:  # 4.1
-    worker.lanes = {"work": "plugin", "load": "bulk"}
+    worker.lanes = {"work": "default", "load": "bulk"}
     for _ in range(3):
         await office.jobs.submit("work")
     bulk = await office.jobs.submit("load", lane="bulk")
     claimed = await worker.work(2, handlers=("work", "load"))
-    assert sorted(row["lane"] for row in claimed) == ["bulk", "plugin", "plugin"]
+    assert sorted(row["lane"] for row in claimed) == ["bulk", "default", "default"]
     assert bulk.id in {row["id"] for row in claimed}
 
 
@@ -251,6 +251,6 @@ async def test_a_host_that_does_not_serve_a_lane_leaves_it_as_it_is(office: Offi
     app = office.new_app("api")
     async with app:
         await app.parts.of(JobsPart).declare()
-    row = await office.database.fetchrow("select * from relevo.job_lane where name = 'plugin'")
+    row = await office.database.fetchrow("select * from relevo.job_lane where name = 'default'")
     assert row is not None
     assert (row["events"], row["owner_cap"]) == ("all", 2)

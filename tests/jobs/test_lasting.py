@@ -83,7 +83,7 @@ async def test_a_completion_whose_answer_is_lost_happened_once(
         job = await office.jobs.submit("work")
         await job.wait(10)
         await (await office.jobs.submit("work")).wait(10)
-        assert (await job.get()).status == 30
+        assert (await job.get()).status_code == 30
         assert await office.database.fetchval("select count(*) from effect") == 2
     finally:
         await office.database.write("drop table effect")
@@ -153,8 +153,8 @@ async def test_a_stopping_host_lets_handlers_end(office: Office, stage: Stage) -
         await until(lambda: len(stage.calls) == 8, "all slots are taken")
         asyncio.get_running_loop().call_later(0.1, stage.go.set)
     rows = [await job.get() for job in jobs]
-    assert {row.status for row in rows} == {0, 30}
-    assert sum(row.status == 30 for row in rows) == len(stage.calls) == 8
+    assert {row.status_code for row in rows} == {0, 30}
+    assert sum(row.status_code == 30 for row in rows) == len(stage.calls) == 8
     assert {row.crashes for row in rows} == {0}
 
 
@@ -199,7 +199,11 @@ async def test_a_stopping_host_returns_what_does_not_end(
         await jobs["pause"].pause()
         await jobs["cancel"].cancel()
     rows = {name: await job.get() for name, job in jobs.items()}
-    assert {name: row.status for name, row in rows.items()} == {"run": 0, "pause": 10, "cancel": 32}
+    assert {name: row.status_code for name, row in rows.items()} == {
+        "run": 0,
+        "pause": 10,
+        "cancel": 32,
+    }
     assert {row.crashes for row in rows.values()} == {0}
     stage.go.set()
     await office.host({"work": work}, "b")
@@ -219,7 +223,7 @@ async def test_a_stopping_host_returns_threads_that_hear_nothing(office: Office)
         await office.until_status(job, 20)
         try:
             await app.parts.of(JobsPart).stop(0.01)
-            assert (await job.get()).status == 0
+            assert (await job.get()).status_code == 0
         finally:
             gate.set()
 

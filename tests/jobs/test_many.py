@@ -37,7 +37,7 @@ async def test_jobs_that_are_submitted_together_share_their_options(office: Offi
     chained = await office.jobs.submit_many("work", [{}, {}], token="t", owner=owner, lane="bulk")
     rows = [await one.get() for one in (*plain, *chained)]
     assert [(row.name, row.priority, row.lane) for row in rows] == [
-        ("pair", 7, "plugin"), ("pair", 7, "plugin"), ("work", 4, "bulk"), ("work", 4, "bulk")
+        ("pair", 7, "default"), ("pair", 7, "default"), ("work", 4, "bulk"), ("work", 4, "bulk")
     ]  # fmt: skip
     assert [row.owner for row in rows] == [None, None, owner, owner]
     assert [row.sequence for row in rows] == sorted(row.sequence for row in rows)
@@ -102,7 +102,7 @@ async def test_what_is_deleted_and_what_is_kept_are_settled_together(office: Off
     async def work(ctx: Any) -> None: ...
 
     app = office.new_app()
-    app.jobs.registry.configure(Lane(name="plugin", events="none"))
+    app.jobs.registry.configure(Lane(name="default", events="none"))
     app.job("brief", auto_delete=True)(work)
     app.job("kept")(work)
     async with app.host():

@@ -101,7 +101,7 @@ class Life(RuleBasedStateMachine):
     async def _worker(self, number: int) -> Worker:
         """A host; each of the two serves the handler in a lane of its own."""
         worker = await Worker(self.connection).join()
-        worker.lanes = {"work": ("plugin", "bulk")[number]}
+        worker.lanes = {"work": ("default", "bulk")[number]}
         return worker
 
     def teardown(self) -> None:

@@ -21,7 +21,7 @@ def test_types_of_each_lane() -> None:
     bulk = {*range(2, 9), 11, 13, 17, 23, 59, 94, *range(202, 212), 300}
     assert {one for one in range(1, 401) if lane_of(one) == "bulk"} == bulk
     assert {one for one in range(1, 401) if lane_of(one) == "workflow"} == {10}
-    assert (lane_of(1), lane_of(54), lane_of(14)) == ("plugin", "plugin", "maintenance")
+    assert (lane_of(1), lane_of(54), lane_of(14)) == ("default", "default", "maintenance")
 
 
 def test_what_relevo_runs_and_what_belongs_to_the_platform() -> None:
@@ -46,7 +46,7 @@ def test_a_number_that_nobody_knows_is_its_own_label() -> None:
     found = operation_type(777_000)
     assert (found.label, found.lane, found.handled, found.platform) == (
         "777000",
-        "plugin",
+        "default",
         False,
         False,
     )

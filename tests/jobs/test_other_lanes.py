@@ -109,7 +109,7 @@ async def test_what_waits_when_a_deployment_moves_a_handler_runs(office: Office)
         old.job("work")(nothing)
         await old.parts.of(JobsPart).declare()
     jobs = await fill(office, rows=50)
-    assert await lanes(office) == {"plugin"}
+    assert await lanes(office) == {"default"}
     await host(office, WIDE, name="new")
     await ended(jobs)
     assert await lanes(office) == {"wide"}
@@ -276,7 +276,7 @@ async def test_a_claim_touches_what_it_takes_also_in_another_lane(
     few = await buffers()
     await office.database.write(
         "insert into relevo.job (id, rank, created_at, modified_at, status, lane, handler, name,"
-        " data) select relevo.uuid7(), 9e17::bigint, relevo.now(), relevo.now(), 0, 'plugin',"
+        " data) select relevo.uuid7(), 9e17::bigint, relevo.now(), relevo.now(), 0, 'default',"
         " 'work', 'work', '{}' from generate_series(1, 50000) returning 1"
     )
     await buffers()

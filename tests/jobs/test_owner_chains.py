@@ -37,7 +37,7 @@ async def worker(office: Office) -> AsyncIterator[Worker]:
 async def share(office: Office) -> None:
     """Let an app come up, and go, whose lane shares tokens."""
     app = office.new_app()
-    app.jobs.configure(Lane(name="plugin", shared_tokens=True))
+    app.jobs.configure(Lane(name="default", shared_tokens=True))
     async with app:
         await app.parts.of(JobsPart).declare()
 
@@ -113,7 +113,7 @@ async def test_the_rest_of_a_chain_goes_on_in_order_without_the_job_that_blocked
         assert run["id"] == job.id
         await worker.work(0, settle=[(run, "done")])
     row = await head.get()
-    assert (row.status, row.token) == (states.WAITING, "t")
+    assert (row.status_code, row.token) == (states.WAITING, "t")
     assert "no longer wait for it" in (row.friendly or "")
     behind = await office.jobs.submit("work", token="t")
     (run,) = await worker.work(10)

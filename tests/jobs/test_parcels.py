@@ -96,7 +96,7 @@ async def test_jobs_in_a_parcel_are_seen_as_running(crowd: Crowd) -> None:  # A2
     await crowd.until_running()
     assert await crowd.counts() == {20: MANY}
     job = await crowd.jobs[7].get()
-    assert (job.status, job.attempt, job.host_name, job.lane) == (20, 1, "a", "wide")
+    assert (job.status_code, job.attempt, job.host_name, job.lane) == (20, 1, "a", "wide")
     assert job.started_at is not None
     assert len(await crowd.office.jobs.query().where(state=2).top(MANY)) == MANY
     with pytest.raises(TimeoutError):
@@ -154,7 +154,7 @@ async def test_what_a_running_job_in_a_parcel_writes_is_written(crowd: Crowd) ->
     await crowd.gather(work)
     await until(lambda: len(crowd.running) == MANY, "all run")
     kept = await crowd.jobs[0].get()
-    assert (kept.status, kept.progress, kept.saved) == (20, 0.5, {"n": 0})
+    assert (kept.status_code, kept.progress, kept.saved) == (20, 0.5, {"n": 0})
     assert (await crowd.jobs[1].get()).result == 1
     assert await crowd.end() == {30: MANY}
     assert await crowd.office.database.fetchval("select count(*) from effect") == MANY // 3

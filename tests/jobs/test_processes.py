@@ -73,7 +73,7 @@ def _runs(pid: int) -> bool:
 
 async def until(app: App, job_id: UUID, *statuses: int) -> Job:
     async with asyncio.timeout(30):
-        while (job := await app.jobs.get(job_id)).status not in statuses:
+        while (job := await app.jobs.get(job_id)).status_code not in statuses:
             await asyncio.sleep(0.01)
     return job
 
@@ -142,7 +142,7 @@ async def test_an_error_that_cannot_be_told_fails_the_job_and_not_the_process(
         wanted = states.SUCCEEDED if how == "stdout" else states.FAILED
         found = await until(app, job.id, states.SUCCEEDED, states.FAILED)
         assert (await (await app.jobs.submit("add", {"a": 1})).wait(30))["pid"] == pid
-    assert found.status == wanted
+    assert found.status_code == wanted
     if how in ("text", "group"):
         assert "Unspeakable" in (found.message or "")
 
@@ -192,7 +192,7 @@ async def test_a_canceled_handler_that_reaches_checkpoints_stops_there(
         job = await app.jobs.submit("linger", {"folder": str(tmp_path)})
         await appears(tmp_path / "started")
         await job.cancel()
-        assert (await until(app, job.id, *states.COMPLETED)).status == states.CANCELED  # A11
+        assert (await until(app, job.id, *states.COMPLETED)).status_code == states.CANCELED  # A11
 
 
 async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
@@ -205,7 +205,7 @@ async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
         pid = await appears(tmp_path / "started")
         other = await appears(tmp_path / "grandchild")
         await job.cancel()
-        assert (await until(app, job.id, *states.COMPLETED)).status == states.CANCELED  # A11
+        assert (await until(app, job.id, *states.COMPLETED)).status_code == states.CANCELED  # A11
         await ends(pid)
         await ends(other)  # and what it started
 

@@ -34,7 +34,8 @@ async def test_a_job_runs_and_its_result_is_kept(office: Office) -> None:  # S5,
     job = await office.jobs.submit("double", {"a": 2})
     assert await job.wait(10) == 4
     row = await job.get()
-    assert (row.status, row.attempt, row.retries, row.crashes) == (30, 1, 0, 0)
+    assert (row.status_code, row.attempt, row.retries, row.crashes) == (30, 1, 0, 0)
+    assert (row.state, row.status) == ("completed", "succeeded")
     assert (row.result, row.progress, row.host_name, row.error_code) == (4, 1.0, "a", None)
 
 
@@ -148,7 +149,7 @@ async def test_a_canceled_handler_that_returns_is_canceled(
     stage.go.set()
     with pytest.raises(JobFailed, match="Canceled"):
         await job.wait(10)
-    assert (await job.get()).status == 32
+    assert (await job.get()).status_code == 32
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "await", "thread"])
@@ -211,7 +212,7 @@ async def test_a_thread_that_hears_nothing_keeps_its_slot(
     async def nothing(ctx: Any) -> None: ...
 
     app = office.new_app()
-    app.jobs.registry.configure(Lane(name="plugin", slots=1))
+    app.jobs.registry.configure(Lane(name="default", slots=1))
     app.job("deaf")(deaf)
     app.job("nothing")(nothing)
     await office.serve(app)
@@ -334,7 +335,7 @@ async def test_what_is_asked_of_a_claim_that_waits_happens_at_once(
         await stage.pass_by(ctx.id)
 
     app = office.new_app()
-    app.jobs.registry.configure(Lane(name="plugin", slots=1))
+    app.jobs.registry.configure(Lane(name="default", slots=1))
     app.job("work")(work)
     await office.serve(app)
     first = await office.jobs.submit("work")
@@ -342,7 +343,7 @@ async def test_what_is_asked_of_a_claim_that_waits_happens_at_once(
     second = await office.jobs.submit("work")
     host = app.parts.of(JobsPart)._host
     assert host is not None
-    host._lanes["plugin"].appetite.most = 2  # it claims ahead
+    host._lanes["default"].appetite.most = 2  # it claims ahead
     await office.until_status(second, 20)
     await second.cancel()
     await office.until_status(second, 32)

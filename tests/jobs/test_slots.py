@@ -62,7 +62,7 @@ async def test_a_job_that_ends_in_any_way_fails_and_its_slot_goes_on(
     assert await good.wait(20) == "nobody"
     for job in bad:
         row = await job.get()
-        assert (row.status, row.attempt, row.error_code) == (31, 1, codes.HANDLER_FAILED)
+        assert (row.status_code, row.attempt, row.error_code) == (31, 1, codes.HANDLER_FAILED)
 
 
 async def test_a_slot_whose_handler_swallowed_its_own_cancel_still_ends_others_in_time(

@@ -241,14 +241,14 @@ async def test_a_lane_in_which_nobody_serves_the_handler_is_refused(office: Offi
 
     app = await office.host({"work": work})
     for jobs in (app.jobs, office.jobs):  # by what is registered here, and by what hosts have told
-        with pytest.raises(InvalidValue, match="'plugin'"):
+        with pytest.raises(InvalidValue, match="'default'"):
             await jobs.submit("work", lane="bulk")
-        with pytest.raises(InvalidValue, match="'plugin'"):
+        with pytest.raises(InvalidValue, match="'default'"):
             await jobs.submit_many("work", [{}], lane="bulk")
         async with office.app.database.transaction() as tx:
-            with pytest.raises(InvalidValue, match="'plugin'"):
+            with pytest.raises(InvalidValue, match="'default'"):
                 await jobs.submit("work", lane="bulk", tx=tx)
-        assert await (await jobs.submit("work", lane="plugin")).wait(20) == "done"
+        assert await (await jobs.submit("work", lane="default")).wait(20) == "done"
     await office.database.write(
         "update relevo.job_handler set served_at = relevo.now() - interval '1 hour'"
     )
@@ -258,7 +258,7 @@ async def test_a_lane_in_which_nobody_serves_the_handler_is_refused(office: Offi
 async def test_a_submit_in_a_transaction_needs_no_second_connection(office: Office) -> None:
     app = office.new_app(pool_size=1)
     async with app, app.database.transaction() as tx:
-        await app.jobs.submit("elsewhere", lane="plugin", tx=tx)
+        await app.jobs.submit("elsewhere", lane="default", tx=tx)
         job = await app.jobs.submit("elsewhere", recurrence="FREQ=DAILY", tx=tx)
     assert (await office.row(job))["series"] == job.id
 

@@ -53,7 +53,7 @@ async def test_a_job_with_new_arguments_waits_for_a_host_that_knows_them(
     app = await office.host({"work": new}, "new")
     await app.jobs.brakes.watch()
     assert await app.jobs.brakes.list() == []
-    while (await job.get()).status < states.SUCCEEDED:
+    while (await job.get()).status_code < states.SUCCEEDED:
         await clock.advance(limits.JOB_DEFER_SECONDS_MIN * 1.2)
         await office.until_status(job, states.WAITING, states.SUCCEEDED)
     assert await job.wait(30) == "new 1 red"
@@ -64,7 +64,7 @@ async def test_a_job_with_new_arguments_waits_for_a_host_that_knows_them(
 async def _until_attempt(office: Office, job: Any, wanted: int) -> None:
     async def reached() -> bool:
         found = await job.get()
-        return bool(found.attempt >= wanted and found.status == states.WAITING)
+        return bool(found.attempt >= wanted and found.status_code == states.WAITING)
 
     await until(reached, f"attempt {wanted}")
 

@@ -75,9 +75,9 @@ def ids(found: Sequence[Any]) -> list[UUID]:
 
 
 async def set_lane(office: Office, change: str) -> None:
-    """Change the lane `plugin`, as a host does that was configured anew."""
+    """Change the lane `default`, as a host does that was configured anew."""
     await office.database.write(
-        f"update relevo.job_lane set {change} where name = 'plugin' returning 1"
+        f"update relevo.job_lane set {change} where name = 'default' returning 1"
     )
 
 
@@ -151,7 +151,7 @@ async def test_waiting_jobs_are_ready_to_every_reader(office: Office) -> None:  
     assert await office.jobs.query().where(state=(1, 2, 3)).count() == 0
     views, job = office.jobs.views, await jobs[7].get()
     assert [(one.state, one.jobs) for one in await views.counts()] == [("ready", MANY)]
-    (lane,) = [one for one in await views.lanes() if one.name == "plugin"]
+    (lane,) = [one for one in await views.lanes() if one.name == "default"]
     assert (lane.ready, lane.running, lane.oldest) == (MANY, 0, job.created_at)
     (line,) = await views.waiting()
     assert (line.jobs, line.blocked, line.oldest) == (MANY, 0, job.created_at)
@@ -176,7 +176,7 @@ async def test_one_of_many_has_the_record_of_one_submitted_alone(
     many = await office.jobs.submit_many("work", [{"n": n} for n in range(MANY)], **options)
     assert (await waiting(office), await rows(office)) == ([MANY], 1)
     first, *others = [await one.get() for one in (alone, *many)]
-    assert {(one.status, one.attempt, one.version) for one in others} == {(0, 0, 1)}
+    assert {(one.status_code, one.attempt, one.version) for one in others} == {(0, 0, 1)}
     assert [one.data for one in others] == [{"n": n} for n in range(MANY)]
     numbers = [one.sequence for one in (first, *others)]
     assert numbers == sorted(set(numbers))
@@ -197,7 +197,7 @@ async def test_each_command_reaches_one_waiting_job_and_the_others_run(
     assert refused.value.error_code == codes.CANNOT_PAUSE
     for job in (resumed, postponed):
         await job.postpone(later)
-        assert ((await job.get()).status, (await job.get()).postpone_until) == (10, later)
+        assert ((await job.get()).status_code, (await job.get()).postpone_until) == (10, later)
     await resumed.resume()
     await deleted.delete()
     with pytest.raises(JobMissing):
@@ -258,7 +258,7 @@ async def test_what_a_brake_holds_waits_until_its_probe_succeeds(
     assert ids(await worker.work(ALL, both)) == ids(first)  # whether or not the leader has looked
     assert await brakes.watch() == MANY
     held = [await one.get() for one in bad]
-    assert {(one.status, one.error_code) for one in held} == {(10, codes.BRAKED)}
+    assert {(one.status_code, one.error_code) for one in held} == {(10, codes.BRAKED)}
     assert {one.postpone_until for one in held} == {brake.until}
     assert await worker.work(ALL, both) == []
     second = await submitted(office)
@@ -292,7 +292,7 @@ async def test_what_nobody_serves_fails_after_ten_minutes(
     office: Office, worker: Worker, clock: Clock
 ) -> None:  # 4.3, S7
     serve = (
-        "insert into relevo.job_handler (name, lane) values ('known', 'plugin')"
+        "insert into relevo.job_handler (name, lane) values ('known', 'default')"
         " on conflict (name) do update set served_at = relevo.now() returning 1"
     )
     await office.database.write(serve)
@@ -307,9 +307,9 @@ async def test_what_nobody_serves_fails_after_ten_minutes(
     while found := await office.app.parts.of(JobsPart).timers.fail_unserved():
         failed += found
     assert failed == 1_600
-    assert {(one.status, one.error_code) for one in await office.jobs.query().where(state=3)} == {
-        (31, codes.HANDLER_MISSING)
-    }
+    assert {
+        (one.status_code, one.error_code) for one in await office.jobs.query().where(state=3)
+    } == {(31, codes.HANDLER_MISSING)}
     assert sorted(ids(await office.jobs.query().where(state=3))) == sorted(ids(unknown))
     assert [await office.status(one) for one in (known[0], late[0])] == [0, 0]
     assert ids(await worker.work(ALL, ["known"])) == ids(known)
@@ -354,7 +354,7 @@ async def test_where_owners_have_a_cap_from_now_on_those_that_wait_run(
 ) -> None:  # 4.1
     await submitted(office, many=2 * MANY)
     app = office.new_app()
-    app.jobs.configure(Lane(name="plugin", max_running_per_owner=1))
+    app.jobs.configure(Lane(name="default", max_running_per_owner=1))
     app.job("work")(tally.work)
     await office.serve(app)
     assert await tally.until_over() == {30: 2 * MANY}

@@ -311,7 +311,7 @@ async def test_jobs_of_several_parcels_are_settled_in_pieces_and_each_once(
 ) -> None:  # S6, A4, A21, 16
     await set_lane(office, f"events = '{events}'")
     await office.database.write(
-        "insert into relevo.job_handler (name, lane, auto_delete) values ('work', 'plugin', $1)"
+        "insert into relevo.job_handler (name, lane, auto_delete) values ('work', 'default', $1)"
         " returning 1",
         not kept,
     )

@@ -79,6 +79,23 @@ async def test_whatever_a_body_returns_that_can_be_awaited_is(app: App) -> None:
         assert await app.service.execute("Approve", input={"id": "a"}) == {"approved": "a"}
 
 
+async def test_a_step_or_body_may_do_without_a_context(app: App) -> None:
+    calls: list[str] = []
+
+    async def on_loop() -> None:
+        calls.append("on loop")
+
+    app.step("Create", "order", name="on loop")(on_loop)
+    app.step("Create", "order", name="plain")(lambda: calls.append("plain"))
+    app.step("Create", "order", mode=ASYNC, name="later")(lambda: calls.append("later"))
+    app.message("Count")(lambda: {"calls": len(calls)})
+    async with app.host():
+        await app.service.create("order", {"id": "a"})
+        await finished(app)
+        assert calls == ["on loop", "plain", "later"]
+        assert await app.service.execute("Count") == {"calls": 3}
+
+
 class Empty:
     """A class without `execute`."""
 
@@ -93,7 +110,7 @@ class Yielding:
     [
         (Empty, "a class with execute"), (Yielding, "generator function"),
         (Yielding().execute, "generator function"), (5, "cannot be called"),
-        (lambda: None, r"called with \(ctx\)"),
+        (lambda ctx, more: None, r"called with \(ctx\)"),
     ],
 )  # fmt: skip
 async def test_what_can_be_no_step_is_refused_when_it_is_registered(

@@ -153,7 +153,7 @@ async def test_a_job_carries_its_columns_and_a_context_that_is_only_data(app: Ap
         "handler": "step:notify", "status": 0, "operation_type": 1, "message_name": "Update",
         "regarding_type": "order", "regarding_id": "1", "extension": str(found.id), "depth": 1,
         "token": None, "chain": None, "auto_delete": True, "owner": user, "created_by": user,
-        "lane": "plugin",
+        "lane": "default",
     }  # fmt: skip
     data: dict[str, Any] = msgspec.json.decode(job["data"])
     assert data["version"] == 1

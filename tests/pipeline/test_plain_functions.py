@@ -166,7 +166,7 @@ async def test_after_a_cancel_request_the_service_of_a_process_refuses(app: App)
         await job.cancel()
         with pytest.raises(JobFailed):
             await job.wait(30)
-    assert (await job.get()).status == 32  # 6.2, A11
+    assert (await job.get()).status_code == 32  # 6.2, A11
 
 
 _go_on = threading.Event()

@@ -74,7 +74,7 @@ async def test_a_job_whose_owner_was_disabled_meanwhile_fails_its_data_operation
         go_on.set()
         assert await app.jobs.end_of(job.id, 30)
     ended = await job.get()
-    assert (ended.status, ended.error_code) == (states.FAILED, codes.FORBIDDEN)  # 9, 6.3
+    assert (ended.status_code, ended.error_code) == (states.FAILED, codes.FORBIDDEN)  # 9, 6.3
     assert ended.attempt == 1
     records, _ = await app.service.retrieve_multiple("order")
     assert [one["id"] for one in records] == ["before"]

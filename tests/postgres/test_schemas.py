@@ -172,7 +172,7 @@ async def test_both_take_part_in_one_transaction(relevo_url: str) -> None:
                 for schema, app in apps.items():
                     item = {"id": f"{schema}{number}", "city": "Vigo"}
                     await app.container("orders").upsert(item, tx=tx)
-                    await app.jobs.submit("receipt", {"in": schema}, lane="plugin", tx=tx)
+                    await app.jobs.submit("receipt", {"in": schema}, lane="default", tx=tx)
         for schema, app in apps.items():
             rows = await app.database.fetch(f'select id from "{schema}".item order by id')
             assert [row["id"] for row in rows] == ["0", *(f"{schema}{n}" for n in range(3))]

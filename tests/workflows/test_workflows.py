@@ -38,7 +38,7 @@ async def until(job: JobHandle[Any], holds: Callable[[Job], bool]) -> Job:
 
 
 def waits(job: Job) -> bool:
-    return job.status == states.WAITING
+    return job.status_code == states.WAITING
 
 
 async def test_stages_run_once_each_and_their_results_are_sent_back(app: App) -> None:
@@ -292,7 +292,7 @@ async def test_a_changed_definition_is_refused_by_name_and_can_be_repaired(
         found = await until(handle, lambda one: one.friendly is not None)
         assert "'changing' was changed" in str(found.friendly)
         assert "step 2 was Stage('b'), now comes Stage('c')" in str(found.friendly)
-        assert found.status == states.WAITING
+        assert found.status_code == states.WAITING
     async with made("a", "b") as repaired, repaired.host():
         handle = repaired.jobs.handle(job.id)
         await handle.resume()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from msgspec import UNSET
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from relevo.feed.model import Mode, Page
+    from relevo.feed.options import ProcessorOptions
     from relevo.feed.reading.filters import Given
     from relevo.feed.reading.start import Start
     from relevo.feed.service import Feeds
@@ -34,10 +35,12 @@ class FeedContainer(Container[T], UnitHandles):
         super().__init__(handle._store, handle.name, handle._options, handle.model)
         self._feeds = feeds
 
-    def on_changes(self, name: str, **options: Any) -> Callable[[Callable[..., Any]], Processor]:
-        """Decorate a handler of changes; hosts that serve the processor `name` share the work.
+    def on_changes(
+        self, name: str, **options: Unpack[ProcessorOptions]
+    ) -> Callable[[Callable[..., Any]], Processor]:
+        """Decorate `handler(changes)` or `handler(ctx, changes)`; hosts that serve `name` share it.
 
-        Options are those of `Processor`. It runs inside `async with app.host()`.
+        `Processor` explains the options. It runs inside `async with app.host()`.
         """
 
         def decorate(handler: Callable[..., Any]) -> Processor:
@@ -45,7 +48,9 @@ class FeedContainer(Container[T], UnitHandles):
 
         return decorate
 
-    def processor(self, name: str, handler: Callable[..., Any], **options: Any) -> Processor:
+    def processor(
+        self, name: str, handler: Callable[..., Any], **options: Unpack[ProcessorOptions]
+    ) -> Processor:
         """Return a processor of this container's changes, served while the app is a host."""
         options.setdefault("model", self.model or Any)
         return self._feeds.add(Processor(self.name, name, handler, **options), self)

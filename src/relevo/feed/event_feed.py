@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from relevo.errors import InvalidValue
 from relevo.feed.handles import UnitHandles
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from relevo.feed.model import Change
+    from relevo.feed.options import EventProcessorOptions
     from relevo.feed.service import Feeds
     from relevo.kernel.events import Catalogue, LogState
 
@@ -29,10 +30,12 @@ class EventFeed(EventLog, UnitHandles):
         super().__init__(feeds.connection, catalogue)
         self._feeds = feeds
 
-    def on_events(self, name: str, **options: Any) -> Callable[[Callable[..., Any]], Processor]:
+    def on_events(
+        self, name: str, **options: Unpack[EventProcessorOptions]
+    ) -> Callable[[Callable[..., Any]], Processor]:
         """Decorate `handler(events)` or `handler(ctx, events)`; hosts that serve `name` share it.
 
-        Options are those of `Processor`, except for mode and leases: there is one per stripe.
+        `Processor` explains the options. There is one lease per stripe.
         """
         if unfit := {"mode", "leases", "model"} & options.keys():
             raise InvalidValue(f"the event log decides {', '.join(sorted(unfit))} by itself")

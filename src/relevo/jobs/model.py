@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -15,6 +15,8 @@ from msgspec import Struct
 from relevo.jobs import states
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import asyncpg
 
 Events = Literal["none", "ends", "all"]
@@ -51,7 +53,7 @@ class Lane(Struct, frozen=True, kw_only=True):
 
 
 LANES: Final = (
-    Lane(name="plugin"),
+    Lane(name="default"),
     # 120 s for each step: what a step has checkpointed does not count for the next.
     Lane(name="workflow", slots=4, time_limit=None, stall_after=120.0),
     Lane(name="bulk", slots=2, time_limit=None, stall_after=300.0),
@@ -70,6 +72,29 @@ class Recurrence(Struct, frozen=True, kw_only=True):
     missed: Missed = "coalesce"
     misfire_grace: float = 3600.0
     stop_on_failure: bool = False
+
+
+class CommonOptions(TypedDict, total=False):
+    """Options of a submit that many jobs can have in common."""
+
+    name: str | None
+    token: str | None
+    start: datetime | None
+    lane: str | None
+    priority: int | None
+    owner: UUID | None
+    retain: bool
+    on_failure: str
+    system: bool
+    options: Mapping[str, Any] | None
+
+
+class SubmitOptions(CommonOptions, total=False):
+    """Options of a submit, as `Jobs.submit` explains them."""
+
+    tx: Any
+    recurrence: str | Recurrence | None
+    timezone: str | None
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -94,7 +119,8 @@ class Job(Struct, frozen=True, kw_only=True):
     name: str
     handler: str
     lane: str
-    status: int
+    status_code: int
+    """The `statuscode` of other surfaces; `status` is the word for it."""
     sequence: int
     version: int
     operation_type: int
@@ -123,19 +149,24 @@ class Job(Struct, frozen=True, kw_only=True):
     result: Any
 
     @property
-    def state(self) -> int:
-        """The `statecode`: 0 ready, 1 suspended, 2 locked, 3 completed."""
-        return states.state_of(self.status)
+    def status(self) -> str:
+        """Where it stands, such as `succeeded`; `relevo.Status` has all eight."""
+        return states.status_word(self.status_code)
+
+    @property
+    def state(self) -> str:
+        """What its status belongs to: `ready`, `suspended`, `locked` or `completed`."""
+        return states.state_word(self.status_code)
 
     @property
     def label(self) -> str:
-        """The status in words."""
-        return states.LABELS[self.status]
+        """The status as people read it."""
+        return states.LABELS[self.status_code]
 
     @property
     def done(self) -> bool:
         """Whether it is completed."""
-        return self.status in states.COMPLETED
+        return self.status_code in states.COMPLETED
 
     @classmethod
     def of(cls, row: asyncpg.Record) -> Job:
@@ -144,13 +175,15 @@ class Job(Struct, frozen=True, kw_only=True):
         if plain["progress"] is not None:
             plain["progress"] = round(plain["progress"], 6)  # stored in four bytes
         return cls(
-            **plain, blocked=row["chained"], data=_decoded(row["data"]),
+            **plain, status_code=row["status"], blocked=row["chained"], data=_decoded(row["data"]),
             saved=_decoded(row["saved"]), result=_decoded(row["result"]),
         )  # fmt: skip
 
 
 _PLAIN: Final = tuple(
-    name for name in Job.__struct_fields__ if name not in ("data", "saved", "result", "blocked")
+    name
+    for name in Job.__struct_fields__
+    if name not in ("status_code", "data", "saved", "result", "blocked")
 )
 
 

@@ -15,6 +15,7 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    Unpack,
     get_type_hints,
     overload,
 )
@@ -32,6 +33,7 @@ from relevo.kernel.running.places import place_of
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
+    from relevo.jobs.model import SubmitOptions
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import JobHandle, Jobs
 
@@ -49,7 +51,7 @@ class Handler(Struct, frozen=True, kw_only=True):
 
     name: str
     function: Callable[..., Any]
-    lane: str = "plugin"
+    lane: str = "default"
     kind: str = "async"
     """`async`, `thread` or `process`."""
     raw: bool = False
@@ -202,7 +204,7 @@ def described(
     name: str, function: Callable[..., Any], *, process: bool = False, generator: bool = False,
     **options: Any,
 ) -> Handler:  # fmt: skip
-    """Return the handler of a function whose first parameter is the context.
+    """Return the handler of a function, whose first parameter may be the context.
 
     `generator` allows one that yields: a workflow is run as one.
     """
@@ -211,10 +213,9 @@ def described(
         callables.check(function, what)
     if (token := options.get("token")) is not None:
         callables.check(token, f"the token function of {what}")
-    parameters = callables.parameters(function, what)
-    if not parameters:
-        raise InvalidValue(f"{what} takes the context as its first parameter")
-    taken = parameters[1:]
+    if not callables.takes_context(function, what):
+        function = callables.ignoring_context(function)
+    taken = callables.parameters(function, what)[1:]
     for one in taken:
         if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
             raise InvalidValue(
@@ -259,11 +260,19 @@ class Registering(Protocol):
 
     @overload
     def __call__(
-        self, function: Callable[Concatenate[Any, P], Awaitable[R]], /
+        self, function: Callable[Concatenate[JobContext, P], Awaitable[R]], /
     ) -> JobDefinition[P, R]: ...
 
     @overload
-    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> JobDefinition[P, R]: ...
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], R], /
+    ) -> JobDefinition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> JobDefinition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobDefinition[P, R]: ...
 
 
 class JobDefinition(Generic[P, R]):
@@ -277,12 +286,12 @@ class JobDefinition(Generic[P, R]):
         self,
         jobs: Jobs,
         handler: Handler,
-        function: Callable[Concatenate[JobContext, P], Awaitable[R] | R],
-        options: dict[str, Any] | None = None,
+        function: Callable[..., Awaitable[R] | R],
+        options: SubmitOptions | None = None,
     ) -> None:
         self._jobs = jobs
         self._handler = handler
-        self._options = options or {}
+        self._options: SubmitOptions = options or {}
         self.function = function
         """The function itself, for tests that call it."""
 
@@ -296,14 +305,14 @@ class JobDefinition(Generic[P, R]):
         """What jobs of it are submitted as."""
         return self._handler.name
 
-    def using(self, **options: Any) -> JobDefinition[P, R]:
+    def using(self, **options: Unpack[SubmitOptions]) -> JobDefinition[P, R]:
         """Return the same with options of `Jobs.submit`: start, token, priority, tx, retain …"""
         return JobDefinition(self._jobs, self._handler, self.function, {**self._options, **options})
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit a job; it is stored when this returns, or when `tx` commits."""
-        arguments = arguments_of(self.function, args, kwargs)
-        options = dict(self._options)
+        arguments = arguments_of(self._handler.function, args, kwargs)
+        options: SubmitOptions = {**self._options}
         if options.get("token") is None:  # by what was given, not by what it is as data
             token = await self._handler.token_of(arguments)
             options["token"] = "" if token is None else token

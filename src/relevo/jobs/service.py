@@ -13,7 +13,7 @@ from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, Commands, Scope
 from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
-from relevo.jobs.model import TOKEN_LENGTH_MAX, Job, new_ids
+from relevo.jobs.model import TOKEN_LENGTH_MAX, CommonOptions, Job, new_ids
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
@@ -129,13 +129,13 @@ class Jobs(Service):
         tx: Any = None,
         recurrence: str | Recurrence | None = None,
         timezone: str | None = None,
-        **options: Unpack[submission.Options],
+        **options: Unpack[CommonOptions],
     ) -> list[JobHandle[Any]]:
         """Submit a job for each element of `data`, in order, in one transaction.
 
         The options are those of `submit`, for each of them.
         """
-        if strange := options.keys() - submission.Options.__annotations__.keys():
+        if strange := options.keys() - CommonOptions.__annotations__.keys():
             raise InvalidValue(f"many jobs cannot have one {min(strange)}; leave it out")
         common, ids = submission.checked(handler, **options), new_ids(len(data))
         datas = [submission.encoded(one) for one in data]

@@ -43,6 +43,10 @@ LABELS: Final = {
 
 STATE_LABELS: Final = {0: "Ready", 1: "Suspended", 2: "Locked", 3: "Completed"}
 
+WORDS: Final = {code: label.lower().replace(" ", "_") for code, label in LABELS.items()}
+STATE_WORDS: Final = {code: label.lower() for code, label in STATE_LABELS.items()}
+"""Statuses and states as Python and /v1 write them; other surfaces and the database have codes."""
+
 LOCKED: Final = (IN_PROGRESS, PAUSING, CANCELING)
 COMPLETED: Final = (SUCCEEDED, FAILED, CANCELED)
 LIVE: Final = (READY, WAITING, *LOCKED)
@@ -92,6 +96,20 @@ def state_of(status: int) -> int:
     if status not in LABELS:
         raise InvalidValue(f"no status is {status}; they are {', '.join(map(str, LABELS))}")
     return status // 10
+
+
+def status_word(status: int) -> str:
+    """Return a status in a word.
+
+    >>> status_word(0)
+    'waiting_for_resources'
+    """
+    return WORDS[status]
+
+
+def state_word(status: int) -> str:
+    """Return the state of a status in a word."""
+    return STATE_WORDS[state_of(status)]
 
 
 def _moves(event: str, number: str, moves: dict[int | None, int]) -> list[Transition]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -46,21 +46,6 @@ IN_TRANSACTION: Final = Function(
     otherwise=", or call the SQL function relevo.submit_job yourself",
 )  # fmt: skip
 """Stores jobs in a transaction of the caller; returns its numbers, by which others see its end."""
-
-
-class Options(TypedDict, total=False):
-    """What many jobs have in common, by the names that one has it."""
-
-    name: str | None
-    token: str | None
-    start: datetime | None
-    lane: str | None
-    priority: int | None
-    owner: UUID | None
-    retain: bool
-    on_failure: str
-    system: bool
-    options: Mapping[str, Any] | None
 
 
 def checked(

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from relevo.errors import HandlerError, InvalidValue
 
@@ -53,6 +53,45 @@ def parameters(function: Callable[..., Any], what: str) -> list[inspect.Paramete
         raise InvalidValue(
             f"{what} is {function!r}, which does not say what it takes; wrap it in a function"
         ) from error
+
+
+def takes_context(function: Callable[..., Any], what: str) -> bool:
+    """Whether the first parameter of a handler, whose others have names, is for the context.
+
+    It is if it is named `ctx` or `context`, or is annotated with a context, or is `_` or `*args`.
+    """
+    taken = parameters(function, what)
+    if not taken or taken[0].kind in (taken[0].KEYWORD_ONLY, taken[0].VAR_KEYWORD):
+        return False
+    first = taken[0]
+    note = first.annotation
+    named = note if isinstance(note, str) else getattr(note, "__name__", "")
+    return (
+        first.kind is first.VAR_POSITIONAL
+        or first.name.strip("_") in ("", "ctx", "context")
+        or named.endswith("Context")
+    )
+
+
+def ignoring_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes the context first, for one that does without."""
+    if is_async(function):
+
+        async def call_async(_: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return await function(*args, **kwargs)
+
+        called: Any = call_async
+    else:
+
+        def call_plain(_: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        called = call_plain
+    functools.update_wrapper(called, function)
+    signature = inspect.signature(function)
+    first = inspect.Parameter("_", inspect.Parameter.POSITIONAL_ONLY)
+    called.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])
+    return cast("Callable[..., Any]", called)
 
 
 async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -87,7 +87,8 @@ class PipelineDefinitions:
         Synchronous steps run inside the operation and its transaction: what they raise undoes it.
         Asynchronous ones become jobs, in the same transaction. `filtering` lets an Update pass only
         if it brings one of these columns; `serialize="record"` runs jobs of one record one after
-        the other. A class is made with `configuration` and `secure`; its `execute(ctx)` is called.
+        the other. The function takes the context of the step, or nothing. A class is made with
+        `configuration` and `secure`; its `execute(ctx)` is called.
         """
 
         def register(function: F) -> F:

@@ -221,7 +221,7 @@ class Execution:
         }  # fmt: skip
         told = {name: value for name, value in options.items() if value is not None}
         return submission.checked(
-            step.handler, facts, name=step.name, lane="plugin", owner=user, options=told
+            step.handler, facts, name=step.name, lane="default", owner=user, options=told
         )
 
     def _wake(self, frame: Frame) -> None:

@@ -104,13 +104,18 @@ def callable_of(made: Any, configuration: str | None, secure: str | None) -> tup
     if inspect.isclass(made):
         maker: Any = made
         function = maker(configuration, secure).execute
+    if not callables.parameters(function, "the function"):
+        function = callables.ignoring_context(function)
     return function, callables.is_async(function)
 
 
 def _check_body(made: Any, what: str) -> None:
-    """Refuse what cannot be called with the context; a class is made when it is needed."""
+    """Refuse what cannot be called with the context, or without arguments; a class is made when it
+    is needed."""
     if not inspect.isclass(made):
-        callables.check(made, what, "ctx")
+        callables.check(made, what)
+        if callables.parameters(made, what):
+            callables.check(made, what, "ctx")
     elif (execute := getattr(made, "execute", None)) is None:
         raise InvalidValue(f"{what} is a function or a class with execute(ctx), not {made!r}")
     else:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
@@ -15,6 +25,7 @@ from relevo.workflows.running import Instance
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from relevo.jobs.model import SubmitOptions
     from relevo.jobs.registry import Handler
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import JobHandle, Jobs
@@ -23,13 +34,27 @@ P = ParamSpec("P")
 LANE: Final = "workflow"
 
 
+class RegisteringWorkflow(Protocol):
+    """Decorates an async generator function, whose first parameter may be the context."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], AsyncGenerator[Any, Any]], /
+    ) -> WorkflowDefinition[P]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[P, AsyncGenerator[Any, Any]], /
+    ) -> WorkflowDefinition[P]: ...
+
+
 class WorkflowDefinition(Generic[P]):
     """A workflow that knows how to start itself: `await order.submit(id="a1")`."""
 
     def __init__(
         self, jobs: Jobs, name: str, version: int,
-        function: Callable[Concatenate[JobContext, P], AsyncGenerator[Any, Any]],
-        options: dict[str, Any] | None = None,
+        function: Callable[..., AsyncGenerator[Any, Any]],
+        options: SubmitOptions | None = None,
     ) -> None:  # fmt: skip
         if not inspect.isasyncgenfunction(function):
             raise InvalidValue(
@@ -38,7 +63,7 @@ class WorkflowDefinition(Generic[P]):
         if version < 1:
             raise InvalidValue(f"the version of workflow {name!r} is 1 or above, not {version}")
         self._jobs = jobs
-        self._options = options or {}
+        self._options: SubmitOptions = options or {}
         self._told = (name, version)
         self.name = name if version == 1 else f"{name}@{version}"
         """What instances of this version are submitted as."""
@@ -55,10 +80,10 @@ class WorkflowDefinition(Generic[P]):
     async def _run(self, ctx: JobContext) -> Any:
         arguments = self._taken.arguments({} if ctx.data is None else ctx.data)
         return await Instance(self.name, ctx, self._jobs.database).run(
-            self.function(ctx, **arguments)  # type: ignore[call-arg]
+            self._taken.function(ctx, **arguments)
         )
 
-    def using(self, **options: Any) -> WorkflowDefinition[P]:
+    def using(self, **options: Unpack[SubmitOptions]) -> WorkflowDefinition[P]:
         """Return the same with options of `Jobs.submit`: start, token, priority, tx …"""
         name, version = self._told
         return WorkflowDefinition(
@@ -67,7 +92,7 @@ class WorkflowDefinition(Generic[P]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Start an instance; it is stored when this returns."""
-        arguments = arguments_of(self.function, args, kwargs)
-        given = dict(self._options)
+        arguments = arguments_of(self._taken.function, args, kwargs)
+        given: SubmitOptions = {"lane": LANE, **self._options}
         given["options"] = {"operation_type": WORKFLOW, **(given.get("options") or {})}
-        return await self._jobs.submit(self.name, arguments, **{"lane": LANE, **given})
+        return await self._jobs.submit(self.name, arguments, **given)

@@ -185,11 +185,11 @@ async def _seen(
 
 
 def _progress(job: Job, *, payload: bool) -> dict[str, Any]:
-    failed = job.status == states.FAILED
+    failed = job.status_code == states.FAILED
     shown: dict[str, Any] = msgspec.to_builtins(
         BackgroundOperation(
-            background_operation_state_code=job.state,
-            background_operation_status_code=job.status,
+            background_operation_state_code=states.state_of(job.status_code),
+            background_operation_status_code=job.status_code,
             background_operation_error_code=job.error_code if failed else None,
             background_operation_error_message=_reason(job) if failed else None,
         )

@@ -28,7 +28,7 @@ from relevo.jobs.http.jobs import jobs_found, page_of, seen, views_of
 from relevo.jobs.http.models import ByJob, JobSubmitted, RecurrenceBody, Status
 from relevo.jobs.model import NAME_LENGTH_MAX, SYSTEM, Recurrence
 from relevo.jobs.querying.catalogue import JOBS
-from relevo.jobs.querying.views import shown_code, status_word
+from relevo.jobs.querying.views import shown_code
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
 from relevo.kernel.querying.fetchxml.conditions import Asker as Now
@@ -316,7 +316,7 @@ async def _views(services: Services, jobs: list[Job]) -> list[BulkDeleteView]:
 
 def _view(job: Job, success: int, failure: int) -> BulkDeleteView:
     return BulkDeleteView(
-        id=job.id, name=job.name, sources=_sources(job.data), status=status_word(job.status),
+        id=job.id, name=job.name, sources=_sources(job.data), status=job.status,
         success=success, failure=failure, progress=job.progress, owner=job.owner,
         created_at=job.created_at, completed_at=job.completed_at,
         postpone_until=job.postpone_until, series=job.series, pattern=job.pattern,

@@ -4,7 +4,7 @@
     lane_of(13)  # "bulk"
 
 Numbers are open: one that is not here can be stored, has its number as its label and runs in the
-lane `plugin` if somebody registers a handler for it.
+lane `default` if somebody registers a handler for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relevo.errors import InvalidValue
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Lane = Literal["plugin", "workflow", "bulk", "maintenance"]
+Lane = Literal["default", "workflow", "bulk", "maintenance"]
 
 SYSTEM_EVENT: Final = 1
 BULK_EMAIL: Final = 2
@@ -209,7 +209,7 @@ def lane_of(number: int) -> Lane:
         return "maintenance"
     if number == WORKFLOW:
         return "workflow"
-    return "bulk" if number in _BULK else "plugin"
+    return "bulk" if number in _BULK else "default"
 
 
 OPERATION_TYPES: Final[Mapping[int, OperationType]] = MappingProxyType(

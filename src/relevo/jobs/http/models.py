@@ -24,7 +24,7 @@ from relevo.jobs.model import (
     Missed,
     Overlap,
 )
-from relevo.jobs.querying.views import shown_code, state_word, status_word
+from relevo.jobs.querying.views import shown_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -251,8 +251,8 @@ class JobWaited(Struct, frozen=True, kw_only=True):
 def view_of(job: Job, heads: Mapping[UUID, UUID | None]) -> JobView:
     """Return what is shown of a job; `heads` are what jobs wait for, None for what is not shown."""
     return JobView(
-        id=job.id, name=job.name, handler=job.handler, lane=job.lane, state=state_word(job.status),
-        status=status_word(job.status), status_code=job.status, operation_type=job.operation_type,
+        id=job.id, name=job.name, handler=job.handler, lane=job.lane, state=job.state,
+        status=job.status, status_code=job.status_code, operation_type=job.operation_type,
         type_label=label_of(job.operation_type), priority=job.priority, token=job.token,
         blocked=job.id in heads, blocked_by=heads.get(job.id), owner=job.owner,
         created_at=job.created_at, modified_at=job.modified_at, started_at=job.started_at,

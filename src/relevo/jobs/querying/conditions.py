@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime, timedelta
-from enum import Enum, IntEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -37,26 +37,26 @@ JOBS: Final = CATALOGUE.by_name[catalogue.JOBS.name]
 AGE_MAX: Final = timedelta(days=365_000)
 
 
-class State(IntEnum):
-    """The four states of a job (`statecode`)."""
+class State(StrEnum):
+    """The four states of a job."""
 
-    READY = 0
-    SUSPENDED = 1
-    LOCKED = 2
-    COMPLETED = 3
+    READY = "ready"
+    SUSPENDED = "suspended"
+    LOCKED = "locked"
+    COMPLETED = "completed"
 
 
-class Status(IntEnum):
-    """The eight statuses of a job (`statuscode`); each belongs to one state."""
+class Status(StrEnum):
+    """The eight statuses of a job; each belongs to one state."""
 
-    WAITING_FOR_RESOURCES = states.READY
-    WAITING = states.WAITING
-    IN_PROGRESS = states.IN_PROGRESS
-    PAUSING = states.PAUSING
-    CANCELING = states.CANCELING
-    SUCCEEDED = states.SUCCEEDED
-    FAILED = states.FAILED
-    CANCELED = states.CANCELED
+    WAITING_FOR_RESOURCES = "waiting_for_resources"
+    WAITING = "waiting"
+    IN_PROGRESS = "in_progress"
+    PAUSING = "pausing"
+    CANCELING = "canceling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
 
 
 READY: Final = State.READY
@@ -73,7 +73,11 @@ SHORT: Final = {
     "completed_at": "completedon", "modified_at": "modifiedon", "postpone_until": "postponeuntil",
 }  # fmt: skip
 """What Python calls columns; their logical names are understood as well."""
-_WORDS: Final[Mapping[str, type[IntEnum]]] = {"statecode": State, "statuscode": Status}
+_CODES: Final[Mapping[str, Mapping[str, int]]] = {
+    "statecode": {word: code for code, word in states.STATE_WORDS.items()},
+    "statuscode": {word: code for code, word in states.WORDS.items()},
+}
+"""By column, the codes that the database has for words."""
 _FORMS: Final[Mapping[ColumnType, str]] = {
     "guid": "a UUID",
     "lookup": "a UUID",
@@ -153,22 +157,21 @@ def all_of(conditions: Sequence[Expression]) -> Expression | None:
 
 def _checked(column: Column, value: Any, name: str) -> Any:
     """A value as the column stores it."""
-    words = _WORDS.get(column.name)
-    found = _stored(column, value.value if isinstance(value, Enum) else value, words)
+    codes = _CODES.get(column.name)
+    found = _stored(column, value.value if isinstance(value, Enum) else value, codes)
     if found is None:
-        form = f"one of {', '.join(one.name.lower() for one in words)}" if words else ""
+        form = f"one of {', '.join(codes)}" if codes else ""
         raise InvalidValue(
             f"{name} is {form or _FORMS[column.type]}, not {value!r:.128}", pointer=name
         )
     return found
 
 
-def _stored(column: Column, value: Any, words: type[IntEnum] | None) -> Any:
+def _stored(column: Column, value: Any, codes: Mapping[str, int] | None) -> Any:
     """The value if the column can have it, else None."""
-    if words is not None:
-        numbers = {one.name: one.value for one in words}
-        number = numbers.get(value.upper()) if isinstance(value, str) else value
-        return number if type(number) is int and number in numbers.values() else None
+    if codes is not None:
+        code = codes.get(value.lower()) if isinstance(value, str) else value
+        return code if type(code) is int and code in codes.values() else None
     match column.type:
         case "guid" | "lookup":
             key = _uuid(value)

@@ -145,7 +145,7 @@ class Views:
         rows = await self._database.fetch(SQL.count_jobs, since)
         return [
             JobCount(
-                state=state_word(row["status"]), status=status_word(row["status"]),
+                state=states.state_word(row["status"]), status=states.status_word(row["status"]),
                 operation_type=row["operation_type"],
                 type_label=operation_types.label_of(row["operation_type"]), jobs=row["jobs"],
             )
@@ -200,7 +200,7 @@ class Views:
             BlockedChain(**{
                 **{name: value for name, value in row.items() if name != "chain"},
                 "token": row["token"] or row["chain"],
-                "head_status": status_word(row["head_status"]),
+                "head_status": states.status_word(row["head_status"]),
             })
             for row in rows
         ]  # fmt: skip
@@ -216,27 +216,7 @@ class Views:
     ) -> list[RunningJob]:
         """Return what runs, on one host or on all, the longest first."""
         rows = await self._database.fetch(SQL.running_jobs, host, limit)
-        return [RunningJob(**{**row, "status": status_word(row["status"])}) for row in rows]
-
-
-STATE_WORDS: Final = {number: text.lower() for number, text in states.STATE_LABELS.items()}
-STATUS_WORDS: Final = {
-    number: text.lower().replace(" ", "_") for number, text in states.LABELS.items()
-}
-
-
-def state_word(status: int) -> str:
-    """Return the state of a status as /v1 writes it."""
-    return STATE_WORDS[states.state_of(status)]
-
-
-def status_word(status: int) -> str:
-    """Return a status as /v1 writes it.
-
-    >>> status_word(0)
-    'waiting_for_resources'
-    """
-    return STATUS_WORDS[status]
+        return [RunningJob(**{**row, "status": states.status_word(row["status"])}) for row in rows]
 
 
 def shown_code(code: int | None) -> str | None:

@@ -11,7 +11,7 @@ create table relevo.job_lane (
   told          smallint not null generated always as (  -- of which moves something follows: 0 none, 1 ends, 2 all
     case when owner_cap is not null or events = 'all' then 2 when events = 'ends' then 1 else 0 end) stored
 );
-insert into relevo.job_lane (name) values ('plugin'), ('workflow'), ('bulk'), ('maintenance');
+insert into relevo.job_lane (name) values ('default'), ('workflow'), ('bulk'), ('maintenance');
 
 -- Handlers that hosts have had: what a submit by name alone means, and who can run what.
 create table relevo.job_handler (

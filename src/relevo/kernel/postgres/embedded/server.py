@@ -69,6 +69,8 @@ class EmbeddedServer:
     home: Path
     socket_dir: Path
     port: int
+    binaries = staticmethod(binaries)
+    """Returns the folder of PostgreSQL's programs, such as `pg_dump`."""
 
     def __init__(self, home: Path, folder: ClusterFolder, settings: Mapping[str, str]) -> None:
         self.home = home

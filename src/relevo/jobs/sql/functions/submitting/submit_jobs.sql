@@ -31,7 +31,7 @@ begin
     into strict common
     from (select handlers[1] as handler) p
     left join relevo.job_handler h on h.name = p.handler
-    join relevo.job_lane l on l.name = coalesce(lanes[1], h.lane, 'plugin');
+    join relevo.job_lane l on l.name = coalesce(lanes[1], h.lane, 'default');
     if common.plain and cardinality(ids) >= relevo.parcel_min()
        and not exists (select from unnest(datas) as d (data) where octet_length(d.data) > 2000)
        and (select count(distinct i) from unnest(ids) as i) = cardinality(ids) then
@@ -62,7 +62,7 @@ begin
     from unnest(ids, handlers, datas, names, lanes, priorities) with ordinality
       as g (id, handler, data, name, lane, priority, n)
     left join relevo.job_handler h on h.name = g.handler
-    join relevo.job_lane l on l.name = coalesce(g.lane, h.lane, 'plugin')
+    join relevo.job_lane l on l.name = coalesce(g.lane, h.lane, 'default')
     order by g.n;
   else
     perform relevo.submit_special_jobs(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options);

@@ -15,7 +15,7 @@ begin
     from unnest(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options)
       with ordinality as g (id, handler, data, name, token, start, lane_, priority, owner, o, n)
     left join relevo.job_handler h on h.name = g.handler
-    join relevo.job_lane l on l.name = coalesce(g.lane_, h.lane, 'plugin')
+    join relevo.job_lane l on l.name = coalesce(g.lane_, h.lane, 'default')
   ), made as (
     insert into relevo.job (
       id, rank, created_at, modified_at, status, postpone_until, priority, operation_type, lane, handler, name,
