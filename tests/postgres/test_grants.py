@@ -12,11 +12,11 @@ import pytest
 from msgspec import Struct
 
 from relevo import App, settings
-from relevo.cli import root
 from relevo.cli.doctor.checks import Finding, Patient, rights
 from relevo.cli.grants import KINDS
 from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.database import Database
+from tests.e2e.conftest import invoke
 from tests.postgres.errand import run_errands
 from tests.postgres.servers import debian_server
 
@@ -74,7 +74,8 @@ async def granted(roles: Roles, url: str) -> None:
     """Run `relevo grants --apply`, as in a shell."""
     options = [word for kind, name in roles.names.items() for word in (f"--{kind}", name)]
     command = ["grants", "--apply", "--database", url, "--schema", SCHEMA, *options]
-    assert await asyncio.to_thread(root.run, command) == 0
+    result = await asyncio.to_thread(invoke, *command)
+    assert result.code == 0, result
 
 
 async def set_up(roles: Roles) -> None:
@@ -223,21 +224,19 @@ async def test_the_doctor_says_which_role_it_is(roles: Roles) -> None:
     assert "a host also needs delete on shop.item" in lacking.detail
 
 
-async def test_a_schema_of_somebody_else_is_not_taken(
-    roles: Roles, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_schema_of_somebody_else_is_not_taken(roles: Roles) -> None:
     command = ["grants", "--database", roles.admin, "--schema", SCHEMA, "--owner", "nobody"]
-    assert await asyncio.to_thread(root.run, command) != 0
-    assert f"belongs to {roles.names['owner']}, not to nobody" in capsys.readouterr().err
+    result = await asyncio.to_thread(invoke, *command)
+    assert result.code != 0
+    assert f"belongs to {roles.names['owner']}, not to nobody" in result.err
 
 
-async def test_without_apply_it_only_prints(
-    relevo_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_without_apply_it_only_prints(relevo_url: str) -> None:
     async with connected(relevo_url) as admin:
         before = await admin.fetchval("select count(*) from pg_roles")
-        assert await asyncio.to_thread(root.run, ["grants", "--database", relevo_url]) == 0
+        result = await asyncio.to_thread(invoke, "grants", "--database", relevo_url)
         assert await admin.fetchval("select count(*) from pg_roles") == before
-    lines = capsys.readouterr().out.splitlines()
+    assert result.code == 0, result
+    lines = result.out.splitlines()
     assert 'create role "relevo_host" login;' in lines
     assert all(line.endswith(";") for line in lines)

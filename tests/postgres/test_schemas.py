@@ -7,18 +7,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
+import psycopg
 import pytest
+import sqlalchemy
 
 from relevo import App, settings
 from relevo.kernel.postgres import locks
+from relevo.kernel.postgres.embedded.account import binaries
 from relevo.kernel.postgres.pool.sleepers import Sleepers
 from relevo.testing.clock import Clock
+from tests.e2e.conftest import Result, invoke
 from tests.postgres.errand import run_errands
 from tests.postgres.servers import pgbouncer
 from tests.postgres.test_sleepers import AFTER, asleep, lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from relevo.testing.databases import TestDatabases
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +184,60 @@ async def test_both_take_part_in_one_transaction(relevo_url: str) -> None:
             assert [row["id"] for row in rows] == ["0", *(f"{schema}{n}" for n in range(3))]
             datas = await app.database.fetch(f'select distinct data from "{schema}".job')
             assert [row["data"] for row in datas] == [f'{{"in":"{schema}"}}']
+
+
+async def test_jobs_of_other_drivers_go_to_the_schema_of_their_app(relevo_url: str) -> None:
+    async with app_at(relevo_url, THERE) as app:
+        with psycopg.connect(relevo_url) as connection:
+            await app.jobs.submit("receipt", {"n": 1}, tx=connection)
+        engine = sqlalchemy.create_engine(relevo_url.replace("postgresql", "postgresql+psycopg", 1))
+        with engine.begin() as begun:
+            await app.jobs.submit_many("receipt", [{"n": 2}, {"n": 3}], tx=begun)
+        engine.dispose()
+        datas = await app.database.fetch('select data from "order".job order by sequence')
+        assert [row["data"] for row in datas] == ['{"n":1}', '{"n":2}', '{"n":3}']
+
+
+async def test_commands_work_on_the_schema_that_they_are_told(relevo_url: str) -> None:
+    async def told(*command: str) -> Result:
+        result = await asyncio.to_thread(invoke, *command, "--database", relevo_url)
+        assert result.code == 0, result
+        return result
+
+    await told("migrate", "up", "--schema", THERE)
+    app = app_at(relevo_url, THERE, migrate=False)
+    async with app.host():
+        assert app.leases.name in (await told("host", "list", "--schema", THERE)).out
+        assert app.leases.name not in (await told("host", "list")).out
+
+
+async def program(name: str, *arguments: str, given: bytes = b"") -> bytes:
+    """Run a program of PostgreSQL, and return what it writes."""
+    pipe = asyncio.subprocess.PIPE
+    running = await asyncio.create_subprocess_exec(
+        binaries() / name, *arguments, stdin=pipe, stdout=pipe
+    )
+    written, _ = await running.communicate(given)
+    assert running.returncode == 0
+    return written
+
+
+async def test_a_dump_is_restored_elsewhere_and_under_another_name(
+    relevo_url: str, relevo_databases: TestDatabases
+) -> None:
+    await run_errands(relevo_url)
+    copy = relevo_databases.create(migrated=False)
+    text = await program("pg_dump", "--schema", HERE, "--no-owner", relevo_url)
+    await program("psql", "-qX", "-v", "ON_ERROR_STOP=1", copy, given=text)
+    await run_errands(copy)
+    async with connected(copy) as connection:
+        await connection.execute(f'alter schema {HERE} rename to "{THERE}"')
+        items = await connection.fetchval('select count(*) from "order".item')
+    await run_errands(copy, schema=THERE)
+    async with connected(copy) as connection:
+        assert await connection.fetchval('select count(*) from "order".item') == items + 1
+        assert await connection.fetchval("select to_regnamespace('relevo')") is None
+    relevo_databases.drop(copy)
 
 
 async def test_through_a_pooler_it_is_the_same(relevo_url: str) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import asyncpg
+import msgspec
 from msgspec import Struct
 
 from relevo.errors import SchemaError, SchemaTooNew
@@ -97,10 +98,21 @@ async def status(
     database: Database, migrations: Sequence[Migration] | None = None
 ) -> list[MigrationStatus]:
     """Return every migration that this program or the database knows, in order."""
-    everything = known() if migrations is None else migrations
+    everything = _everything(database, migrations)
     if not await database.fetchval(SQL.has_migrations):
         return _compare(_Record([], []), everything)
     return _compare(await _record(database), everything)
+
+
+def _everything(database: Database, migrations: Sequence[Migration] | None) -> Sequence[Migration]:
+    """Return the migrations with the functions as they are to be in the database's schema."""
+    replace = msgspec.structs.replace
+    return [
+        replace(
+            one, functions=tuple(replace(each, schema=database.schema) for each in one.functions)
+        )
+        for one in (known() if migrations is None else migrations)
+    ]
 
 
 def _compare(record: _Record, migrations: Sequence[Migration]) -> list[MigrationStatus]:
@@ -199,7 +211,7 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
 
     Safe to run from many processes at once and to be killed at any instruction.
     """
-    everything = known() if migrations is None else migrations
+    everything = _everything(database, migrations)
     if not await check(database, everything):
         return []
     with _telling("preparing the schema"):

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from relevo.kernel.postgres.binding import DEFAULT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
@@ -30,11 +32,15 @@ class FunctionFile(Struct, frozen=True):
 
     name: str
     text: str
+    schema: str = DEFAULT
+    """Where it is created. Bodies name their schema, so a schema that got another name is noticed
+    by checksums of the one that it had before."""
 
     @property
     def checksum(self) -> str:
         """What the file looks like: a file that has changed is applied again."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        place = "" if self.schema == DEFAULT else self.schema
+        return hashlib.sha256(f"{self.text}{place}".encode()).hexdigest()
 
 
 class Schema(Struct, frozen=True):
