@@ -12,6 +12,7 @@ from relevo.router.commands import Call
 from relevo.router.core import offers, workers
 from relevo.router.core.world import SEEN_EVERY
 from relevo.router.listing import WorkerFilter
+from relevo.router.model import DeclineJobOfferOptions
 from relevo.router.wire import views
 from relevo.router.wire.views import Shown
 
@@ -140,8 +141,9 @@ class WorkerOperations:
     ) -> None:
         """Give an offer back, for good or until `retry_at`."""
         which = resource_uuid(offer_id, "offer")
+        again_at = DeclineJobOfferOptions(retry_offer_at=retry_at).retry_offer_at
         await self._on_offer(
-            worker_id, which, lambda world: offers.decline(world, worker_id, which, retry_at)
+            worker_id, which, lambda world: offers.decline(world, worker_id, which, again_at)
         )
 
     async def _on_offer(
