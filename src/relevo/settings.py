@@ -128,8 +128,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not binding.is_usable(self.schema):
             raise SettingsError(
-                f"schema must be a name of its own, of lower-case letters, digits and _, not"
-                f" {self.schema!r}; give one such as 'relevo' or 'shop_relevo'"
+                f"schema must be a name of its own, of up to {binding.NAME_MAX} lower-case letters,"
+                f" digits and _, not {self.schema!r}; give one such as 'relevo' or 'shop_relevo'"
             )
         if not 1 <= self.pool_size <= 1_000:
             raise SettingsError(f"pool_size must be 1 to 1000, not {self.pool_size}")

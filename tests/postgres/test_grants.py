@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 from uuid import uuid4
 
 import asyncpg
@@ -116,13 +117,19 @@ async def on_debian() -> AsyncIterator[Roles]:
 
 
 @pytest.fixture(params=["embedded", "debian"])
-async def roles(
+async def bare(
     request: pytest.FixtureRequest, relevo_databases: TestDatabases
 ) -> AsyncIterator[Roles]:
+    """A database without any of the roles."""
     made = on_embedded(relevo_databases) if request.param == "embedded" else on_debian()
     async with made as found:
-        await set_up(found)
         yield found
+
+
+@pytest.fixture
+async def roles(bare: Roles) -> Roles:
+    await set_up(bare)
+    return bare
 
 
 @asynccontextmanager
@@ -229,6 +236,28 @@ async def test_a_schema_of_somebody_else_is_not_taken(roles: Roles) -> None:
     result = await asyncio.to_thread(invoke, *command)
     assert result.code != 0
     assert f"belongs to {roles.names['owner']}, not to nobody" in result.err
+
+
+async def test_a_role_that_may_make_roles_and_a_schema_is_enough(bare: Roles) -> None:
+    """As administrators of managed offers are: no superusers."""
+    manager = f"manager_{uuid4().hex[:8]}"
+    url = bare.urls["owner"].replace(quote(bare.names["owner"]), manager)
+    async with connected(bare.admin) as admin:
+        name = await admin.fetchval("select current_database()")
+        await admin.execute(f"create role {manager} login createrole")
+        await admin.execute(f'grant create on database "{name}" to {manager}')
+        try:
+            await granted(bare, url)
+            async with await Database.open(bare.settings("owner")) as database:
+                await migrate.up(database)
+            await granted(bare, bare.urls["owner"])
+            assert (await finding(bare, "host")).state == "ok"
+        finally:
+            await admin.execute("drop schema if exists shop cascade")
+            await admin.execute(f"drop owned by {manager} cascade")
+            for role in bare.names.values():
+                await admin.execute(f'drop owned by "{role}" cascade; drop role "{role}"')
+            await admin.execute(f"drop role {manager}")
 
 
 async def test_without_apply_it_only_prints(relevo_url: str) -> None:

@@ -71,6 +71,15 @@ class Kitchen:
             while len(self.cooked) < EACH:
                 await asyncio.sleep(0.05)
 
+    def counted(self, figure: str, label: str) -> float:
+        """What a counter of this Relevo's host says of a handler or a unit."""
+        return sum(
+            sample.value
+            for family in self.app.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == figure and any(label in one for one in sample.labels.values())
+        )
+
     async def _one(self, n: int) -> None:
         item = {"id": str(n), "city": f"c{n % 5}", "maker": self.schema}
         await self.orders.create(item)  # which fails if the other's item of that name is seen
@@ -98,6 +107,9 @@ async def test_two_under_load_share_no_row_wake_up_host_or_figure(relevo_url: st
             assert len(kitchen.ran) == len(kitchen.cooked) == EACH
             hosts = await kitchen.app.directory.hosts()
             assert [host.name for host in hosts] == [kitchen.app.leases.name]
+    for kitchen in kitchens:
+        assert kitchen.counted("relevo_handler_runs_total", "receipt") == EACH
+        assert kitchen.counted("relevo_feed_changes_total", "kitchen") == EACH
     async with connected(relevo_url) as connection:
         for schema in (HERE, THERE):
             makers = f"select distinct body ->> 'maker' from \"{schema}\".item"

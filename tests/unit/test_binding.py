@@ -16,7 +16,7 @@ from relevo.settings import Settings
 
 ROOT: Final = Path(relevo.__file__).parent
 EVERYWHERE: Final = re.compile(
-    r"'relevo\.(job|series|brake|router)\.[a-z.]*'|'relevo\.retention'|/\*.*?\*/|--[^\n]*",
+    r"'relevo\.(job|series|brake|router)\.[a-z.]*'|'relevo\.(retention|ordinal_shop)'|/\*.*?\*/|--[^\n]*",
     re.DOTALL,
 )
 """Types of events and names of handlers are the same in every schema."""
@@ -52,7 +52,7 @@ def test_texts_for_the_default_schema_are_only_marked() -> None:
         ("select relevo.now()", 'select "order".now()'),
         ("select nextval('relevo.lsn')", "select nextval('\"order\".lsn')"),
         ("select 'relevo.item'::regclass", "select '\"order\".item'::regclass"),
-        ("set_config('relevo.ordinal', $1)", "set_config('order.ordinal', $1)"),
+        ("set_config('relevo.ordinal', $1)", "set_config('relevo.ordinal_order', $1)"),
         ("pg_notify('relevo', $1)", "pg_notify('order', $1)"),
         ("where n.nspname = 'relevo'", "where n.nspname = 'order'"),
         ("create schema if not exists relevo;", 'create schema if not exists "order";'),
@@ -88,7 +88,7 @@ def test_each_schema_has_classes_of_locks_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "Shop", "a-b", 'a"b', "1a", "a.b", "pg_shop", "public", "a" * 64, "é"]
+    "name", ["", "Shop", "a-b", 'a"b', "1a", "a.b", "pg_shop", "public", "a" * 51, "é"]
 )
 def test_a_name_that_is_not_plain_or_not_free_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="schema must be a name of its own"):

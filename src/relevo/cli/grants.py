@@ -120,6 +120,8 @@ def statements(facts: SchemaFacts, roles: Mapping[str, str]) -> list[str]:
     schema = quoted(facts.schema)
     owner, host, submitter, reader = (named[kind] for kind in KINDS)
     if facts.owner is None:
+        # Who is no superuser must be a member of the owner to act in its name.
+        missing.append(f"grant {owner} to current_user")
         missing.append(f"create schema {schema} authorization {owner}")
     defaults = f"alter default privileges for role {owner} in schema {schema} grant"
     made = [

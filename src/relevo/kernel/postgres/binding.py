@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Transaction
 
 DEFAULT: Final = "relevo"
-_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+NAME_MAX: Final = 50
+"""Names that begin with the schema's, as those of roles and sessions, have at most 63 bytes."""
+_PLAIN: Final = re.compile(rf"[a-z_][a-z0-9_]{{0,{NAME_MAX - 1}}}")
 _TAKEN: Final = re.compile(r"pg_.*|information_schema|public")
 _TOKEN: Final = re.compile(
     r"""
@@ -84,8 +86,10 @@ def _in_schema(schema: str, match: re.Match[str]) -> str:
             return f"{quoted(schema)}."
         case "object":
             return re.sub(r"\brelevo\.", f"{quoted(schema)}.", text)
-        case "schema" | "setting":
-            return text.replace(f"'{DEFAULT}", f"'{schema}")
+        case "schema":
+            return text.replace(f"'{DEFAULT}'", f"'{schema}'")
+        case "setting":  # whose prefix must not be one that another extension has reserved
+            return f"{text[:-1]}_{schema}'"
         case "made":
             return f"{match['made']}{quoted(schema)}"
         case _:
