@@ -78,7 +78,7 @@ async def test_what_comes_later_never_grows_and_keeps_what_was_confirmed(
         calls.append([change.id for change in changes])
         if len(calls) == 1:
             await diner.write_one_by_one(3)
-            await ctx.checkpoint(changes[0])
+            await ctx.confirm(changes[0])
             ctx.retry_later(0.001)
         await diner.cook(changes)
 
@@ -206,7 +206,7 @@ async def test_a_confirmation_that_comes_too_late_is_refused(diner: Diner) -> No
     processor = await diner.open(handler=fail_first, checkpoint="manual")
     await diner.until(lambda: len(contexts) == 2, "it comes again")
     with pytest.raises(Conflict, match="come again"):
-        await contexts[0].checkpoint()
+        await contexts[0].confirm()
     await processor.stop()
     with pytest.raises(LeaseLost):
-        await contexts[1].checkpoint()
+        await contexts[1].confirm()

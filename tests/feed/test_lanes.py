@@ -353,7 +353,7 @@ async def test_confirmations_in_any_order_never_skip_an_unconfirmed_change(
     )
     await counter.until(lambda: len(open_) == 24, "all are in the hands of the handler")
     for one in sorted(open_)[6:]:
-        await open_[one].checkpoint()
+        await open_[one].confirm()
     await processor.stop()
     missing = set(sorted(open_)[:6])
     await counter.open("b", handler=counter.cook, lanes=LANES)

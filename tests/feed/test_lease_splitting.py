@@ -147,7 +147,7 @@ async def test_an_unconfirmed_batch_keeps_the_lease_whole(kitchen: Kitchen, spli
     for one in list((await kitchen.orders.ranges()).open):
         await kitchen.orders.split(one.id)
     assert token in [one.token for one in (await split.state()).leases]
-    await contexts[0].checkpoint()
+    await contexts[0].confirm()
     await kitchen.orders.create({"id": "2", "city": "y"})
     await split.until_followed()
     assert token not in [one.token for one in (await split.state()).leases]

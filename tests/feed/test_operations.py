@@ -149,7 +149,7 @@ async def test_a_batch_that_runs_during_a_forced_rewind_cannot_move_the_position
             first.set()
             try:
                 await orders.rewind("beginning", force=True)
-                await ctx.checkpoint()
+                await ctx.confirm()
             except (LeaseLost, asyncio.CancelledError):
                 lost.set()
                 raise

@@ -154,7 +154,7 @@ async def test_a_part_that_is_not_confirmed_has_failed(diner: Diner) -> None:  #
             raise ValueError("too many")
         diner.delivered += ids
         if ids != ["2"]:
-            await ctx.checkpoint()
+            await ctx.confirm()
 
     await diner.open(handler=forgetful, checkpoint="manual", dead_letter=True, max_attempts=2)
     await diner.until_delivered(1, 2, 3)
@@ -292,7 +292,7 @@ async def test_a_late_confirmation_leaves_the_trouble_of_a_later_batch_alone(
         diner.calls.append([change.id for change in changes])
         if "2" in diner.calls[-1]:
             if len(diner.calls) == 3:
-                await opened[0].checkpoint()
+                await opened[0].confirm()
             raise ValueError("no")
         opened.append(ctx)
 

@@ -111,7 +111,7 @@ async def nested(ctx: Context) -> None:
 async def confirmed_inside(ctx: Context) -> None:
     async with ctx.transaction() as tx:
         await tx.execute(EFFECT, "misuse")
-        await ctx.checkpoint()
+        await ctx.confirm()
 
 
 MISUSES: list[tuple[Misuse, str]] = [

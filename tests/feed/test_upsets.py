@@ -307,7 +307,7 @@ async def test_a_host_that_is_fenced_before_a_call_does_not_make_it(
         return list(changes)
 
     async def handle(ctx: Context, changes: list[Change[Any]]) -> None:
-        calls.append((ctx.cancelled, ctx.attempt))
+        calls.append((ctx.canceled, ctx.attempt))
         await kitchen.cook(changes)
 
     monkeypatch.setattr(Processor, "admit", admit)

@@ -231,7 +231,7 @@ class _Redrive:
             await call(self._processor.handler, ctx, [change], watch)
             await ctx.end_call()
             if not ctx.confirmed:
-                await ctx.checkpoint()
+                await ctx.confirm()
         except _Taken:
             raise
         except (OutcomeUnknown, asyncio.CancelledError) as error:

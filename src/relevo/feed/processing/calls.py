@@ -82,7 +82,7 @@ class ChangeCall(Call):
     async def _run(self) -> None:
         try:
             answer = await Threads().call(self._called) if self.in_thread else self._called()
-            if self._ctx.cancelled and self.in_thread:
+            if self._ctx.canceled and self.in_thread:
                 callables.discard(answer)  # what it wants to be awaited never begins
             else:
                 await self.answered(answer)

@@ -80,7 +80,7 @@ class Context:
         self._committed = committed
         self._undone = undone
         self._headers = headers
-        self._cancelled = False
+        self._canceled = False
         self._transactions = HandlerTransactions()
         self.feed_range = interval
         self.attempt = attempt
@@ -115,13 +115,13 @@ class Context:
         return self._lease.stopping.is_set()
 
     @property
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         """Whether the lease was lost or the time is up: stop, nothing will count."""
-        return self._cancelled or not self._lease.may_act
+        return self._canceled or not self._lease.may_act
 
     def cancel(self) -> None:
-        """Tell a handler that looks at `cancelled` to end."""
-        self._cancelled = True
+        """Tell a handler that looks at `canceled` to end."""
+        self._canceled = True
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -141,12 +141,12 @@ class Context:
         """
         raise RetryLater(seconds)
 
-    async def checkpoint(self, change: Change[Any] | None = None) -> None:
+    async def confirm(self, change: Change[Any] | None = None) -> None:
         """Confirm the batch, or everything up to the group of one change of it."""
         if self._transactions.is_open:
             raise Conflict(
                 "inside of ctx.transaction() the checkpoint is committed with the effects; leave"
-                " its block instead of calling ctx.checkpoint()"
+                " its block instead of calling ctx.confirm()"
             )
         self.confirmed = await self._confirm(change) or self.confirmed
 

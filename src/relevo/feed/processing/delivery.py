@@ -150,7 +150,7 @@ class Lane:
             await faults.point("before_delegate")
             self._lease.check()  # again, for that took its time (L5)
             if not changes:  # all of them wait behind dead letters
-                await ctx.checkpoint()
+                await ctx.confirm()
             else:
                 await self._call(run, ctx, changes)
         except (LeaseLost, HostFenced, LeaseStoreError, CallAbandoned):
