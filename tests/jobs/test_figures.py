@@ -59,11 +59,11 @@ async def test_lanes_show_what_runs_and_what_waits(office: Office) -> None:
 
     app = await office.host({"work": work})
     job = await office.jobs.submit("work")
-    await until(lambda: sample(app, "slots_in_use", lane="plugin") == 1.0, "it runs")
-    assert sample(app, "claims_waiting", lane="plugin") == 0.0
+    await until(lambda: sample(app, "slots_in_use", lane="default") == 1.0, "it runs")
+    assert sample(app, "claims_waiting", lane="default") == 0.0
     go.set()
     await job.wait(10)
-    await until(lambda: sample(app, "slots_in_use", lane="plugin") == 0.0, "it has ended")
+    await until(lambda: sample(app, "slots_in_use", lane="default") == 0.0, "it has ended")
 
 
 async def test_every_run_has_a_span(office: Office, spans: Spans) -> None:
@@ -78,6 +78,6 @@ async def test_every_run_has_a_span(office: Office, spans: Spans) -> None:
         ("relevo.jobs.run", "failed"), ("relevo.jobs.run", "returned")
     ]  # fmt: skip
     assert all(
-        told == {"relevo.handler": "work", "relevo.lane": "plugin", "relevo.id": str(job.id)}
+        told == {"relevo.handler": "work", "relevo.lane": "default", "relevo.id": str(job.id)}
         for _, told, _ in spans.ended
     )
