@@ -204,7 +204,9 @@ class Runner(Generic[C, S]):
             try:
                 run = self._ledger.begin(claim, task, now, self._over)
                 self._runs[claim.id] = run
-                settlement = await (run.execute_traced() if self._traced else run.execute())
+                if self._traced:
+                    run.trace()
+                settlement = await run.execute()
             except BaseException as error:
                 if self._over.is_set():
                     raise

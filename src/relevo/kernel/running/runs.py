@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import structlog
@@ -125,12 +126,17 @@ class Run(Call, ABC, Generic[C, S]):
         if late:
             self.cut(HandlerTimeout(f"the handler ran longer than {limit or quiet:g} s"))
 
-    async def execute_traced(self) -> S | None:
-        """As `execute`, within a span."""
+    def trace(self) -> None:
+        """Have the handler called within a span; before `execute`."""
+        self._call = partial(self._in_span, self._call)
+
+    async def _in_span(
+        self, call: Callable[[Any, Any], Awaitable[Any]], handler: Any, ctx: Any
+    ) -> Any:
         claim = self.claim
         attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
         with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": str(claim.id)}):
-            return await self.execute()
+            return await self.answered(await call(handler, ctx))
 
     async def execute(self) -> S | None:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""
