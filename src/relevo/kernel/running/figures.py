@@ -18,17 +18,14 @@ class Figures:
         self._metrics = metrics
         self._part = part
         self._lanes = lanes
-        self._runs = {
+        self.runs = {
             handler: metrics.runs.of(part, handler)
             for lane in lanes.values() for handler in lane.handlers
         }  # fmt: skip
+        """What counts the runs of each handler."""
         for name, lane in lanes.items():
             metrics.claims_waiting.labels(part=part, lane=name).set_function(lane.waiting.__len__)
             metrics.slots_in_use.labels(part=part, lane=name).set_function(lane.count_running)
-
-    def ended(self, handler: str, outcome: str, seconds: float) -> None:
-        """Count a run."""
-        self._runs[handler].ended(outcome, seconds)
 
     def close(self) -> None:
         """Show nothing more of lanes that are not served."""

@@ -218,11 +218,11 @@ class Runner(Generic[C, S]):
                 lane.running -= 1
             if settlement is not None:
                 self._rounds.finished.append(settlement)
-                self._figures.ended(claim.handler, settlement.event, settlement.seconds)
+                self._figures.runs[claim.handler].ended(settlement.event, settlement.seconds)
                 if settlement.event != "done":
                     self._rounds.heed(settlement)
             elif run.settled:
-                self._figures.ended(claim.handler, "done", run.seconds)
+                self._figures.runs[claim.handler].ended("done", run.seconds)
             finished = len(self._rounds.finished)
             turn = settlement is None or settlement.seconds > TURN_SECONDS
             if not lane.waiting:
