@@ -1,4 +1,4 @@
-"""The failure-rate brake: an extension that keeps failing is stopped for a while (6.4).
+"""The failure-rate brake: an extension that keeps failing is stopped for a while.
 
 Hosts count failed runs by extension and minute. The leader compares the counts: jobs of an
 extension with too many wait, others go on as ever. After the pause one of them is let through; if
@@ -138,7 +138,7 @@ class Brakes:
         return [Brake(row["extension"], row["since"], row["until"], row["probe"]) for row in rows]
 
     async def deactivate(self, extension: str) -> int:
-        """Cancel the jobs of an extension that have not started (S20), in chunks; how many."""
+        """Cancel the jobs of an extension that have not started, in chunks; how many."""
         total = 0
         while True:
             await self._database.write(SQL.unpack_ready, extension, ROWS)

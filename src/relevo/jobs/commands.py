@@ -1,4 +1,4 @@
-"""What clients ask of jobs: cancel, pause, resume, postpone, delete, another recurrence (3.3, 3.4).
+"""What clients ask of jobs: cancel, pause, resume, postpone, delete, another recurrence.
 
 Commands ride in groups. One transaction locks the gates of its jobs, then their rows, judges each
 by the table of `relevo.jobs.states`, and moves those that may.
@@ -35,7 +35,7 @@ HOST_TOPIC: Final = "jobs:host:{}"
 
 
 class Scope(Struct, frozen=True):
-    """Whose jobs a caller sees; None is everybody's (A27)."""
+    """Whose jobs a caller sees; None is everybody's."""
 
     owners: frozenset[UUID] | None = None
 

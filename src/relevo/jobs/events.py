@@ -1,4 +1,4 @@
-"""What the log says of system jobs (async-service 16): one struct for all that happens to a job.
+"""What the log says of system jobs: one struct for all that happens to a job.
 
 The database itself writes these events, in the transaction of each transition; a lane says which.
 """

@@ -56,7 +56,7 @@ class Timers:
         ]
 
     async def recover(self) -> int:
-        """Take jobs from hosts that have ended (S14 to S16); returns how many."""
+        """Take jobs from hosts that have ended; returns how many."""
 
         async def recover() -> int:
             taken = -1
@@ -74,7 +74,7 @@ class Timers:
         return total
 
     async def start_series(self) -> int:
-        """Make rows of series ready whose time has come, or move them on (7.3); how many."""
+        """Make rows of series ready whose time has come, or move them on; how many."""
 
         async def start() -> int:
             started: int = await self._database.run(self._start_series)
@@ -111,7 +111,7 @@ class Timers:
         return len(rows)
 
     async def mark_late(self) -> int:
-        """Let ready rows of series say how late they are by now (7.3); returns how many do."""
+        """Let ready rows of series say how late they are by now; returns how many do."""
         total, after = 0, UUID(int=0)
         while True:
             rows = await self._database.fetch(SQL.ready_series, after, SERIES_ROWS)
@@ -126,7 +126,7 @@ class Timers:
             after = rows[-1]["series"]
 
     async def fail_unserved(self) -> int:
-        """Fail jobs for which no host has had a handler for long (4.3); returns how many."""
+        """Fail jobs for which no host has had a handler for long; returns how many."""
         text = (
             f"no host has had a handler for this job for {UNSERVED.total_seconds() / 60:g} minutes"
         )
@@ -152,7 +152,7 @@ class Timers:
         return total
 
     async def forget(self) -> int:
-        """Remove records that are older than they are kept (8.4); returns how many."""
+        """Remove records that are older than they are kept; returns how many."""
         kept = {status: age for status, age in self._retention.items() if age is not None}
         total, after = 0, (datetime.min.replace(tzinfo=UTC), 0)
         while kept and (

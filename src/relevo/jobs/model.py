@@ -59,7 +59,7 @@ LANES: Final = (
     Lane(name="bulk", slots=2, time_limit=None, stall_after=300.0),
     Lane(name="maintenance", slots=1, time_limit=None),
 )
-"""The lanes of every installation (4.1)."""
+"""The lanes of every installation."""
 
 
 class Recurrence(Struct, frozen=True, kw_only=True):

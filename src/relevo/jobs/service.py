@@ -236,7 +236,7 @@ class Jobs(Service):
     def query(self, caller: Caller = EVERYBODY) -> JobQuery:
         """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`.
 
-        A `caller` sees what its scope leaves (A27).
+        A `caller` sees what its scope leaves.
         """
         return JobQuery(self.database, caller)
 

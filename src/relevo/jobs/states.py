@@ -1,4 +1,4 @@
-"""What may happen to a system job, and what it is then (async-service 3.2 to 3.4).
+"""What may happen to a system job, and what it is then.
 
     outcome(20, "pause")  # Move(to_status=21, ...)
     outcome(0, "pause")  # Refusal(code=CANNOT_PAUSE, ...)
@@ -39,7 +39,7 @@ LABELS: Final = {
     FAILED: "Failed",
     CANCELED: "Canceled",
 }
-"""Every status with its label (3.1)."""
+"""Every status with its label."""
 
 STATE_LABELS: Final = {0: "Ready", 1: "Suspended", 2: "Locked", 3: "Completed"}
 
@@ -164,7 +164,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_moves("postpone", "R2", {IN_PROGRESS: PAUSING, PAUSING: PAUSING}),
     *_refusals("postpone", codes.CANNOT_CHANGE, CANCELING, *COMPLETED),
     *_moves("delete", "3.3", dict.fromkeys((READY, WAITING, *COMPLETED), REMOVED)),
-    # A handler still holds it: the row stays, unseen, until that one has stopped (A31).
+    # A handler still holds it: the row stays, unseen, until that one has stopped.
     *_moves("delete", "R4", {status: status for status in LOCKED}),
 )
 """Everything that happens, and the refusals that have a code of their own. Whatever is not here is
@@ -174,7 +174,7 @@ STRICT: Final[dict[str, tuple[Transition, ...]]] = {
     "strict_states": tuple(_refusals("postpone", codes.CANNOT_CHANGE, WAITING)),
     "strict_delete": tuple(_refusals("delete", codes.CANNOT_DELETE, *LIVE)),
 }
-"""What the settings of these names put in place of rows of the table (R2, R4)."""
+"""What the settings of these names put in place of rows of the table."""
 
 EVENTS: Final = tuple(dict.fromkeys(row.event for row in TRANSITIONS))
 CREATING: Final = ("create", "create_deferred")
@@ -245,7 +245,7 @@ PLATFORM_RULES: Final = (
     PlatformRule("resume", codes.PLATFORM_PAUSE),
     PlatformRule("delete", codes.PLATFORM_DELETE, unless=COMPLETED),
 )
-"""What nobody may do to a job of the platform, whatever the role (3.4, R5); the rest is allowed."""
+"""What nobody may do to a job of the platform, whatever the role; the rest is allowed."""
 
 
 def platform_refusal(status: int, command: str) -> Refusal | None:

@@ -39,7 +39,7 @@ ORDERINGS: Final[Mapping[str, Callable[[Value, Value], bool]]] = {
 
 
 def holds(operator: Operator, label: Value | None, value: Value | None) -> bool:
-    """Whether a label stands to a selector's value as the operator says (job-router 9).
+    """Whether a label stands to a selector's value as the operator says.
 
     None is a label that is missing, or a selector without a value. Values of different kinds are
     never equal and have no order, and booleans have none at all.

@@ -27,7 +27,7 @@ VERSION: Final = 1
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
-    """The context of an asynchronous step as its job carries it (5.2): data, no live objects."""
+    """The context of an asynchronous step as its job carries it: data, no live objects."""
 
     version: int = VERSION
     operation: UUID

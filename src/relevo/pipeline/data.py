@@ -172,7 +172,7 @@ class DataService:
     async def descent(self, tx: Transaction) -> dict[str, Any]:
         """Return the options of a job that the job of this service has as its part: one deeper.
 
-        Raises `LoopDetected` if that is too deep, as for an operation (5.4).
+        Raises `LoopDetected` if that is too deep, as for an operation.
         """
         cause, pipeline = self._cause, self._pipeline
         now = await clock.now(tx)
@@ -190,7 +190,7 @@ class DataService:
 
     @contextmanager
     def joined(self, tx: Transaction) -> Iterator[None]:
-        """Let all operations belong to a transaction while it lasts (5.3)."""
+        """Let all operations belong to a transaction while it lasts."""
         before, self._standing.tx = self._standing.tx, tx
         try:
             yield

@@ -1,4 +1,4 @@
-"""How deep an operation is in its chain of causes (async-service 5.4). Pure."""
+"""How deep an operation is in its chain of causes. Pure."""
 
 from __future__ import annotations
 

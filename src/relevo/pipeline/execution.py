@@ -1,4 +1,4 @@
-"""Carries out operations: stages in order, one transaction, jobs queued in it (5.1, 5.2)."""
+"""Carries out operations: stages in order, one transaction, jobs queued in it."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class Execution:
         return found
 
     async def _queue(self, frame: Frame) -> None:
-        """One job per asynchronous step, in order, in the same transaction (A1)."""
+        """One job per asynchronous step, in order, in the same transaction."""
         jobs = [self._job(frame, step) for step in _queued(frame)]
         if jobs:
             await frame.running.execute(JOBS.submit, *submission.columns(jobs))
@@ -250,7 +250,7 @@ def _learn(job: Any, status: int | None) -> None:
 
 
 def _refuse_if_stopped(job: Any) -> None:
-    """After a cancel request no operation of that attempt is made (6.2)."""
+    """After a cancel request no operation of that attempt is made."""
     if job is None:
         return
     if job.settled:

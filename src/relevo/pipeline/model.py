@@ -122,7 +122,7 @@ class Step(Struct, frozen=True, kw_only=True):
         return f"step:{self.name}"
 
     def wants(self, present: frozenset[str]) -> bool:
-        """Whether the columns that a request brings are of interest; changed or not (5.1)."""
+        """Whether the columns that a request brings are of interest; changed or not."""
         return (
             not self.filtering or self.message != "Update" or not present.isdisjoint(self.filtering)
         )
@@ -136,7 +136,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 def checked(step: Step) -> Step:
-    """Return the step, or refuse what cannot be (5.1), by name."""
+    """Return the step, or refuse what cannot be, by name."""
     wrong = [why for broken, why in _RULES if broken(step)]
     if wrong:
         raise InvalidValue(f"step {step.name!r}: {wrong[0]}")

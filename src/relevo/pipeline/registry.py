@@ -71,7 +71,7 @@ class Registry:
         return found
 
     def matching(self, message: str, table: str | None) -> list[Step]:
-        """Return the steps of a message on a table, by rank and registration (5.1)."""
+        """Return the steps of a message on a table, by rank and registration."""
         found = [
             one for one in self.steps.values()
             if one.message == message and one.table in (None, table)

@@ -111,7 +111,7 @@ class Pipeline(Service):
         await self._switch(name, enabled=True)
 
     async def disable(self, name: str) -> int:
-        """Deactivate a step: no operation runs it, and its waiting jobs are canceled (S20).
+        """Deactivate a step: no operation runs it, and its waiting jobs are canceled.
 
         Returns how many jobs were. Jobs that run are left to end.
         """

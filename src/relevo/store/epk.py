@@ -1,4 +1,4 @@
-"""Effective partition keys: where in the hash space a partition key lies (change-feed 3.1).
+"""Effective partition keys: where in the hash space a partition key lies.
 
 The reference's version 2 hash, so that official clients compute the same value. The space runs from
 `""` inclusive to `"FF"` exclusive, compared as strings.

@@ -1,7 +1,7 @@
 """A container in use: its range map, and the groups that its reads and writes ride in.
 
 Groups are collected per quarter of the hash space, so that one statement holds the stamp locks of
-few ranges (change-feed 4.2). A range that was split meanwhile refuses the statement whole; then the
+few ranges. A range that was split meanwhile refuses the statement whole; then the
 map is read again and the statement sent again, so nobody needs to be told of splits. A statement
 leaves out items that another transaction holds; the writes of these wait apart (`waiting`).
 """

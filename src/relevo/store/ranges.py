@@ -2,7 +2,7 @@
 
 A container starts with ranges of equal width. A split seals a range and puts two children in its
 place; no item is moved, so the log of a child is what its ancestors hold of its interval, then its
-own (change-feed 3.4).
+own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workflows: async generators whose every `yield` is a durable step (async-service 8.2).
+"""Workflows: async generators whose every `yield` is a durable step.
 
     @app.workflow("order")
     async def order(ctx, id: str):

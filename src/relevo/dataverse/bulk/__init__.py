@@ -1,4 +1,4 @@
-"""Bulk operations: delete, mail, import, propagate and compare many rows, as jobs (8.3).
+"""Bulk operations: delete, mail, import, propagate and compare many rows, as jobs.
 
 Rows are taken in the order of their keys, up to the highest key that there was at the start, in
 chunks. What a chunk did, where it ended and how many rows it had is committed together: after a

@@ -1,7 +1,7 @@
 """Conditions of bulk operations as SQL: those over JSON paths, and those over columns of tables.
 
 The latter are read into the tree that OData and FetchXML are read into, and planned as theirs are:
-equal conditions find equal rows (A24), and no value reaches SQL but as a parameter (A23).
+equal conditions find equal rows, and no value reaches SQL but as a parameter.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Planned(Struct, frozen=True, kw_only=True):
     def sql(self, alias: str, first: int) -> tuple[str, list[Any]]:
         """Return what rows under an alias fulfil, never null, with parameters from `first` on.
 
-        Raises `InvalidQuery`, and `ColumnProtected` for what the caller may not look at (A28).
+        Raises `InvalidQuery`, and `ColumnProtected` for what the caller may not look at.
         """
         context = Context(self.catalogue, self.caller)
         context.parameters.first = first
@@ -110,7 +110,7 @@ def rows_of(given: RowQuery | Query, caller: Caller | None = None) -> RowQuery:
 
 
 def reached(caller: Caller) -> Expression | None:
-    """Return what holds for the jobs that a caller's scope reaches (A27); None if for all.
+    """Return what holds for the jobs that a caller's scope reaches; None if for all.
 
     What a job stores is read by its owner later, so it has to be a condition like others.
     """

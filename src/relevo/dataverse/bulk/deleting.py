@@ -129,7 +129,7 @@ class Removing:
         await tx.execute(SQL.mark_import_row, source.id, row.key[0], False, False)
 
     async def _remove_jobs(self, tx: Transaction, rows: Sequence[Row]) -> list[RowFailure]:
-        """Delete jobs: records at once, others as the command does (A31)."""
+        """Delete jobs: records at once, others as the command does."""
         refused = [one for one in rows if not _completed(one) and _is_platform(one)]
         live = [one.body["id"] for one in rows if not _completed(one) and one not in refused]
         if live:

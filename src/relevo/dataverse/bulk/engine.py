@@ -136,7 +136,7 @@ class Walk:
         return at
 
     async def _take(self, source: Any, at: Progress, rows: Sequence[Row]) -> Progress:
-        """Process a chunk; its effects, where it ended and its counts are one commit (A20)."""
+        """Process a chunk; its effects, where it ended and its counts are one commit."""
         _, apply = self._steps[at.query]
         failures = [] if self._outside is None else await self._outside(rows)
         async with self._database.transaction(own=True) as tx:

@@ -65,7 +65,7 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     query: dict[str, Any] | None = None
     """A `relevo.kernel.querying` query as `relevo.dataverse.bulk.stored` writes it."""
     scope: Scope = "all"
-    """Which rows of other tables its conditions may look at (A27)."""
+    """Which rows of other tables its conditions may look at."""
     reach: Scope = "all"
     """Whose jobs are found, seen from the owner of the job that asks."""
     by_key: bool = False

@@ -105,7 +105,7 @@ class Parent(ABC):
         return {"success": at.success, "failure": at.failure}
 
     async def _begin(self, at: Standing) -> Standing:
-        """Submit the child of a part; that it was is one commit with the child (A30)."""
+        """Submit the child of a part; that it was is one commit with the child."""
         child = self._child(at)
         at = msgspec.structs.replace(at, part=child.id)
         async with self._jobs.database.transaction(own=True) as tx:

@@ -1,4 +1,4 @@
-"""What an installation has by itself: a daily bulk delete of succeeded jobs (8.4).
+"""What an installation has by itself: a daily bulk delete of succeeded jobs.
 
 It is made once, by whoever leads for a minute, and stays what people make of it: it waits for
 somebody to resume it, then it runs and recurs; canceled or deleted it does not come back. It never

@@ -3,7 +3,7 @@
     decoded(encoded(query)) == query
 
 Only the classes of a query and of its expressions are made again, whatever the data says, and only
-with values of the types of their fields: operators become SQL as they are (A23).
+with values of the types of their fields: operators become SQL as they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who works with rows, and the rights on them (async-service 9)."""
+"""Who works with rows, and the rights on them."""
 
 from __future__ import annotations
 

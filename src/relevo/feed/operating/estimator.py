@@ -80,7 +80,7 @@ class TotalLag(Struct, frozen=True, kw_only=True):
     def desired_instances(self, target_lag: int) -> int:
         """Return how many hosts an autoscaler should run so that each has so many changes or less.
 
-        More than there are leases with lag would have nothing to do (15.4).
+        More than there are leases with lag would have nothing to do.
         """
         if target_lag < 1:
             raise InvalidValue(f"target_lag is at least 1, not {target_lag}")

@@ -1,4 +1,4 @@
-"""Figures of all units for autoscalers: what is pending, and how many hosts that is for (15.4)."""
+"""Figures of all units for autoscalers: what is pending, and how many hosts that is for."""
 
 from __future__ import annotations
 

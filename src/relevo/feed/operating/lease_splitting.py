@@ -1,4 +1,4 @@
-"""Leases are cut: along the ranges after a split, or finer because an operator asks (3.7, 14.5).
+"""Leases are cut: along the ranges after a split, or finer because an operator asks.
 
 Cutting is one transaction under the lock that a change of epoch needs: leases that tile the old
 one's interval are put beside it, then the old one goes. So a crash leaves it or all of them, and at

@@ -1,6 +1,6 @@
 """A unit that one transaction has for itself: no plan, no cut and no fenced write beside it.
 
-Order of locks: the unit's, then those of its leases in rising order (DESIGN 6). A lease that was
+Order of locks: the unit's, then those of its leases in rising order. A lease that was
 cut while its lock was waited for has children with higher numbers, so they are locked after it.
 """
 

@@ -1,4 +1,4 @@
-"""Cuts ranges that hold too much or are written too fast (3.3)."""
+"""Cuts ranges that hold too much or are written too fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the log of all versions within bounds: what is past its retention goes (4.8).
+"""Keeps the log of all versions within bounds: what is past its retention goes.
 
 Trimming never holds a stamp lock, so no writer waits for it. First the new beginning of a log is
 written down, then the rows go: who has not read them all is refused by name and misses nothing

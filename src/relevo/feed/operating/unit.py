@@ -181,7 +181,7 @@ def _check_start(wanted: Definition, stored: Mapping[str, Any]) -> None:
 
 
 def check_coverage(intervals: Sequence[Interval]) -> None:
-    """Raise unless the intervals tile the hash space: no gap, no overlap (L4)."""
+    """Raise unless the intervals tile the hash space: no gap, no overlap."""
     for gap in gaps(intervals):
         raise LeaseCoverage(
             f"no lease of the unit covers {gap}; fill it with repair(start), from the position"

@@ -1,4 +1,4 @@
-"""Checkpoints of all leases of a processor on one host ride in one statement (4.5)."""
+"""Checkpoints of all leases of a processor on one host ride in one statement."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Feeder:
         )
         if not batch.more:
             self._dry[range_id] = hints
-            # All there is was read, also of batches in trouble, and nothing arrives late (F1). They
+            # All there is was read, also of batches in trouble, and nothing arrives late. They
             # end where the run does, at the latest.
             for trouble in standing.troubles.values():
                 standing.ledger.skip(range_id, trouble.until.get(range_id, 0))

@@ -1,10 +1,10 @@
-"""Which part of a batch that failed is tried next (10.3). Pure.
+"""Which part of a batch that failed is tried next. Pure.
 
 A lane is in trouble from the first failure of a batch until the end of that batch. First the whole
 batch is tried again; after `limit` failures it is halved, left before right, and a half that fails
 is halved again, so that in the end a bad change stands alone. Only one that failed `limit` times
 alone is condemned: a neighbour's failures never count against it. After crashes nothing can be
-halved, since a process that is killed reports nothing: then changes go one by one (10.6).
+halved, since a process that is killed reports nothing: then changes go one by one.
 
 A change is named by its key, (LSN, ordinal), and with `atomic_groups` a whole group by (LSN, 0).
 What was confirmed or superseded is no longer among the keys that are asked about, so a span needs
@@ -30,7 +30,7 @@ class Isolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A lane in trouble; kept with the lease, so that its next owner goes on where it was."""
 
     until: dict[int, int]
-    """The end of the batch that failed, by range: a retry never grows (8.6)."""
+    """The end of the batch that failed, by range: a retry never grows."""
     singles: bool = False
     """Go one by one, and mark each change before the call."""
     attempts: int = 0

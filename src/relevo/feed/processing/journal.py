@@ -80,7 +80,7 @@ class Journal:
         self._fence = (lease.fence.lease_id, lease.epoch, incarnation)
 
     async def open(self) -> Stored:
-        """Read what the last owner left; a loss without release is counted first (10.6)."""
+        """Read what the last owner left; a loss without release is counted first."""
         if not self._lease.clean:
             await self._write(SQL.note_loss)
         try:
@@ -141,7 +141,7 @@ class Journal:
             raise _store_error(error) from error
 
     async def remember(self, tx: Transaction, done: Collection[Done]) -> None:
-        """Store in a transaction of the caller what it finishes; the position stays (9.5).
+        """Store in a transaction of the caller what it finishes; the position stays.
 
         Others may do the same at the same time: the fence is shared, and no row is contended for.
         """
@@ -175,7 +175,7 @@ class Journal:
         handler: str,
         block: bool,
     ) -> list[asyncpg.Record]:
-        """Write dead letters and move past them, in one transaction (P9)."""
+        """Write dead letters and move past them, in one transaction."""
         letters = [
             (c.lsn, c.ordinal, c.ts, c.origin, c.key, c.id, c.operation, c.raw, c.raw_previous,
              c.previous_lsn, c.ttl_expired)

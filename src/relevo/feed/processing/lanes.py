@@ -1,4 +1,4 @@
-"""Spreads what was read over lanes by partition key, and hands it out in batches (8.5). Pure.
+"""Spreads what was read over lanes by partition key, and hands it out in batches. Pure.
 
 Changes of one key are always in one lane, and a lane hands out one batch after the other: so order
 per key is kept. With one lane a batch is what was read at once. What one call wrote under several

@@ -3,7 +3,7 @@
 Changes are in flight as runs: some changes of one range in the order of its log. The position to
 store for a range is the highest below which nothing is in flight. What was finished above it is
 remembered, so that nobody delivers it again: lanes, parts of groups, transactions and late
-confirmations (9.2) all finish in another order than they were read in.
+confirmations all finish in another order than they were read in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leases that live as long as the process: for programs of one process and for tests (5.1).
+"""Leases that live as long as the process: for programs of one process and for tests.
 
 They are a private unit in the lease tables, with all that leases promise, that is dropped when the
 processor stops; what a killed process leaves is removed by housekeeping.
@@ -34,7 +34,7 @@ class MemoryLeases:
 
     def __init__(self, state: str | None = None) -> None:
         self.state = state
-        """Where the processor stood when it stopped, or None before; it is a token (16.3)."""
+        """Where the processor stood when it stopped, or None before; it is a token."""
         self.name = f"{PREFIX}{uuid4().hex}"
 
     async def keep(self, database: Database, wakeups: Wakeups, container: str, name: str) -> None:

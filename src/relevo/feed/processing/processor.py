@@ -191,7 +191,7 @@ class Processor:
         return self._notifications.listen("completed", callback)
 
     def run_until(self, until: Until) -> None:
-        """Let the next start be a run that ends there, as with `until` (12.4)."""
+        """Let the next start be a run that ends there, as with `until`."""
         if self._running is not None:
             raise Conflict(f"processor {self.name!r} is running; say so before it starts")
         self._until = bounds.check(until)

@@ -216,7 +216,7 @@ class Standing:
     async def fail(self, run: Run, error: Exception, limit: int | None) -> Isolation:
         """Count a failed call; unless that condemns its only change, store the count."""
         async with self._storing:
-            await self._store()  # what was finished before it (9.1)
+            await self._store()  # what was finished before it
             trouble = self.troubles.get(run.lane) or Isolation(until={run.range_id: run.end})
             trouble = trouble.failed(self.units(run.changes), limit)
             if not trouble.condemned(limit):

@@ -96,7 +96,7 @@ class Worker:
             await standing.flush()
         except (*READING_FAILED, HostFenced, CallAbandoned):
             with suppress(RelevoError):
-                await standing.flush()  # what was finished before it (9.1)
+                await standing.flush()  # what was finished before it
             raise
         finally:
             standing.close()
@@ -115,7 +115,7 @@ class Worker:
             self._feeder.nudge()
 
     def is_due(self) -> bool:
-        """Whether what calls have finished is to be stored now (9.1)."""
+        """Whether what calls have finished is to be stored now."""
         every, standing = self.processor.pace.every, self.standing
         return (
             every is None
@@ -227,7 +227,7 @@ class Worker:
             raise LeaseStoreError(f"the lease cannot be cut along its ranges: {error}") from error
 
     async def _mind_crashes(self) -> None:
-        """After a crash, see how far calls may have been; after another, go one by one (10.6)."""
+        """After a crash, see how far calls may have been; after another, go one by one."""
         standing, pace = self.standing, self.processor.pace
         trouble = standing.troubles.get(0)
         one_by_one = standing.whole_trouble and trouble is not None and trouble.singles

@@ -1,4 +1,4 @@
-"""Where a bounded run ends: an option becomes LSNs once, when a host joins (12.4)."""
+"""Where a bounded run ends: an option becomes LSNs once, when a host joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters: which changes a reader wants, as data that the database judges (2.7).
+"""Filters: which changes a reader wants, as data that the database judges.
 
 A change that is filtered out moves the position like one that is delivered.
 """

@@ -1,4 +1,4 @@
-"""Asks for all idle leases of a processor at once whether there is anything to read (4.6).
+"""Asks for all idle leases of a processor at once whether there is anything to read.
 
 Idle leases cost one statement per poll interval and host, whatever their number. A wake-up makes
 the question come at once; losing one only delays it.

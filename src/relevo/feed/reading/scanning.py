@@ -128,7 +128,7 @@ class Scan:
         return [], position, more
 
     async def _check_not_trimmed(self, after: int) -> None:
-        """Refuse a position that trimming has passed, also while a reader is under way (F7).
+        """Refuse a position that trimming has passed, also while a reader is under way.
 
         Asked after the read: what was trimmed before it shows here, and what is trimmed later was
         read.

@@ -1,4 +1,4 @@
-"""Where a reader begins: an option becomes places once, and they are stored (change-feed 12)."""
+"""Where a reader begins: an option becomes places once, and they are stored."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check(start: object) -> Start:
 
 
 def record(start: Start) -> dict[str, Any]:
-    """Return what a unit remembers of the option that it was made with (U2)."""
+    """Return what a unit remembers of the option that it was made with."""
     match start:
         case datetime():
             return {"kind": "time", "value": start.astimezone(UTC).isoformat()}

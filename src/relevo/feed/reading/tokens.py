@@ -78,7 +78,7 @@ def opened(text: str) -> Token:
 
 
 def follow_splits(token: Token, ranges: RangeMap) -> Token:
-    """Replace places in sealed ranges by their children, at the same position (3.5)."""
+    """Replace places in sealed ranges by their children, at the same position."""
     if all(place.range_id in ranges.by_id and ranges.by_id[place.range_id].open
            for place in token.places):  # fmt: skip
         return token

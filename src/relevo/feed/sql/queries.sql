@@ -62,7 +62,7 @@ where i.range_id = any ($1::integer[]) and i.lsn = $2 and i.ordinal > $5
 order by i.ordinal;
 
 -- name: heads
--- The highest visible LSN of each log: "now". Safe without locks, since nothing arrives late (F1).
+-- The highest visible LSN of each log: "now". Safe without locks, since nothing arrives late.
 select r.id,
   greatest(
     (select max(i.lsn) from unnest(r.lineage) l (id)
@@ -679,7 +679,7 @@ where l.id = $1 and l.epoch = $2 and l.owner = $3 and l.state = 'active' and l.h
 returning l.id;
 
 -- name: bury
--- Writes dead letters and moves past them: both or neither, and only in the name of the owner (P9).
+-- Writes dead letters and moves past them: both or neither, and only in the name of the owner.
 with moved as (
   update relevo.lease l set position = $4::jsonb, state = case when $7 then 'blocked' else l.state end
   where l.id = $1 and l.epoch = $2 and l.owner = $3

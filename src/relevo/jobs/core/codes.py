@@ -44,7 +44,7 @@ def _code(unsigned: int, text: str) -> int:
     return code
 
 
-# What may happen to a job (3.3, 3.4).
+# What may happen to a job.
 CANNOT_CHANGE: Final = _code(0x80044162, "The job is in a state that does not allow this change.")
 STATE_CHANGED: Final = _code(0x80044163, "The job was changed by another process meanwhile.")
 CANNOT_CANCEL: Final = _code(0x80044165, "A completed job cannot be canceled.")
@@ -59,7 +59,7 @@ PLATFORM_DELETE: Final = _code(
     0x80044F02, "A job of the platform can be deleted only when it is completed."
 )
 
-# How a run ends (5.4, 6).
+# How a run ends.
 LOOP_DETECTED: Final = _code(
     0x80044182, "The operation would be too deep in a chain of causes; it may be an endless loop."
 )

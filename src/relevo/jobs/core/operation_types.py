@@ -1,4 +1,4 @@
-"""What kinds of job there are, by number: label, lane, and who may create them (4.1, 4.3).
+"""What kinds of job there are, by number: label, lane, and who may create them.
 
     label_of(13)  # "Bulk Delete"
     lane_of(13)  # "bulk"
@@ -51,7 +51,7 @@ OWN_PLATFORM: Final = (
 """The platform's jobs that Relevo itself creates."""
 
 DAILY_AT_MOST: Final = frozenset({DUPLICATE_DETECTION, BULK_DELETE})
-"""What may recur, and not more often than once a day (7.1)."""
+"""What may recur, and not more often than once a day."""
 
 RECURRING: Final = DAILY_AT_MOST | {ASYNC_REQUEST} | frozenset(OWN_PLATFORM)
 """What may recur at all. The others are caused by an event or by another job, not by a clock."""

@@ -68,7 +68,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Rule(Struct, frozen=True):
-    """What one kind of error means. `attempts` names the limit of `Attempts` after which a retry is a failure."""
+    """What one kind of error means.
+
+    `attempts` names the limit of `Attempts` after which a retry is a failure.
+    """
 
     name: str
     fits: Callable[[BaseException], bool]

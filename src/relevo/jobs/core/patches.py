@@ -1,9 +1,9 @@
-"""What a `PATCH` of a job asks for (async-service 3.3): one command, other changes, or neither.
+"""What a `PATCH` of a job asks for: one command, other changes, or neither.
 
     command_of({"statecode": 3}, columns)  # Command(name="cancel")
     command_of({"name": "x"}, columns)  # Refusal(PROTECTED_COLUMN, ...)
 
-A body is understood wholly or refused wholly (A13): nothing here changes anything.
+A body is understood wholly or refused wholly: nothing here changes anything.
 """
 
 from __future__ import annotations

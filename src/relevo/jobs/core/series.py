@@ -1,4 +1,4 @@
-"""When a recurring job runs, and what becomes of instants that were missed (async-service 7.3).
+"""When a recurring job runs, and what becomes of instants that were missed.
 
     series = plan("FREQ=DAILY;INTERVAL=3;", anchor=created, operation_type=ASYNC_REQUEST)
     row = first(series)  # the waiting row, postponed until row.nominal

@@ -1,4 +1,4 @@
-"""Jobs, and what stands around them, as query surfaces read them (async-service 2 and 10).
+"""Jobs, and what stands around them, as query surfaces read them.
 
     catalogue = served(tables of the pipeline)
 
@@ -166,7 +166,7 @@ _COLUMNS: Final = (
         name="datablobid", type="guid", sql=_BLOB, filterable=False
     ),
     Column(name="errorcode", type="int", sql="{t}.error_code"),
-    # A trace: it names files, and can tell what users put in (A33).
+    # A trace: it names files, and can tell what users put in.
     Column(name="message", type="memo", payload=True),
     Column(name="friendlymessage", type="memo", sql="{t}.friendly"),
     Column(name="retrycount", type="int", sql="{t}.retries", required=True),

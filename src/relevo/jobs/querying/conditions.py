@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from relevo.kernel.querying.catalogue import Column, ColumnType
 
 CATALOGUE: Final = catalogue.served(SURROUNDINGS)
-"""Jobs and what is around them, as other surfaces serve them (A24)."""
+"""Jobs and what is around them, as other surfaces serve them."""
 JOBS: Final = CATALOGUE.by_name[catalogue.JOBS.name]
 AGE_MAX: Final = timedelta(days=365_000)
 

@@ -1,7 +1,7 @@
 """Queries over system jobs in Python: `await app.jobs.query().where(state=READY).top(50)`.
 
 Conditions become the tree that OData and FetchXML are read into, and the same planner makes SQL of
-it: equal conditions find equal rows (A24), and no value reaches SQL but as a parameter (A23).
+it: equal conditions find equal rows, and no value reaches SQL but as a parameter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ready-made views of system jobs (async-service 10.5): what an operator looks at first.
+"""Ready-made views of system jobs: what an operator looks at first.
 
 Live jobs are all counted; of completed ones those that ended within `since`, so that a view costs
 what is going on and not what ever was.

@@ -138,7 +138,7 @@ select
     or exists (select from relevo.job j where j.status = 10 and j.waiting_event and j.error_code = -2147088105) as brakes;
 
 -- name: recover
--- Takes jobs from hosts that have ended (S14 to S16), so many at a time.
+-- Takes jobs from hosts that have ended, so many at a time.
 select relevo.recover_jobs($1, $2, $3);
 
 -- name: due_series
@@ -468,11 +468,11 @@ select relevo.unpack_unserved($1::interval, $2);
 select id, chain, lane, owner from relevo.job where extension = $1 and status in (0, 10) and not deleted order by id limit $2;
 
 -- name: deactivate_jobs
--- Cancels jobs whose extension was deactivated (S20).
+-- Cancels jobs whose extension was deactivated.
 select id from relevo.move_jobs($1::uuid[], array_fill('deactivate'::text, array[cardinality($1::uuid[])]), keys => $2::text[]);
 
 -- name: suspend
--- Lets a job wait in the name of its host, inside a transaction of the handler (S9).
+-- Lets a job wait in the name of its host, inside a transaction of the handler.
 select * from relevo.move_jobs(array[$1::uuid], array['await'], $2, array[$3::bigint], postpones => array[$4::timestamptz],
   seconds => array[$5::float8]);
 

@@ -1,4 +1,4 @@
-"""The front end for Power Fx, the router's rule language (job-router.md 10.3).
+"""The front end for Power Fx, the router's rule language.
 
     parse("If(job.Total > 5, 10, 1)")       the tree
     compiled("If(job.Total > 5, 10, 1)")    the function, remembered by its text

@@ -1,4 +1,4 @@
-"""Fenced ownership of work: hosts with one heartbeat, leases with epochs, one balancer (DESIGN 6).
+"""Fenced ownership of work: hosts with one heartbeat, leases with epochs, one balancer.
 
     unit = await leases.join("feed", "billing", holder, leases=["a", "b", "c"])
 

@@ -1,4 +1,4 @@
-"""Who should own which lease: one host's plan, from one reading of a unit (change-feed 7.3).
+"""Who should own which lease: one host's plan, from one reading of a unit.
 
 Every host computes the same quotas from the same reading and only ever moves itself towards its
 own: it takes what is free and asks those above their quota. Each lease so moved lowers the sum of
@@ -6,7 +6,7 @@ all needs by one and nothing in a plan raises it: the moves are the fewest possi
 sum is zero every plan is empty.
 
 In a unit that is balanced by load, quotas are what each host has, and the least used host asks the
-most used one for some of what that one has too much of (7.5).
+most used one for some of what that one has too much of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fence check that other parts put into their own transactions (DESIGN 6)."""
+"""The fence check that other parts put into their own transactions."""
 
 from __future__ import annotations
 

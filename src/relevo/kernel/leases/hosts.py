@@ -1,4 +1,4 @@
-"""A host's heartbeat: its own thread, its own connection, one statement per renewal (DESIGN 6).
+"""A host's heartbeat: its own thread, its own connection, one statement per renewal.
 
 The thread exists so that a handler that blocks the event loop does not cost the host its leases;
 it stops renewing when the loop has not ticked for `loop_stall_max`, so that a hung host does.

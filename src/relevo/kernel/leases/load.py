@@ -1,4 +1,4 @@
-"""How busy leases are, and who carries too much (change-feed 7.5). Pure: instants are passed in."""
+"""How busy leases are, and who carries too much. Pure: instants are passed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One round of a host: look at what it owns, balance the units that it serves (change-feed 7.3)."""
+"""One round of a host: look at what it owns, balance the units that it serves."""
 
 from __future__ import annotations
 

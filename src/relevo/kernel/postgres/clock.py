@@ -1,4 +1,4 @@
-"""The one clock of Relevo from outside of SQL (DESIGN D3)."""
+"""The one clock of Relevo from outside of SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single calls ride in groups (DESIGN D4).
+"""Single calls ride in groups.
 
 A call joins the group being collected and returns when that group has committed. While one
 statement is on its way the next group gathers; there is no artificial delay, so an idle system

@@ -24,7 +24,7 @@ LEASE: Final = _CLASS + 3
 KEYS: Final = _CLASS + 4
 """The first access key is made once."""
 STAMP: Final = _CLASS + 6
-"""A range's stamp lock: from the draw of an LSN to the end of the transaction (change-feed 4.2)."""
+"""A range's stamp lock: from the draw of an LSN to the end of the transaction."""
 LETTER: Final = _CLASS + 0x10
 """A key of a unit's dead letters, by its hash: parking behind them and removing them take turns."""
 LAST: Final = _CLASS + 0xFF

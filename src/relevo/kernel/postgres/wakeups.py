@@ -1,4 +1,4 @@
-"""Wake-ups are hints; polling is the truth (DESIGN D9).
+"""Wake-ups are hints; polling is the truth.
 
 Whoever commits something others may wait for says so afterwards: `wakeups.send("unit:7")`. Waiters
 in this process hear it at once, other processes through a NOTIFY: a few at once, then what comes

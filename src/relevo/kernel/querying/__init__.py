@@ -6,5 +6,5 @@
     page = answers.read(rows, statement.shape, …)           wire JSON
 
 Nothing here does I/O: whoever calls runs the statement. Text of a request only ever chooses from
-the catalogue or becomes a bound parameter (A23).
+the catalogue or becomes a bound parameter.
 """

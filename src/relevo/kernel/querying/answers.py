@@ -1,4 +1,4 @@
-"""From rows to the JSON that clients of Dataverse read (async-service.md 10.3).
+"""From rows to the JSON that clients of Dataverse read.
 
     page = read(rows, statement.shape, preferences, caller)
     page.rows, page.more, page.position

@@ -1,7 +1,7 @@
 """The tables and columns that queries can speak of: every identifier that reaches SQL stands here.
 
-A catalogue is written by the part that owns the tables; what a client sends only chooses from it
-(A23). SQL in it is a template over the alias of its table, written `{t}`.
+A catalogue is written by the part that owns the tables; what a client sends only chooses from it.
+SQL in it is a template over the alias of its table, written `{t}`.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Column(Struct, frozen=True, kw_only=True):
     required: bool = False
     """Never null, so that plain indexes serve its order."""
     payload: bool = False
-    """Null for callers without the privilege, who cannot filter, order or group by it (A28)."""
+    """Null for callers without the privilege, who cannot filter, order or group by it."""
     filterable: bool = True
     """Whether filters, orders and groups may name it."""
     key_of: str = ""
     """Logical name of the table of whose rows it tells keys: only of those that the caller may see
-    (A27). What is `filterable` tells none."""
+   . What is `filterable` tells none."""
     key_source: str = ""
     """What SQL reads those rows from, if it is less than the source of that table."""
 

@@ -1,7 +1,7 @@
 """Tables as they stand in a statement: aliases, joins, the caller's scope, and what paths mean.
 
-A frame is one occurrence of a table. Every occurrence reads through the caller's scope (A27), and
-every use of a column other than showing it asks whether the caller may (A28): both here only.
+A frame is one occurrence of a table. Every occurrence reads through the caller's scope, and
+every use of a column other than showing it asks whether the caller may: both here only.
 """
 
 from __future__ import annotations

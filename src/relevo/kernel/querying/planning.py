@@ -3,8 +3,8 @@
     statement = plan(query, catalogue, caller)
     rows = await connection.fetch(statement.sql, *statement.parameters)
 
-Literals are bound parameters and identifiers come from the catalogue (A23). Pages continue behind
-the last row's sort values, never at an offset, so rows that come or go shift no others (A22).
+Literals are bound parameters and identifiers come from the catalogue. Pages continue behind
+the last row's sort values, never at an offset, so rows that come or go shift no others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What attachments of a classification policy yield for a job: selectors (job-router 8.3, 11).
+"""What attachments of a classification policy yield for a job: selectors.
 
 The two flavours, for queues and for workers, have five kinds each that mean the same. Pure: values
 of rules come from whoever asks, the draw from the `Random` given.

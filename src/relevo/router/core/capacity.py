@@ -1,4 +1,4 @@
-"""How much of a worker is taken, and whether one more job fits (job-router 14).
+"""How much of a worker is taken, and whether one more job fits.
 
 PIZZA = ChannelTerms(cost=50)
 obstacle(capacity=100, used=83, terms=PIZZA, jobs=1)   # "capacity"

@@ -2,8 +2,7 @@
 
 Pure, in two phases. `needed` lists the calls to the outside that the policy's rules need; with
 their answers `classify` gives the outcome, and the trail of how it came about. Both look at the
-same labels, and an outcome names the versions that it was made for: whoever writes it compares them
-(J17).
+same labels, and an outcome names the versions that it was made for: its writer compares them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a classification's outcome does to its job (spec 11). Pure."""
+"""What a classification's outcome does to its job. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def classified(
     policy: ClassificationPolicy | None,
     outcome: Classified | Unclassifiable,
 ) -> bool:
-    """Write an outcome, unless the job or its policy have changed since they were read (J17)."""
+    """Write an outcome, unless the job or its policy have changed since they were read."""
     job = world.jobs.get(job_id)
     if job is None or job.status != "pendingClassification":
         return False

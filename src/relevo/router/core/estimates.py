@@ -1,4 +1,4 @@
-"""How long one waits in a queue, from how fast it has been moving (job-router 19).
+"""How long one waits in a queue, from how fast it has been moving.
 
 past = Past(ages=[0.5, 2, 3, 9, 30, 41], watched=60)
 minutes(3, past.rate, slots=4)

@@ -1,7 +1,7 @@
 """Why a job waits and why a worker has nothing: the conditions of matching, one by one, in words.
 
-Everything is worked out from the states anew, by the text of job-router 13 and without the index,
-as if it were this job's turn. So it also bears witness that the index decides as it should (J20).
+Everything is worked out from the states anew, by the rules of matching and without the index,
+as if it were this job's turn. So it also bears witness that the index decides as it should.
 """
 
 from __future__ import annotations

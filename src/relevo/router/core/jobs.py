@@ -1,4 +1,4 @@
-"""What may be done with a job, and what follows from it (spec 12, 15.6, 18). Pure."""
+"""What may be done with a job, and what follows from it. Pure."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _follow_mode(world: World, job: JobRow) -> None:
 
 
 def _refuse_late_changes(job: JobRow, changed: set[str]) -> None:
-    """A job that was taken or is finished keeps what its history stands on (12.3)."""
+    """A job that was taken or is finished keeps what its history stands on."""
     if job.status in FINISHED and not changed <= _MAY_CHANGE_AFTERWARDS:
         names = ", ".join(sorted(changed - _MAY_CHANGE_AFTERWARDS))
         raise InvalidState(
@@ -196,7 +196,7 @@ def _edit(world: World, job: JobRow, wanted: JobDocument, changed: set[str]) -> 
 
 
 def _settle(world: World, job: JobRow, queue_id: str | None, changed: set[str]) -> None:
-    """Let a job that waits, or is to be classified, go where it belongs after a change (12.3)."""
+    """Let a job that waits, or is to be classified, go where it belongs after a change."""
     queued, moved = job.status == "queued", queue_id != job.queue_id
     decided_anew = moved and (not queued or queue_id is None)
     if job.policy_id is not None and (

@@ -96,9 +96,9 @@ def issue(
 
 
 def may_issue(world: World, decision: Decision, revision: int) -> bool:
-    """Whether a decision still holds: by conditions, not by equality of tags (13.6).
+    """Whether a decision still holds: by conditions, not by equality of tags.
 
-    What documents, policies and queues say has not changed since (J2): `revision` is that of the
+    What documents, policies and queues say has not changed since: `revision` is that of the
     policies it was made by. What moves with every offer is looked at.
     """
     job, worker = world.jobs.get(decision.job), world.workers.get(decision.worker)

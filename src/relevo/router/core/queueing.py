@@ -128,7 +128,7 @@ def due_times(resources: Resources, job: JobRow) -> Iterable[datetime]:
 
 
 def firing(queue_id: str, rule: ExceptionRule) -> str:
-    """Return how a job remembers that a rule of a queue has fired for it: once, ever (J18)."""
+    """Return how a job remembers that a rule of a queue has fired for it: once, ever."""
     return f"{queue_id}\n{rule.id}"  # no id of a queue has a line break
 
 

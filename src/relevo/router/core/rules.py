@@ -1,4 +1,4 @@
-"""What rules give: a value for an input, and that value as what its place needs (job-router 10).
+"""What rules give: a value for an input, and that value as what its place needs.
 
 Pure. Functions and webhooks answer elsewhere (`calling`): a rule of that kind takes its value from
 the answers that were fetched before. Whatever is wrong with a value is a `RuleFailed` that says

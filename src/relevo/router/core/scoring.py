@@ -25,7 +25,7 @@ def default_score(
     selectors: Sequence[WorkerSelector],
     labels: Mapping[str, Value],
 ) -> float:
-    """Return the average, from 0 to 1, of how well labels meet all that a job asks for (13.5).
+    """Return the average, from 0 to 1, of how well labels meet all that a job asks for.
 
     `wanted` are the job's labels, each of which asks for an equal one. Expired selectors ask for
     nothing; who asks for nothing rates everybody 0.

@@ -1,4 +1,4 @@
-"""Scores that a rule gives: who is asked about in which call, and what the values mean (13.5).
+"""Scores that a rule gives: who is asked about in which call, and what the values mean.
 
 Pure. Rules that are answered elsewhere need their `calls` made first; the others have their values
 at once.

@@ -1,4 +1,4 @@
-"""What may happen to a job, and what it is then (job-router 12.2, and 18 for scheduling anew)."""
+"""What may happen to a job, and what it is then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be done with a worker, and what follows for its offers (spec 16, 15.5). Pure."""
+"""What may be done with a worker, and what follows for its offers. Pure."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _edit(
 
 
 def _take_back_unfit(world: World, worker: WorkerRow, *, everything: bool) -> None:
-    """New labels void earlier matches; so does leaving a queue or dropping a channel (15.5)."""
+    """New labels void earlier matches; so does leaving a queue or dropping a channel."""
     for offer in world.open_offers_to(worker):
         fits = offer.queue_id in worker.queues and worker.channel(offer.channel_id) is not None
         if everything or not fits:
@@ -144,7 +144,7 @@ def deregister(world: World, worker: WorkerRow, *, edited: bool = True) -> None:
 
 
 def take_for_absent(world: World, worker_id: str) -> None:
-    """Deregister a worker that has just let an offer expire (15.4)."""
+    """Deregister a worker that has just let an offer expire."""
     worker = world.workers.get(worker_id)
     if worker is None or not worker.available:
         return

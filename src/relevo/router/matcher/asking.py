@@ -1,7 +1,7 @@
 """Questions to the outside, asked beside the matcher's rounds: rules of policies that are calls.
 
 Nothing is written here. What comes back is kept until the next round takes it in, and compares it
-with what is true by then (J17).
+with what is true by then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rules that are answered elsewhere: functions and webhooks (job-router 10.2).
+"""Rules that are answered elsewhere: functions and webhooks.
 
 No transaction is open meanwhile, and what has come back may be outdated: who asked compares the
 versions. Rules come with their secrets opened; these go into headers and forms and nowhere else,
-and errors name the host alone (J23).
+and errors name the host alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The matcher: one host of the installation decides who is offered what (spec 13.6).
+"""The matcher: one host of the installation decides who is offered what.
 
 It keeps an index in memory, built from rows and kept current by the hints of the event log, commits
 decisions in sets under the fence of its lease, and looks after what the clock makes due. Everything
@@ -273,7 +273,7 @@ class Matching:
     async def _bring_on(self, unsettled: list[JobReading]) -> None:
         """Classify, and let rules for the length of a queue look, until all have arrived.
 
-        Before anything is decided, so that nobody behind them in the order is served first (J8). A
+        Before anything is decided, so that nobody behind them in the order is served first. A
         job comes round again when a rule has moved it; each rule does so once.
         """
         while unsettled:
@@ -396,7 +396,7 @@ class Matching:
             self._asking.score(wanted, self._resources, queue, job, workers)
 
     async def _commit(self, calls: Sequence[Call]) -> list[Any]:
-        """Run calls in one transaction that holds only while the lease does (J19).
+        """Run calls in one transaction that holds only while the lease does.
 
         One that breaks, or is too much for one transaction, must not keep the others from being
         done: then they are done in parts. The result of a call that broke is its error.

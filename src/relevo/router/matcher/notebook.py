@@ -57,7 +57,7 @@ class Notebook:
         return [job_id for job_id, queue_id in self.queue_of.items() if queue_id in wanted]
 
     def registered(self, worker_id: str, registration: int | None) -> set[str]:
-        """A worker has been read; return the jobs that it may be offered again for that (15.3)."""
+        """A worker has been read; return the jobs that it may be offered again for that."""
         before = self._registrations.pop(worker_id, None)
         if registration is None:
             return set()
@@ -65,7 +65,7 @@ class Notebook:
         return set(self._refused.get(worker_id, ())) if before != registration else set()
 
     def scored(self, job_id: str, now: datetime, *, well: bool) -> None:
-        """Scores were asked for; a rule that failed is tried again, more and more rarely (13.5)."""
+        """Scores were asked for; a rule that failed is tried again, more and more rarely."""
         if well:
             self._failures.pop(job_id, None)
         elif job_id in self.queue_of:

@@ -7,9 +7,9 @@
     index.decide(100)   # [Decision(job="1", worker="ana", …)]
 
 What is put is what rows say. A put marks who must be looked at; `decide` looks at them in the order
-of jobs (job-router 13.2). Everybody else is at rest: no waiting job that could have a further offer
-has an eligible worker. So it makes no difference from which side a pair is found (J9), and no job
-is passed over by one behind it (J8).
+of jobs. Everybody else is at rest: no waiting job that could have a further offer
+has an eligible worker. So it makes no difference from which side a pair is found, and no job
+is passed over by one behind it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scores that come from outside: what was asked for, what is known, who is kept free meanwhile.
 
 While a job waits for scores, the workers that it may get are *held*: jobs behind it do not get
-them, for it must not be passed over (J8) because its rule takes time. Other jobs of its kind ask
+them, for it must not be passed over because its rule takes time. Other jobs of its kind ask
 ahead meanwhile, so that rules are called side by side and offers still go out in order.
 """
 

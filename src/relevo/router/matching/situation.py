@@ -1,7 +1,7 @@
 """What matching looks at, and what it answers: workers, jobs and queues as plain values.
 
 A state is a reading of rows. Times are numbers of any unit and origin, as long as all of one kind
-share them; `version` is the counter of the document (job-router 5.3), which the shell checks when
+share them; `version` is the counter of the document, which the shell checks when
 it commits a decision.
 """
 
@@ -81,7 +81,7 @@ class JobState(Struct, frozen=True, kw_only=True):
 class Scoring(Struct, frozen=True, kw_only=True):
     """How `bestWorker` rates workers.
 
-    `default` is the average of job-router 13.5; a `local` rule is rated by the index's `Scorer`,
+    `default` is the average of all selectors; a `local` rule is rated by the index's `Scorer`,
     one worker of each class of equal labels if `by_class` (a rule that reads neither `worker.Id`
     nor the list of all workers), else each; an `outside` rule by whoever answers `NeedsScores`.
     """
@@ -139,7 +139,7 @@ class NeedsScores(Struct, frozen=True, kw_only=True):
 
 
 def order(job: JobState, expedited: bool | None = None) -> tuple[int, float, int, str]:
-    """Return the place of a job among all that wait, smaller first (job-router 13.2)."""
+    """Return the place of a job among all that wait, smaller first."""
     if expedited is None:
         expedited = is_expedited(job.selectors)
     urgency = -job.priority - EXPEDITED if expedited else -job.priority

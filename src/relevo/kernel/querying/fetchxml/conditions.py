@@ -2,7 +2,7 @@
 
 Every operator that is served stands in `OPERATORS`, with the columns and the number of values that
 it takes. Conditions on null are null, and what is null is not returned: also by `ne` and `not-…`,
-so that FetchXML and OData find the same rows (A24, A25).
+so that FetchXML and OData find the same rows.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _between(test: Test) -> Expression:
 
 
 def _like(test: Test) -> Expression:
-    """The simple forms are those of OData, so that they find the same rows (A24)."""
+    """The simple forms are those of OData, so that they find the same rows."""
     pattern = test.texts[0]
     if "[" in pattern:
         raise test.refused("sets in [ ] are not served in patterns. Use % and _ only.", OPERATOR)

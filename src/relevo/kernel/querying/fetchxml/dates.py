@@ -3,7 +3,7 @@
     interval("last-x-days", now, 3)      from midnight three days ago up to and including now
     interval("this-week", now)           Sunday 00:00 up to the next, which is outside
 
-Names are those of FetchXML (async-service.md 11); OData's functions say the same in other words.
+Names are those of FetchXML; OData's functions say the same in other words.
 Days, weeks, months and years are those of the time zone that `now` is given in, and weeks start on
 Sunday; intervals are in UTC.
 """

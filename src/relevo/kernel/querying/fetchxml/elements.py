@@ -1,7 +1,7 @@
 """Reads the document of a FetchXML query into elements, within bounds and resolving nothing.
 
 What is allowed where stands in `SCHEMA`. A document type, an entity, a reference to the outside or
-a processing instruction ends the reading where it starts (A26): nothing behind it is looked at.
+a processing instruction ends the reading where it starts: nothing behind it is looked at.
 """
 
 from __future__ import annotations

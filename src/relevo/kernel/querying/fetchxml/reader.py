@@ -1,8 +1,8 @@
-"""The front end for FetchXML (async-service.md 11): a document becomes a query.
+"""The front end for FetchXML: a document becomes a query.
 
     parse(text, catalogue, table="asyncoperation", caller=caller, now=now, key=key)
 
-What is in the document only ever chooses from the catalogue or becomes a value (A23). What cannot
+What is in the document only ever chooses from the catalogue or becomes a value. What cannot
 be read, or is not served, raises `InvalidQuery` with its code and the line it stands in.
 """
 

@@ -1,4 +1,4 @@
-"""The front end for OData's `$filter` (async-service.md 10.2): text becomes the shared tree.
+"""The front end for OData's `$filter`: text becomes the shared tree.
 
     reader = Reader(catalogue, caller, now, aliases={"@p": "'x'"})
     reader.filter("name eq @p and statecode in (0, 1)", table)

@@ -1,4 +1,4 @@
-"""The functions `Microsoft.Dynamics.CRM.*`: the operators of FetchXML by other names (A24)."""
+"""The functions `Microsoft.Dynamics.CRM.*`: the operators of FetchXML by other names."""
 
 from __future__ import annotations
 

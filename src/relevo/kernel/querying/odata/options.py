@@ -1,4 +1,4 @@
-"""From the query part of a URL to a query (async-service.md 10.1).
+"""From the query part of a URL to a query.
 
     options = read("$select=name&$filter=statecode%20eq%200&$top=5")
     query = query_of(options, table, Request(catalogue, caller, now, key))
