@@ -106,7 +106,7 @@ def documents(changes: Sequence[Change[Any]], mode: Mode) -> list[bytes]:
 
 
 def _document(change: Change[Any]) -> bytes:
-    """`current`, `previous` where it is kept, and `metadata`, under the reference's names (2.3)."""
+    """`current`, `previous` where it is kept, and `metadata`, under the reference's names."""
     told = change.metadata
     metadata: dict[str, Any] = {
         "lsn": told.lsn, "crts": int(told.crts.timestamp()), "operationType": told.operation_type,

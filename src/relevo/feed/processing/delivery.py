@@ -1,4 +1,4 @@
-"""One lane of a lease: hands its batches to the handler, one after the other (8.5).
+"""One lane of a lease: hands its batches to the handler, one after the other.
 
 A batch that fails puts its lane in trouble (`isolation.py`) until its end; then a step tries the
 part of it that is next. Dead-lettering and moving past it are one statement.
@@ -67,7 +67,7 @@ class Lane:
                 continue
             self._lease.check()
             if worker.draining or self._too_many_unconfirmed():
-                await worker.pulse.wait()  # deliver no further, for now (9.2)
+                await worker.pulse.wait()  # deliver no further, for now
             elif self._index in standing.troubles:
                 await self._isolate()
             elif run := standing.lanes.take(self._index):
@@ -148,7 +148,7 @@ class Lane:
         try:
             changes: list[Any] = await self._processor.admit(self._lease, run.changes)
             await faults.point("before_delegate")
-            self._lease.check()  # again, for that took its time (L5)
+            self._lease.check()  # again, for that took its time
             if not changes:  # all of them wait behind dead letters
                 await ctx.confirm()
             else:

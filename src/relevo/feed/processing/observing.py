@@ -93,7 +93,7 @@ class Observer:
                 self._lag(0.0)
 
     async def _pass_on(self) -> None:
-        """Try another host (7.6); without one, or without the store, it goes on here."""
+        """Try another host; without one, or without the store, it goes on here."""
         try:
             await self._leases.pass_on(self._lease)
         except (DatabaseUnavailable, OutcomeUnknown, LeaseLost) as error:

@@ -1,4 +1,4 @@
-"""What an error makes of a job: fail, try again, wait for somebody (async-service 6.3).
+"""What an error makes of a job: fail, try again, wait for somebody.
 
     found = classify(error, workflow=False, retries=job.retries, random=random)
     found.event  # "retry", one of the events of `relevo.jobs.states`
@@ -68,7 +68,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Rule(Struct, frozen=True):
-    """A row of 6.3. `attempts` names the limit of `Attempts` after which a retry is a failure."""
+    """What one kind of error means.
+
+    `attempts` names the limit of `Attempts` after which a retry is a failure.
+    """
 
     name: str
     fits: Callable[[BaseException], bool]

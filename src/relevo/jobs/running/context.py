@@ -250,7 +250,7 @@ class JobContext:
     async def suspend_in(
         self, tx: Transaction, *, until: datetime | None = None, event: bool = True
     ) -> None:
-        """Let the job wait, for an event or until an instant, if the transaction commits (S9).
+        """Let the job wait, for an event or until an instant, if the transaction commits.
 
         It is the last thing a run does; set `settled` after the commit.
         """
