@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 CHILD = """
 import asyncio, sys, threading
-from relevo import faults
+from relevo.kernel import faults
 
 async def visit(name, company):
     talk = [asyncio.to_thread(print, "company", flush=True)] if company else []
@@ -113,7 +113,7 @@ async def test_without_the_variable_a_point_touches_no_file(board: FaultBoard) -
     board.arm("mid_handoff", "kill")
     script = (
         "import asyncio, sys\n"
-        "from relevo import faults\n"
+        "from relevo.kernel import faults\n"
         "async def visits():\n"
         "    events = []\n"
         "    sys.addaudithook(lambda event, args: events.append(event))\n"
