@@ -20,7 +20,7 @@ def citations(letters: str, folders: Iterable[str]) -> dict[str, set[str]]:
     cited = re.compile(rf"\b([{letters}][1-9][0-9]?)\b")
     found: dict[str, set[str]] = defaultdict(set)
     for folder in folders:
-        for path in sorted((TESTS / folder).glob("test_*.py")):
+        for path in sorted((TESTS / folder).rglob("test_*.py")):
             tests = _tests_of(path)
             with path.open("rb") as file:
                 tokens = list(tokenize.tokenize(file.readline))

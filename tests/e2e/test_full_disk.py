@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.conftest import until
-from tests.postgres.embedded_bench import open_folder
+from tests.kernel.postgres.embedded_bench import open_folder
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Cli

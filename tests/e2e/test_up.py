@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.testing.faults import FaultBoard
-from tests.api.signer import signed
 from tests.e2e.conftest import PRESET, until
-from tests.postgres.embedded_bench import open_folder
+from tests.http.signer import signed
+from tests.kernel.postgres.embedded_bench import open_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

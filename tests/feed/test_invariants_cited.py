@@ -7,7 +7,7 @@ from tests.citations import citations
 NUMBERS = {"F": 9, "L": 9, "B": 5, "P": 12, "U": 7, "E": 5}
 """Feed, leases, balancing, processing, units, estimator and pull."""
 INVARIANTS = {f"{part}{n}" for part, last in NUMBERS.items() for n in range(1, last + 1)}
-OWN_FOLDERS = ("feed", "leases", "store", "events", "unit")
+OWN_FOLDERS = ("feed", "kernel", "store")
 """Elsewhere letters with numbers may mean something else."""
 
 

@@ -6,7 +6,7 @@ from tests.citations import citations
 
 INVARIANTS = {f"A{n}" for n in range(1, 34)}
 OWN_FOLDERS = (
-    "jobs", "querying", "pipeline", "bulk", "workflows", "dataverse", "users", "unit", "api", "e2e",
+    "jobs", "kernel", "pipeline", "workflows", "dataverse", "store", "http", "e2e",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from relevo.kernel.outbound.client import Client
 from relevo.router.core.rules import Answer, Call
 from relevo.router.matcher.calling import Caller
 from relevo.router.model import FunctionCredential, FunctionRule, WebhookCredential, WebhookRule
-from tests.outbound.outside import Outside, Status, outside
+from tests.kernel.outbound.outside import Outside, Status, outside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.citations import citations
 
 INVARIANTS = {f"J{n}" for n in range(1, 24)}
-OWN_FOLDERS = ("router", "unit", "api", "e2e")
+OWN_FOLDERS = ("router", "kernel", "http", "e2e")
 
 
 def test_each_invariant_is_cited_by_a_test_and_nothing_else_is() -> None:

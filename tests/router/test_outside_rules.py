@@ -12,13 +12,13 @@ from aiohttp import web
 
 from relevo import App, settings
 from relevo.testing.clock import Clock
-from tests.outbound.outside import Status, outside
+from tests.kernel.outbound.outside import Status, outside
 from tests.router.floor import Floor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.outbound.outside import Outside
+    from tests.kernel.outbound.outside import Outside
 
 pytestmark = pytest.mark.anyio
 HOOK = "/hook"

