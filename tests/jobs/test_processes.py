@@ -212,7 +212,9 @@ async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
 
 async def test_a_time_limit_kills_whatever_the_handler_does(app: App, tmp_path: Path) -> None:
     register(app, time_limit=3.0)
+    app.job("warm", process=True)(process_handlers.multiply)
     async with app.host():
+        await (await app.jobs.submit("warm", {"a": 1})).wait(60)  # its process has started
         job = await app.jobs.submit("deaf", {"folder": str(tmp_path)})
         pid = await appears(tmp_path / "started")
         found = await until(app, job.id, states.WAITING)
