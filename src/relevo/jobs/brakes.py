@@ -26,7 +26,7 @@ from relevo.errors import RelevoError
 from relevo.jobs.core import codes
 from relevo.jobs.running.failures import FailureWatch
 from relevo.kernel.postgres import catalog
-from relevo.kernel.repeating import until_fewer
+from relevo.kernel.postgres.repeating import until_fewer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Set

@@ -18,7 +18,7 @@ from relevo.jobs.model import new_id
 from relevo.kernel import cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog, clock
-from relevo.kernel.repeating import until_fewer
+from relevo.kernel.postgres.repeating import until_fewer
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups

@@ -16,7 +16,7 @@ from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.outbound.outside import Outside
 from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
-from relevo.kernel.repeating import until_fewer
+from relevo.kernel.postgres.repeating import until_fewer
 from relevo.router import events
 from relevo.router.administration import Administration, Stored
 from relevo.router.commands import Call, Commands

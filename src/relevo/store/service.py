@@ -9,7 +9,7 @@ from relevo import limits
 from relevo.errors import Closed, InvalidValue
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection, Service
-from relevo.kernel.repeating import until_fewer
+from relevo.kernel.postgres.repeating import until_fewer
 from relevo.store import lifecycle
 from relevo.store.container import Container
 from relevo.store.model import ContainerInfo, ContainerOptions, options

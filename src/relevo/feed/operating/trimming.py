@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from relevo.kernel.leases.units import host_topic
 from relevo.kernel.postgres import catalog
-from relevo.kernel.repeating import until_fewer
+from relevo.kernel.postgres.repeating import until_fewer
 from relevo.store.ranges import Interval, Range, RangeMap
 
 if TYPE_CHECKING:
