@@ -110,8 +110,8 @@ create table relevo.job (
   constraint job_held check ((host is not null) = (status between 20 and 22) and (host is null) = (claim is null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
-create index job_claims on relevo.job (handler, rank, sequence) where status = 0 and not chained and not capped;
-create index job_alone on relevo.job (handler, rank, sequence) where alone and status = 0 and not chained and not capped;
+-- With `alone` as a column, neither a claim nor the look for jobs that are to run alone ever reads those of the other kind.
+create index job_claims on relevo.job (handler, alone, rank, sequence) where status = 0 and not chained and not capped;
 create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
 create index job_hosts on relevo.job (host) where host is not null;
 create index job_chains on relevo.job (chain, sequence) where chain is not null;
