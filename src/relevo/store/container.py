@@ -100,7 +100,8 @@ class Container(Generic[T]):
         """
         opened = await self._open()
         key = items.key_of_caller(id, partition_key, opened.info)
-        return self._item(await opened.read(key, _checked(tx, opened)))
+        stored = await opened.read(key, _checked(tx, opened))
+        return await cpu.decoded(len(stored.text or ""), self._item, stored)
 
     async def patch(
         self,
@@ -119,7 +120,7 @@ class Container(Generic[T]):
             done = await batch.run(opened, [change], self._check, _checked(tx, opened))
         except Refused as refused:
             raise refused.error from refused.__cause__
-        return self._item(done[0])
+        return await cpu.decoded(len(done[0].text or ""), self._item, done[0])
 
     async def batch(
         self, partition_key: Any, steps: Sequence[Step], *, tx: Any = None
