@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from relevo.store.epk import Component
 
+PARTS_MAX = 3
+"""How many parts a hierarchical key has."""
 _PATH = re.compile(r"^(/[^/\x00-\x1f\"\\]+)+$")
 _EXACT = 2**53
 _NUMBER_BYTES = 8
@@ -25,7 +27,7 @@ _NUMBER_BYTES = 8
 def checked_paths(given: str | Sequence[str]) -> tuple[str, ...]:
     """Return one to three partition key paths such as `/city` or `/address/zip`."""
     paths = (given,) if isinstance(given, str) else tuple(given)
-    if not 1 <= len(paths) <= 3 or len(set(paths)) != len(paths):
+    if not 1 <= len(paths) <= PARTS_MAX or len(set(paths)) != len(paths):
         raise InvalidValue(f"a container has 1 to 3 different partition key paths, not {paths!r}")
     for path in paths:
         if not _PATH.match(path) or len(path) > limits.NAME_LENGTH_MAX:

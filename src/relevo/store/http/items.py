@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.errors import ConditionNotMet, InvalidValue, ItemExists, NotFound
 from relevo.kernel.operation import Operations
-from relevo.store import UNDEFINED, Undefined
+from relevo.store import UNDEFINED, Undefined, keys
 from relevo.store.http.containers import SCOPE, ByContainer
 from relevo.store.patch import OPERATIONS_MAX
 
@@ -66,6 +66,8 @@ operation = Operations(scope=SCOPE)
 def key_of(value: Any) -> Any:
     """Return the partition key that a value on the wire means."""
     if isinstance(value, list):
+        if len(value) > keys.PARTS_MAX:
+            return value  # which is refused for its length, whatever is in it
         return [UNDEFINED if one == {} else one for one in value]
     return UNDEFINED if value == {} else value
 
