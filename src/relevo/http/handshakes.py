@@ -30,7 +30,8 @@ class Handshake:
         self._connection = connection
         self._connections = connections
         self.address = address
-        self.task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._succeeded = False
         loop = asyncio.get_running_loop()
         crowded = connections.enter(self, address) is not None
         self.seconds = (
@@ -48,16 +49,27 @@ class Handshake:
         """Close it without a word."""
         self._connections.peers.note(self.address, "http.dropped", reason=reason)
         self.over()
-        if self.task is not None:
-            self.task.cancel()
-        self._connection.close()
+        if self._task is not None:
+            self._task.cancel()  # which closes it, when the loop does not read from it any more
 
     def over(self) -> None:
         """Count it no longer: it is closed, or goes on as a connection of HTTP."""
         self._connections.leave(self)
 
-    async def make(self, tls: ssl.SSLContext, protocol: Callable[[], BoundedProtocol]) -> None:
-        """Do the handshake, and hand the connection over to HTTP."""
+    def begin(
+        self, tls: ssl.SSLContext, protocol: Callable[[], BoundedProtocol]
+    ) -> asyncio.Task[None]:
+        """Start the handshake; the task ends when HTTP has the connection, or nobody."""
+        self._task = asyncio.get_running_loop().create_task(self._make(tls, protocol))
+        self._task.add_done_callback(self._finish)
+        return self._task
+
+    def _finish(self, _: asyncio.Task[None]) -> None:
+        self.over()
+        if not self._succeeded:
+            self._connection.close()
+
+    async def _make(self, tls: ssl.SSLContext, protocol: Callable[[], BoundedProtocol]) -> None:
 
         def shaken() -> BoundedProtocol:
             made = protocol()
@@ -69,12 +81,10 @@ class Handshake:
             await loop.connect_accepted_socket(
                 shaken, self._connection, ssl=tls, ssl_handshake_timeout=self.seconds
             )
+            self._succeeded = True
         except (OSError, ssl.SSLError, TimeoutError) as error:
             reason = f"no TLS handshake: {error}"
             self._connections.peers.note(self.address, "http.refused", reason=reason)
-            self._connection.close()
-        finally:
-            self.over()
 
 
 async def accept(
@@ -93,10 +103,9 @@ async def accept(
             except OSError:
                 await asyncio.sleep(NO_DESCRIPTOR_SECONDS)
                 continue
-            handshake = Handshake(connection, address[0], connections)
-            handshake.task = loop.create_task(handshake.make(tls, protocol))
-            tasks.add(handshake.task)
-            handshake.task.add_done_callback(tasks.discard)
+            task = Handshake(connection, address[0], connections).begin(tls, protocol)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
     finally:
         for task in list(tasks):
             task.cancel()
