@@ -22,10 +22,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP)  ## start Relevo on its embedded database and walk through what it does
+demo: $(STAMP)  ## start Relevo on its embedded database and take a guided tour
 	@$(BIN)/python -m relevo.cli demo
 
-test: $(STAMP)  ## run every test on a real PostgreSQL (about 13 minutes on 2 cores)
+test: $(STAMP)  ## run every test on a real PostgreSQL (about 20 minutes on 2 cores)
 	@sh tests/packages.sh
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
 

@@ -78,7 +78,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     oidc_issuer: str | None = None
     """URL of an OpenID Connect issuer whose tokens are accepted as bearer; needs `relevo[oidc]`."""
     oidc_audience: str = "relevo"
-    """What its tokens must be made out to."""
+    """The audience that its tokens must name."""
     oidc_roles_claim: str = "roles"
     """The claim that names the roles; dots lead into objects, as in `realm_access.roles`."""
     outbound_allow: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     router_deregister_on_expiry: bool = True
     """Whether a worker that lets an offer expire is taken for absent and deregistered."""
     router_unassign_max: int = 3
-    """How often a router job may be taken back from workers; 0 for as often as one likes."""
+    """How often a router job may be taken back from workers; 0 means no limit."""
     router_worker_idle_days: float = 7.0
     """After how many days without a sign a worker is deregistered; 0 for never."""
     router_job_retention_days: float = 0.0

@@ -1,4 +1,4 @@
-"""`relevo run module:app`: a host for what a program defines, with a live picture of its jobs."""
+"""`relevo run module:app`: a host for what a program defines, with a live view of its jobs."""
 
 from __future__ import annotations
 

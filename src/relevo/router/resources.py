@@ -35,7 +35,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What an installation may set otherwise than the original."""
 
     unassign_max: int | None = 3
-    """How often a job may be taken back; None for as often as one likes."""
+    """How often a job may be taken back; None means no limit."""
     deregister_on_expiry: bool = True
     """Whether a worker that lets an offer expire is taken for absent."""
     idle_seconds: float | None = 7 * 86_400.0

@@ -54,7 +54,7 @@ Picture = dict[str, int]
 @click.option("--once", is_flag=True, help="End after the walk, as it does without a terminal.")
 @click.pass_obj
 def demo(session: Session, port: int | None, once: bool) -> int:
-    """Start Relevo in .relevo and walk through what it does, on real processes.
+    """Start Relevo in .relevo and take a guided tour, on real processes.
 
     Goes on serving until Ctrl-C. Takes its hosts, its key and its data away when it ends.
     """

@@ -44,8 +44,8 @@ class ListWorkers(ListResources, frozen=True, kw_only=True, rename="camel"):
     state: Annotated[
         str, Meta(description="Only in this state.", extra_json_schema={"enum": list(STATES)})
     ] = "all"
-    queue_id: Annotated[str, Meta(description="Only who serves this queue.")] | None = None
-    channel_id: Annotated[str, Meta(description="Only who serves this channel.")] | None = None
+    queue_id: Annotated[str, Meta(description="Only workers of this queue.")] | None = None
+    channel_id: Annotated[str, Meta(description="Only workers with this channel.")] | None = None
     has_capacity: Annotated[
         bool, Meta(description="Only who could take one more job, on that channel or on any.")
     ] = False
