@@ -7,6 +7,9 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from relevo.testing.cluster import Cluster
+from tests.support import forks
+
 pytest_plugins = ["tests.support.spans"]
 
 # Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline. `make
@@ -28,6 +31,12 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forked_nodes() -> None:
+    """Nodes of clusters do not import Relevo each for itself."""
+    Cluster.start_process = staticmethod(forks.start_node)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,6 +19,7 @@ import pytest
 import structlog
 
 from relevo.cli import root
+from tests.support import forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +54,7 @@ class Result:
 class Host:
     """A running `relevo up`."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str] | forks.Forked, log: Path) -> None:
         self.process = process
         self._log = log
         self.told: dict[str, Any] = {}
@@ -102,17 +103,15 @@ class Host:
 class Terminal:
     """A command and the terminal it runs on."""
 
-    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: tuple[str, ...], folder: Path, environment: Mapping[str, str]
+    ) -> None:
         self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**{k: v for k, v in environment.items() if k != "CI"}, "TERM": "xterm"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            process_group=0,
-        )
+        self.process = forks.start(
+            "relevo.cli", arguments, folder=folder, files=(theirs, theirs, theirs),
+            environment={**{k: v for k, v in environment.items() if k != "CI"}, "TERM": "xterm"},
+            process_group=True,
+        )  # fmt: skip
         os.close(theirs)
         self.said = ""
 
@@ -159,39 +158,35 @@ class Cli:
         self.environment = {**clean, **QUICK, "RELEVO_HOME": str(folder / "home"), **told}
 
     def __call__(self, *arguments: str, stdin: str = "", **settings: str) -> Result:
-        done = subprocess.run(
-            [sys.executable, "-m", "relevo.cli", *arguments],
-            env=self._with(settings),
-            cwd=self.folder,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        environment = self._with(settings)
+        done = forks.run(
+            "relevo.cli", arguments, environment=environment, folder=self.folder, stdin=stdin
         )
-        return Result(done.returncode, done.stdout, done.stderr)
+        return Result(*done)
 
     def spawn(self, *arguments: str, **settings: str) -> Host:
         """Start a command that goes on, without waiting for anything."""
         self._hosts += 1
         log = self.folder / f"host-{self._hosts}.log"
+        environment = self._with(settings)
+        process: subprocess.Popen[str] | forks.Forked
         with log.open("wb") as err:
-            process = subprocess.Popen(
-                [*self.within, sys.executable, "-m", "relevo.cli", *arguments],
-                env=self._with(settings),
-                cwd=self.folder,
-                stdout=subprocess.PIPE,
-                stderr=err,
-                text=True,
-            )
+            if self.within:
+                process = subprocess.Popen(
+                    [*self.within, sys.executable, "-m", "relevo.cli", *arguments],
+                    env=environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=err, text=True,
+                )  # fmt: skip
+            else:
+                process = forks.pipe(
+                    "relevo.cli", arguments,
+                    environment=environment, folder=self.folder, stderr=err.fileno(),
+                )  # fmt: skip
         self._stack.callback(_finish, process)
         return Host(process, log)
 
     def on_terminal(self, *arguments: str) -> Terminal:
         """Start a command that believes to be on a terminal."""
-        terminal = Terminal(
-            [sys.executable, "-m", "relevo.cli", *arguments], self.folder, self.environment
-        )
+        terminal = Terminal(arguments, self.folder, self.environment)
         self._stack.callback(terminal.close)
         return terminal
 
@@ -203,7 +198,7 @@ class Cli:
         return {**self.environment, **{f"RELEVO_{k.upper()}": v for k, v in settings.items()}}
 
 
-def _finish(process: subprocess.Popen[str]) -> None:
+def _finish(process: subprocess.Popen[str] | forks.Forked) -> None:
     if process.poll() is None:
         process.kill()
     process.communicate()

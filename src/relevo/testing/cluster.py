@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -33,11 +33,35 @@ def _end_of(log: str) -> str:
     return log[-LOG_CHARACTERS_MAX:]
 
 
+class HostProcess(Protocol):
+    """A process of a node; the part of `subprocess.Popen` that a cluster needs."""
+
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Return the exit code if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal, unless it has ended."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+
+def start_process(program: str, environment: Mapping[str, str], output: IO[bytes]) -> HostProcess:
+    """Start a node in an interpreter of its own."""
+    command = [sys.executable, "-m", "relevo.testing.node", program]
+    return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+
 class Node:
     """One host process and its own way to the database."""
 
     def __init__(
-        self, name: str, process: subprocess.Popen[bytes], trace: Path, log: Path, proxy: Proxy
+        self, name: str, process: HostProcess, trace: Path, log: Path, proxy: Proxy
     ) -> None:
         self.name = name
         self.process = process
@@ -101,6 +125,11 @@ class Cluster:
     ...     a.freeze()
     """
 
+    start_process: ClassVar[Callable[[str, Mapping[str, str], IO[bytes]], HostProcess]] = (
+        staticmethod(start_process)
+    )
+    """How a node's process starts; a suite with many clusters may fork one that has imported."""
+
     def __init__(
         self,
         database_url: str,
@@ -146,12 +175,7 @@ class Cluster:
         environment |= self._environment | self.faults.env(process=name)
         environment |= {TRACE_VARIABLE: str(trace), SKEW_VARIABLE: str(skew)}
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "relevo.testing.node", self._program],
-                env=environment,
-                stdout=output,
-                stderr=output,
-            )
+            process = self.start_process(self._program, environment, output)
         if name in self.nodes:
             self._former.append(self.nodes[name])
         node = self.nodes[name] = Node(name, process, trace, log, proxy)
