@@ -41,6 +41,10 @@ def forked_nodes() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def quiet_logs() -> None:
+    """Warnings only, with plain tracebacks: to render one by rich takes half a second."""
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(30), cache_logger_on_first_use=False
+        processors=[structlog.processors.add_log_level, plain],
+        wrapper_class=structlog.make_filtering_bound_logger(30),
+        cache_logger_on_first_use=False,
     )

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relevo.http.access.keys import NewKey
+from tests.conftest import EXAMPLES
 from tests.http.routing import JOB, NOBODY, WORKER, Wire
 from tests.http.table import code
 
@@ -449,7 +450,7 @@ async def test_whatever_is_sent_is_never_our_fault(matched: Wire) -> None:
     for body in ({"channelId": "c", "queueId": "q"}, {"capacity": 0, "priority": "high"}):
         await fuzz.send(body)
 
-    @settings(max_examples=8, deadline=None, database=None)
+    @settings(max_examples=EXAMPLES // 20, deadline=None, database=None)
     @given(BODIES)
     def check(bodies: list[dict[str, Any]]) -> None:
         async def all_() -> None:

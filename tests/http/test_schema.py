@@ -14,6 +14,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi import checks
 
 from relevo.http.operations import OPERATIONS
+from tests.conftest import EXAMPLES
 
 if TYPE_CHECKING:
     from tests.http.conftest import Site
@@ -37,7 +38,7 @@ def check_operation(site: Site, operation: Any, mode: GenerationMode) -> None:
     headers = {"Authorization": f"Bearer {site.secrets['admin']}"}
 
     @settings(
-        max_examples=6, deadline=None, database=None, derandomize=True,
+        max_examples=EXAMPLES // 20, deadline=None, database=None, derandomize=True,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=mode))

@@ -152,24 +152,25 @@ def start(
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         message = msgspec.msgpack.encode(request)
-        socket.send_fds(_server(os.getpid()), [message], [*files, theirs.fileno()])
+        requests, _ = _server(os.getpid())
+        socket.send_fds(requests, [message], [*files, theirs.fileno()])
     return Forked(ours, stdout)
 
 
 @functools.cache
-def _server(pid: int) -> socket.socket:
-    """The way to the fork server of this process, which ends when this process does."""
+def _server(pid: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """The fork server of this process, which ends when this process does."""
     del pid
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES_MAX)
     with theirs:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.forks", str(theirs.fileno())],
             pass_fds=[theirs.fileno()], cwd=ROOT, stdin=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
-    return ours
+    return ours, process
 
 
 @contextlib.contextmanager

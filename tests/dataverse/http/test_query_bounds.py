@@ -182,10 +182,10 @@ async def test_a_query_has_a_limit_on_temporary_space(dataverse: Dataverse) -> N
 
 
 async def test_queries_leave_connections_to_everybody_else(open_site: Opens) -> None:
-    async with open_site(query_seconds=3.0, pool_size=6) as site:
+    async with open_site(query_seconds=1.0, pool_size=6) as site:
         dataverse = Dataverse(site)
         await store_many(dataverse, 3_000)
-        queries = [asyncio.ensure_future(fetched(dataverse, COUSINS)) for _ in range(11)]
+        queries = [asyncio.ensure_future(fetched(dataverse, COUSINS)) for _ in range(5)]
         try:
             while not await _running(dataverse):
                 await asyncio.sleep(0.01)
