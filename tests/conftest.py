@@ -7,7 +7,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from relevo.testing.cluster import Cluster
+from relevo.testing import cluster
 from tests.support import forks
 
 pytest_plugins = ["tests.support.spans"]
@@ -36,7 +36,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True, scope="session")
 def forked_nodes() -> None:
     """Nodes of clusters do not import Relevo each for itself."""
-    Cluster.start_process = staticmethod(forks.start_node)
+    cluster.start_process = forks.start_node
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -93,7 +93,7 @@ class Host:
     def end(self) -> Result:
         """Wait for the end; returns everything it wrote that was not read yet."""
         out, _ = self.process.communicate(timeout=60)
-        return Result(self.process.returncode, out, self.log)
+        return Result(self.process.wait(), out, self.log)
 
     def stop(self) -> Result:
         self.send(signal.SIGTERM)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -125,11 +125,6 @@ class Cluster:
     ...     a.freeze()
     """
 
-    start_process: ClassVar[Callable[[str, Mapping[str, str], IO[bytes]], HostProcess]] = (
-        staticmethod(start_process)
-    )
-    """How a node's process starts; a suite with many clusters may fork one that has imported."""
-
     def __init__(
         self,
         database_url: str,
@@ -175,7 +170,7 @@ class Cluster:
         environment |= self._environment | self.faults.env(process=name)
         environment |= {TRACE_VARIABLE: str(trace), SKEW_VARIABLE: str(skew)}
         with log.open("wb") as output:
-            process = self.start_process(self._program, environment, output)
+            process = start_process(self._program, environment, output)
         if name in self.nodes:
             self._former.append(self.nodes[name])
         node = self.nodes[name] = Node(name, process, trace, log, proxy)
