@@ -10,7 +10,7 @@ from hypothesis import settings
 from relevo.testing import cluster
 from tests.support import forks
 
-pytest_plugins = ["tests.support.spans"]
+pytest_plugins = ["tests.support.folder_times", "tests.support.spans"]
 
 # Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline. `make
 # test` tries the same examples every time, so that what passes once passes again; `make soak` looks
