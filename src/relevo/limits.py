@@ -205,7 +205,8 @@ MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
 """All properties and texts of a message together."""
 MESSAGE_PROPERTY_BYTES_MAX: Final = 32 * KIB
 MESSAGE_ID_LENGTH_MAX: Final = 128
-MESSAGE_TEXT_LENGTH_MAX: Final = 4_096
+MESSAGE_REASON_LENGTH_MAX: Final = 4_096
+"""Of the reason and of the description with which a message is dead-lettered."""
 MESSAGE_CHECKPOINT_BYTES_MAX: Final = 256 * KIB
 MESSAGE_SESSION_STATE_BYTES_MAX: Final = 256 * KIB
 MESSAGE_LOCK_SECONDS_MIN: Final = 1.0

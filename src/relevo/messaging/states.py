@@ -27,7 +27,7 @@ LOCKED: Final = "locked"
 DEFERRED: Final = "deferred"
 RELOCKED: Final = "relocked"
 """Deferred, and locked by its number: whatever gives it back makes it deferred again."""
-DEAD: Final = "deadLettered"
+DEAD: Final = "dead_lettered"
 """Active in the dead-letter queue, where the same table applies but for `NOT_IN_DEAD_LETTERS`."""
 
 PEEKED: Final = {ACTIVE: 0, LOCKED: 0, DEFERRED: 1, RELOCKED: 1, SCHEDULED: 2}
@@ -59,22 +59,22 @@ TRANSITIONS: Final = (
     _row("T7", LOCKED, "complete", GONE),
     _row("T8", LOCKED, "abandon", ACTIVE, "delivery count + 1"),
     _row("T8", LOCKED, "exhaust", DEAD, "as often delivered as it may be"),
-    _row("T9", LOCKED, "loseLock", ACTIVE, "delivery count + 1"),
+    _row("T9", LOCKED, "lose_lock", ACTIVE, "delivery count + 1"),
     _row("T10", LOCKED, "defer", DEFERRED, _KEEPS_COUNT),
-    _row("T11", LOCKED, "deadLetter", DEAD, "stores the reason"),
+    _row("T11", LOCKED, "dead_letter", DEAD, "stores the reason"),
     _row("T12", LOCKED, "release", ACTIVE, _KEEPS_COUNT),
     _row("T13", LOCKED, "suspend", ACTIVE, f"{_KEEPS_COUNT}; stores the checkpoint"),
-    _row("T14", DEFERRED, "receiveDeferred", RELOCKED, "gets a lock token"),
+    _row("T14", DEFERRED, "receive_deferred", RELOCKED, "gets a lock token"),
     _row("T7", RELOCKED, "complete", GONE),
     _row("T8", RELOCKED, "abandon", DEFERRED, "delivery count + 1"),
     _row("T8", RELOCKED, "exhaust", DEAD, "as often delivered as it may be"),
-    _row("T9", RELOCKED, "loseLock", DEFERRED, "delivery count + 1"),
+    _row("T9", RELOCKED, "lose_lock", DEFERRED, "delivery count + 1"),
     _row("T10", RELOCKED, "defer", DEFERRED, _KEEPS_COUNT),
-    _row("T11", RELOCKED, "deadLetter", DEAD, "stores the reason"),
+    _row("T11", RELOCKED, "dead_letter", DEAD, "stores the reason"),
     _row("T12", RELOCKED, "release", DEFERRED, _KEEPS_COUNT),
     _row("T13", RELOCKED, "suspend", DEFERRED, f"{_KEEPS_COUNT}; stores the checkpoint"),
     _row("T15", ACTIVE, "expire", GONE, "where the entity discards what has expired"),
-    _row("T15", ACTIVE, "expireToDeadLetters", DEAD, "where the entity keeps what has expired"),
+    _row("T15", ACTIVE, "expire_to_dead_letters", DEAD, "where the entity keeps what has expired"),
     _row("T16", ACTIVE, "forward", GONE, "is at the destination, in the same transaction"),
     _row("T17", DEAD, "redrive", ACTIVE, "back at its queue or subscription, with a new number"),
 )
@@ -90,13 +90,13 @@ MESSAGE: Final = Machine(
 )
 
 NOT_IN_DEAD_LETTERS: Final = frozenset(
-    {"send", "schedule", "due", "deadLetter", "exhaust", "expire", "expireToDeadLetters"}
+    {"send", "schedule", "due", "dead_letter", "exhaust", "expire", "expire_to_dead_letters"}
 )
 """Events that nothing in a dead-letter queue knows: it stays until it is settled or redriven."""
 
-SETTLEMENTS: Final = ("complete", "abandon", "defer", "deadLetter", "suspend", "release", "renew")
+SETTLEMENTS: Final = ("complete", "abandon", "defer", "dead_letter", "suspend", "release", "renew")
 """What the holder of a lock token may do with it; `renew` changes no state."""
-COUNTED: Final = frozenset({"abandon", "loseLock"})
+COUNTED: Final = frozenset({"abandon", "lose_lock"})
 """Events after which the delivery counts as failed."""
 
 
@@ -106,7 +106,7 @@ def refusal(
     """Return the error of an operation that does not fit the state of a message; None if it fits.
 
     Settlements need the token of the current lock: `holds` says whether the caller has it. The
-    others, `receiveDeferred` and `cancel`, need a sequence number.
+    others, `receive_deferred` and `cancel`, need a sequence number.
     """
     if operation in SETTLEMENTS:
         return None if state in (LOCKED, RELOCKED) and holds else MessageLockLost

@@ -51,7 +51,7 @@ def queue(
         of = band_of(CLASSES, one.priority)
         tag = None
         if fair:
-            tag = fairness.next_tag(one.key, reached=0, last=last.get((of.name, one.key)))
+            tag = fairness.next_tag(sequence, reached=0, last=last.get((of.name, one.key)))
             last[of.name, one.key] = tag
         rank = ordering.rank(
             policy, of, priority=one.priority, arrived=one.second * SECOND, tag=tag

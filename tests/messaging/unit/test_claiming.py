@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from relevo.errors import InvalidValue
 from relevo.messaging.core import reserving, sharing
-from relevo.messaging.core.claiming import Turns, claim
+from relevo.messaging.core.claiming import SourceTurns, claim
 from relevo.messaging.core.classes import CLASSES
-from relevo.messaging.core.reserving import Slots
-from relevo.messaging.model import Aging, Ordering, Strict, Weighted
+from relevo.messaging.core.reserving import Reservation, Slots
+from relevo.messaging.model import Aging, Ordering, PriorityClass, Strict, Weighted
 from tests.messaging.unit.queues import POLICIES, SENT, Sent, left, numbers, queue, service, size
 
 WEIGHTS = {one.name: one.weight for one in CLASSES}
@@ -77,7 +77,7 @@ def test_weighted_classes_get_their_shares(counts: tuple[int, int, int], sizes: 
 PHASES = st.lists(
     st.tuples(st.sets(st.sampled_from("abcd"), min_size=1), st.integers(1, 30)), max_size=6
 )
-"""Who has work, and for how many claims."""
+"""The keys with work, and for how many claims."""
 
 
 @given(PHASES)
@@ -85,7 +85,7 @@ def test_idle_time_is_not_saved_up(phases: list[tuple[set[str], int]]) -> None:
     weights, vtimes = {"a": 1, "b": 2, "c": 3, "d": 8}, dict[str, float]()
     served: list[tuple[set[str], str]] = []
     for waiting in (waiting for waiting, claims in phases for _ in range(claims)):
-        turn, new = sharing.share_turn(weights, waiting, sorted(waiting), vtimes)
+        turn, new = sharing.share_turn(sorted(waiting), weights, vtimes)
         vtimes = dict(new)
         served.append((waiting, turn))
     for a, b in combinations(weights, 2):
@@ -108,7 +108,8 @@ def test_lower_classes_never_use_reserved_slots(
         "high": (high := data.draw(st.integers(0, total))),
         "normal": data.draw(st.integers(0, total - high)),
     }
-    source, running, slots = queue(sent, policy), list[str](), Slots(free=total, reserved=reserved)
+    kept = reserving.reservations(CLASSES, reserved, total)
+    source, running, slots = queue(sent, policy), list[str](), Slots(free=total, reserved=kept)
     while size(source) or running:
         decision = claim([source], slots.free, slots=slots)
         source = replace(left(source, decision.taken), tally=decision.tallies["queue"])
@@ -118,17 +119,11 @@ def test_lower_classes_never_use_reserved_slots(
         assert used["low"] <= total - reserved["high"] - reserved["normal"]
         assert used.total() <= total
         if not decision.taken and not running:
-            assert all(
-                slots.obstacle(of, above) for of, above in _above() if source.waiting.get(of)
-            )
+            assert all(slots.obstacle(of) for of in CLASSES if source.waiting.get(of.name))
             break
         finished = data.draw(st.sets(st.integers(0, max(0, len(running) - 1)), min_size=1))
         running = [of for at, of in enumerate(running) if at not in finished]
-        slots = Slots(free=total - len(running), in_use=Counter(running), reserved=reserved)
-
-
-def _above() -> list[tuple[str, tuple[str, ...]]]:
-    return [(of.name, reserving.above(CLASSES, of)) for of in CLASSES]
+        slots = Slots(free=total - len(running), in_use=Counter(running), reserved=kept)
 
 
 @given(SENT, POLICIES, st.integers(0, 3), st.integers(1, 8))
@@ -148,14 +143,24 @@ def test_a_full_tenant_lets_the_next_one_pass() -> None:
 
 
 def test_reserved_slots_come_from_the_classes_unless_consumers_say_otherwise() -> None:
-    classes = (replace(CLASSES[0], reserved=2), *CLASSES[1:])
-    assert reserving.reserved_slots(classes, None, 4) == {"high": 2}
-    assert reserving.reserved_slots(classes, {"HIGH": 1}, 4) == {"high": 1}
+    high = replace(CLASSES[0], reserved=2)
+    classes = (high, *CLASSES[1:])
+    assert reserving.reservations(classes, None, 4) == (Reservation(high, 2),)
+    assert reserving.reservations(classes, {"HIGH": 1}, 4) == (Reservation(high, 1),)
+    assert reserving.reservations(classes, {"high": 0}, 4) == ()
     with pytest.raises(InvalidValue, match="no source has"):
-        reserving.reserved_slots(classes, {"gold": 1}, 4)
+        reserving.reservations(classes, {"gold": 1}, 4)
     for bad in ({"high": 5}, {"high": -1}):
         with pytest.raises(InvalidValue, match="4 slots"):
-            reserving.reserved_slots(classes, bad, 4)
+            reserving.reservations(classes, bad, 4)
+
+
+def test_a_reservation_holds_for_the_classes_of_other_sources() -> None:
+    gold = PriorityClass(name="gold", priorities=(0, 9), base=9)
+    slots = Slots(free=2, reserved=(Reservation(gold, 1),))
+    plain = queue([Sent(9)] * 2, Strict(), name="plain")
+    rich = replace(plain, name="rich", classes=(gold,), waiting={"gold": plain.waiting["high"]})
+    assert [one.of for one in claim([plain, rich], 9, slots=slots).taken] == ["high", "gold"]
 
 
 def test_several_sources_are_looked_at_in_their_order_on_every_claim() -> None:
@@ -168,7 +173,7 @@ def test_several_sources_are_looked_at_in_their_order_on_every_claim() -> None:
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=4), SIZES)
 def test_every_source_gets_at_least_a_floor_share(counts: list[int], sizes: list[int]) -> None:
     sources = [queue([Sent(4)] * count, Aging(), name=f"q{at}") for at, count in enumerate(counts)]
-    turns, taken = Turns(), list[str]()
+    turns, taken = SourceTurns(), list[str]()
     for wanted in (*sizes, sum(counts)):
         decision = claim(sources, wanted, turns=turns, floor_share=0.25)
         turns, sources = decision.turns, [left(one, decision.taken) for one in sources]

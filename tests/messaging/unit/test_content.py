@@ -10,7 +10,13 @@ import pytest
 
 from relevo import limits
 from relevo.errors import InvalidValue, TooLarge
-from relevo.messaging.core.content import Body, check_batch, check_message
+from relevo.messaging.core.content import (
+    Body,
+    check_batch,
+    check_dead_letter,
+    check_message,
+    check_saved,
+)
 from relevo.messaging.model import Message, Value
 
 
@@ -52,6 +58,7 @@ def test_properties_of_every_type_are_taken() -> None:
         (Message(b"", message_id="x" * 129), InvalidValue, "message_id"),
         (Message(b"", session_id="\0"), InvalidValue, "session_id"),
         (Message(b"", fairness_key="k" * 129), InvalidValue, "fairness_key"),
+        (Message(b"", subject="s" * 65_537), InvalidValue, "subject"),
         (Message(b"", subject=7), InvalidValue, "subject"),  # type: ignore[arg-type]
         (Message(b"", ttl=0.5), InvalidValue, "ttl"),
         (Message(b"", at=datetime(2026, 1, 1)), InvalidValue, "at"),
@@ -74,6 +81,17 @@ def test_what_cannot_be_stored_is_refused_by_name(
     with pytest.raises(error) as refused:
         check_message(message)
     assert refused.value.pointer == pointer
+
+
+def test_what_receivers_store_has_bounds_too() -> None:
+    check_dead_letter("too old", None)
+    with pytest.raises(InvalidValue, match="reason of a dead-lettered message"):
+        check_dead_letter("x" * 4_097, "")
+    assert check_saved("checkpoint", bytearray(b"7"), 10) == b"7"
+    with pytest.raises(InvalidValue, match="checkpoint is bytes"):
+        check_saved("checkpoint", "7", 10)
+    with pytest.raises(TooLarge, match="at most 10"):
+        check_saved("checkpoint", b"x" * 11, 10)
 
 
 def test_a_session_is_required_where_the_entity_says_so() -> None:

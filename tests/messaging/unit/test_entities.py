@@ -1,4 +1,4 @@
-"""Properties of entities: who has which, in which bounds, and what can change."""
+"""Properties of entities: by kind, with their bounds, and what can change."""
 
 from __future__ import annotations
 
@@ -63,6 +63,10 @@ def test_what_is_given_is_taken_as_it_is_stored() -> None:
         ("queue", {"user_metadata": "x" * 1_025}, "1024 characters"),
         ("queue", {"events": "some"}, "cannot have"),
         ("queue", {"abandon_backoff": object()}, "cannot have"),
+        ("queue", {"abandon_backoff": Backoff(first=-1.0)}, "abandon_backoff is"),
+        ("queue", {"abandon_backoff": Backoff(first=9.0, longest=1.0)}, "not more than longest"),
+        ("queue", {"abandon_backoff": Backoff(factor=0.5)}, "factor from 1"),
+        ("queue", {"abandon_backoff": Backoff(jitter=(1.0, 0.0))}, "the smaller first"),
     ],
 )
 def test_properties_that_cannot_be_are_refused_by_name(

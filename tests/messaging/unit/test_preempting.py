@@ -1,4 +1,4 @@
-"""Who is asked to suspend for a message of a higher class."""
+"""Which handler is asked to suspend for a message of a higher class."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from relevo.errors import InvalidValue
 from relevo.messaging.core.scaling import (
     ClassLoad,
-    Load,
+    ConsumersLoad,
     Proposal,
     Recent,
     checked,
@@ -19,9 +19,11 @@ from relevo.messaging.core.scaling import (
 )
 from relevo.messaging.model import Scaling
 
-IDLE = Load(active=0, locked=0, arrivals_per_second=0.0, hold=0.0, concurrency=4, idle_for=10_000.0)
+IDLE = ConsumersLoad(
+    active=0, locked=0, arrivals_per_second=0.0, hold=0.0, concurrency=4, idle_for=10_000.0
+)
 LOADS = st.builds(
-    Load,
+    ConsumersLoad,
     active=st.integers(0, 10_000),
     locked=st.integers(0, 100),
     arrivals_per_second=st.floats(0, 1_000),
@@ -64,7 +66,7 @@ LOADS = st.builds(
         ),
     ],
 )
-def test_the_largest_proposal_wins(load: Load, proposal: Proposal) -> None:
+def test_the_largest_proposal_wins(load: ConsumersLoad, proposal: Proposal) -> None:
     assert propose(load, Scaling()) == proposal
 
 
@@ -91,7 +93,7 @@ def test_the_last_replica_stops_only_after_nothing_was_to_do_for_a_while() -> No
 
 @given(LOADS, st.integers(0, 3), st.integers(3, 12), st.lists(st.integers(0, 20), max_size=5))
 def test_what_is_desired_stays_in_its_bounds(
-    load: Load, least: int, most: int, before: list[int]
+    load: ConsumersLoad, least: int, most: int, before: list[int]
 ) -> None:
     scaling = Scaling(min_replicas=least, max_replicas=most)
     recent = [Recent(float(at), value) for at, value in enumerate(before)]

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from relevo.messaging.core.classes import CLASSES
+from relevo.messaging.core.reserving import Reservation
 from relevo.messaging.core.simulation import Served, Traffic, simulate, wait_percentile
 from relevo.messaging.model import Aging, Ordering, Strict, Weighted
 
@@ -52,7 +53,7 @@ def test_weights_are_shares_of_an_overloaded_queue() -> None:
 
 
 def test_reserved_slots_stay_free_for_what_comes() -> None:
-    served = overloaded(Strict(), 0.01, 1.5, 1_000, reserved={"high": 2})
+    served = overloaded(Strict(), 0.01, 1.5, 1_000, reserved=(Reservation(CLASSES[0], 2),))
     assert wait_percentile(served, "high", 0.9) == 0
     low = sum(one.of == "low" for one in served)
     assert low <= (SLOTS - 2) / HOLD * 1_000 + SLOTS

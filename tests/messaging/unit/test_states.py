@@ -13,7 +13,7 @@ from relevo.messaging.states import MESSAGE, next_state, refusal
 if TYPE_CHECKING:
     from relevo.messaging.model import EntityStatus
 
-STATES = ["active", "locked", "deferred", "scheduled", "deadLettered"]
+STATES = ["active", "locked", "deferred", "scheduled", "dead_lettered"]
 
 
 def test_the_table_has_every_transition_of_the_specification() -> None:
@@ -22,10 +22,10 @@ def test_the_table_has_every_transition_of_the_specification() -> None:
 
 @pytest.mark.parametrize(
     ("event", "state"),
-    [("abandon", "deferred"), ("loseLock", "deferred"), ("release", "deferred")],
+    [("abandon", "deferred"), ("lose_lock", "deferred"), ("release", "deferred")],
 )
 def test_a_deferred_message_that_is_given_back_is_deferred_again(event: str, state: str) -> None:
-    assert MESSAGE.next(MESSAGE.next("deferred", "receiveDeferred"), event) == state
+    assert MESSAGE.next(MESSAGE.next("deferred", "receive_deferred"), event) == state
 
 
 def test_only_failed_deliveries_count() -> None:  # M5
@@ -46,7 +46,7 @@ def test_a_settlement_needs_the_token_of_the_current_lock(operation: str) -> Non
 
 def test_numbers_find_only_what_is_in_the_state_that_they_are_for() -> None:
     for state in (*STATES, states.GONE):
-        deferred = refusal("receiveDeferred", state)
+        deferred = refusal("receive_deferred", state)
         assert deferred is (None if state == "deferred" else MessageNotFound)
         scheduled = refusal("cancel", state)
         assert scheduled is (None if state == "scheduled" else MessageNotFound)
@@ -55,7 +55,7 @@ def test_numbers_find_only_what_is_in_the_state_that_they_are_for() -> None:
 def test_nothing_is_dead_lettered_out_of_a_dead_letter_queue() -> None:
     assert next_state("locked", "complete", in_dead_letters=True) == states.GONE
     with pytest.raises(Conflict, match="redrive"):
-        next_state("locked", "deadLetter", in_dead_letters=True)
+        next_state("locked", "dead_letter", in_dead_letters=True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from relevo.errors import InvalidValue
 from relevo.kernel.backoff import Backoff
 from relevo.messaging.core import times
-from relevo.messaging.core.times import ReturnRules, failed_delivery
+from relevo.messaging.core.times import DeliveryRules, failed_delivery
 from relevo.messaging.states import MESSAGE
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ def test_a_time_to_live_beyond_the_calendar_is_none() -> None:
 
 @given(st.integers(1, 20))
 def test_a_message_that_always_fails_is_delivered_so_often_and_then_dead(most: int) -> None:
-    rules, count, deliveries, event = ReturnRules(max_delivery_count=most), 0, 0, "abandon"
+    rules, count, deliveries, event = DeliveryRules(max_delivery_count=most), 0, 0, "abandon"
     while event == "abandon":
         deliveries += 1
         found = failed_delivery(
@@ -55,17 +55,17 @@ def test_a_message_that_always_fails_is_delivered_so_often_and_then_dead(most: i
         )
         count, event = found.delivery_count, found.event
     assert (deliveries, event, found.reason) == (most, "exhaust", times.EXHAUSTED)  # M4
-    assert MESSAGE.next("locked", event) == "deadLettered"
+    assert MESSAGE.next("locked", event) == "dead_lettered"
 
 
 @pytest.mark.parametrize(
     ("expires", "keep", "deferred", "count", "event"),
     [
-        (LATER, False, False, 0, "loseLock"),
+        (LATER, False, False, 0, "lose_lock"),
         (NOW, False, False, 0, "expire"),
-        (NOW, True, False, 0, "expireToDeadLetters"),
-        (NOW, True, False, 9, "expireToDeadLetters"),
-        (NOW, True, True, 0, "loseLock"),
+        (NOW, True, False, 0, "expire_to_dead_letters"),
+        (NOW, True, False, 9, "expire_to_dead_letters"),
+        (NOW, True, True, 0, "lose_lock"),
         (NOW, True, True, 9, "exhaust"),
     ],
 )
@@ -73,12 +73,12 @@ def test_expiry_comes_before_the_delivery_count(
     expires: datetime, keep: bool, deferred: bool, count: int, event: str
 ) -> None:
     found = failed_delivery(
-        "loseLock",
+        "lose_lock",
         now=NOW,
         delivery_count=count,
         expires=expires,
         visible_at=None,
-        rules=ReturnRules(dead_letter_on_expiration=keep),
+        rules=DeliveryRules(dead_letter_on_expiration=keep),
         deferred=deferred,
     )
     assert found.event == event
@@ -91,7 +91,7 @@ def test_failures_in_a_dead_letter_queue_count_nothing() -> None:
         delivery_count=10,
         expires=NOW,
         visible_at=LATER,
-        rules=ReturnRules(in_dead_letters=True),
+        rules=DeliveryRules(in_dead_letters=True),
     )
     assert (found.event, found.delivery_count, found.visible_at) == ("abandon", 10, LATER)
 

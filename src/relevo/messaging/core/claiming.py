@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from relevo.messaging.core import ordering, reserving, sharing
+from relevo.messaging.core import ordering, sharing
 from relevo.messaging.core.classes import CLASSES
 from relevo.messaging.core.ordering import Claimable
 from relevo.messaging.core.reserving import Slots
@@ -39,14 +39,14 @@ class Tally(Struct, frozen=True, kw_only=True):
     """The largest tag that was claimed, by class, for entities that are fair."""
 
 
-class Turns(Struct, frozen=True, kw_only=True):
+class SourceTurns(Struct, frozen=True, kw_only=True):
     """What claims over several sources leave for the next one; both by the name of the source."""
 
     passed: Mapping[str, int] = {}
     vtimes: Mapping[str, float] = {}
 
 
-NO_TURNS: Final = Turns()
+NO_TURNS: Final = SourceTurns()
 
 
 class SourceState(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class ClaimDecision(Struct, frozen=True, kw_only=True):
 
     taken: tuple[ClaimedMessage, ...]
     tallies: Mapping[str, Tally]
-    turns: Turns
+    turns: SourceTurns
     slots: Slots | None
 
 
@@ -84,7 +84,7 @@ def claim(
     *,
     slots: Slots | None = None,
     across: Across = "strict",
-    turns: Turns = NO_TURNS,
+    turns: SourceTurns = NO_TURNS,
     floor_share: float = FLOOR_SHARE,
 ) -> ClaimDecision:
     """Decide a claim of so many messages; receivers have no `slots`.
@@ -102,9 +102,7 @@ def claim(
             name, passed = sharing.floor_turn(order, turns.passed, sharing.patience(floor_share))
             turns = replace(turns, passed=passed)
         else:
-            waiting = [name for name, cursor in cursors.items() if cursor.left()]
-            weights = dict.fromkeys(cursors, 1)
-            name, vtimes = sharing.share_turn(weights, waiting, order, turns.vtimes)
+            name, vtimes = sharing.share_turn(order, dict.fromkeys(cursors, 1), turns.vtimes)
             turns = replace(turns, vtimes=vtimes)
         one = cursors[name].take(heads[name])
         taken.append(one)
@@ -124,23 +122,16 @@ class _Cursor:
         self.tally = source.tally
         self._source = source
         self._classes = sorted(source.classes, key=lambda one: -one.base)
-        self._above = {of.name: reserving.above(source.classes, of) for of in source.classes}
         self._gone: dict[str, set[int]] = {of.name: set() for of in source.classes}
         self._start = dict.fromkeys(self._gone, 0)
         """Where in each class the first message stands that is left."""
-
-    def left(self) -> list[str]:
-        """The classes that have anything left."""
-        waiting = self._source.waiting
-        return [name for name, gone in self._gone.items() if len(waiting.get(name, ())) > len(gone)]
 
     def heads(self, slots: Slots | None) -> dict[str, Claimable]:
         """The first message of each class that may have a slot, the highest class first."""
         found = {}
         for of in self._classes:
             for message in self._left_of(of.name):
-                above, key = self._above[of.name], message.fairness_key
-                obstacle = slots.obstacle(of.name, above, key) if slots else None
+                obstacle = slots.obstacle(of, message.fairness_key) if slots else None
                 if obstacle is None:
                     found[of.name] = message
                 if obstacle != "key_full":  # the next may be another tenant's
@@ -169,7 +160,7 @@ class _Cursor:
         policy = self._source.ordering
         if isinstance(policy, Weighted):
             weights = {of.name: of.weight for of in self._classes}
-            name, vtimes = sharing.share_turn(weights, self.left(), [*heads], self.tally.vtimes)
+            name, vtimes = sharing.share_turn([*heads], weights, self.tally.vtimes)
             self.tally = replace(self.tally, vtimes=vtimes)
             return name, False
         tiers: dict[int, list[tuple[Claimable, str]]] = {}

@@ -39,7 +39,7 @@ AT_RISK: Final = 0.8
 """The share of a target from which on it is at risk."""
 
 
-class Classified(Struct, frozen=True):
+class MessageClass(Struct, frozen=True):
     """The class of a message and its priority, which is always in the band of the class."""
 
     of: PriorityClass
@@ -50,7 +50,7 @@ class Classified(Struct, frozen=True):
 
 def classify(
     message: Message, classes: Sequence[PriorityClass], classifier: Classifier = ()
-) -> Classified:
+) -> MessageClass:
     """Return the class of a message: the first that any of these gives.
 
     The class it names; the band of its priority; the classifier; its property `Priority`, if that
@@ -65,16 +65,16 @@ def classify(
         )
     of = _chosen(message, classes, classifier)
     wanted = of.base if message.priority is None else message.priority
-    return Classified(of, _within(of, wanted))
+    return MessageClass(of, _within(of, wanted))
 
 
 def guard(
-    classified: Classified,
+    classified: MessageClass,
     classes: Sequence[PriorityClass],
     max_class: str | None,
     inflation: Inflation = "downgrade",
-) -> Classified:
-    """Return the class that a sender gets who may not go above `max_class`."""
+) -> MessageClass:
+    """Return the class for a sender that may not go above `max_class`."""
     if max_class is None:
         return classified
     bound = _bound(classes, max_class)
@@ -85,7 +85,7 @@ def guard(
             f"this key sends up to the class {bound.name!r}, not {classified.of.name!r}; send with"
             " a lower priority, or use a key that may"
         )
-    return Classified(bound, _within(bound, classified.priority), requested=classified.of.name)
+    return MessageClass(bound, _within(bound, classified.priority), requested=classified.of.name)
 
 
 def named(classes: Sequence[PriorityClass], name: str, pointer: str) -> PriorityClass:

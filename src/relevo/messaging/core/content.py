@@ -63,7 +63,7 @@ def check_message(
 ) -> Body:
     """Refuse a message that cannot be stored; return its body."""
     for name in (*SHORT, *TEXTS):
-        most = limits.MESSAGE_ID_LENGTH_MAX if name in SHORT else limits.MESSAGE_TEXT_LENGTH_MAX
+        most = limits.MESSAGE_ID_LENGTH_MAX if name in SHORT else limits.MESSAGE_HEADERS_BYTES_MAX
         checking.text(name, getattr(message, name), most, of="a message")
     _check_session(message, requires_session=requires_session)
     times.checked_ttl(message.ttl)
@@ -107,6 +107,22 @@ def check_batch(
     return bodies
 
 
+def check_dead_letter(reason: str | None, description: str | None) -> None:
+    """Refuse a reason or a description of a dead-lettered message that cannot be stored."""
+    most = limits.MESSAGE_REASON_LENGTH_MAX
+    checking.text("reason", reason, most, of="a dead-lettered message")
+    checking.text("description", description, most, of="a dead-lettered message")
+
+
+def check_saved(what: str, data: Any, most: int) -> bytes:
+    """Return a checkpoint of a message or the state of a session, or refuse it by name."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidValue(f"the {what} is bytes, not {type(data).__name__}", pointer=what)
+    if len(found := bytes(data)) > most:
+        raise TooLarge(f"the {what} has {len(found)} bytes; at most {most} are taken", pointer=what)
+    return found
+
+
 def header_bytes(message: Message) -> int:
     """Return what the properties and texts of a message take; refuse values of other types."""
     texts = sum(_bytes_of(getattr(message, name) or "") for name in (*SHORT, *TEXTS))
@@ -128,7 +144,7 @@ def _property(name: object, value: Value) -> int:
             pointer="properties",
         )
     where = f"properties/{name[:100]}"
-    checking.text(where, name, limits.MESSAGE_ID_LENGTH_MAX, of="a message")
+    checking.text(where, name, limits.MESSAGE_PROPERTY_BYTES_MAX, of="a message")
     match value:
         case str() | bytes():
             if isinstance(value, str):

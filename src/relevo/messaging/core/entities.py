@@ -1,4 +1,4 @@
-"""Properties of queues, topics and subscriptions: who has which, in which bounds."""
+"""Properties of queues, topics and subscriptions, by kind, and their bounds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from relevo.messaging.model import Aging, EntityKind, EntityStatus, Ordering, Pr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+BACKOFF_FACTOR_MAX: Final = 100.0
 
 EventLevel = Literal["none", "dead", "all"]
 
@@ -185,6 +187,8 @@ def _consistent(kind: EntityKind, found: EntityProperties) -> EntityProperties:
     for name in ("forward_to", "forward_dead_lettered_to"):
         if (destination := getattr(found, name)) is not None:
             names.check(destination, "queue", pointer=name)
+    if found.abandon_backoff is not None:
+        _check_backoff(found.abandon_backoff)
     if found.requires_session and found.forward_to is not None:
         raise InvalidValue(
             f"a {kind} that requires sessions cannot forward; drop forward_to or requires_session",
@@ -200,3 +204,15 @@ def _consistent(kind: EntityKind, found: EntityProperties) -> EntityProperties:
     for _, name in found.classifier:
         priority_classes.named(ordered, name, "classifier")
     return msgspec.structs.replace(found, classes=ordered)
+
+
+def _check_backoff(backoff: Backoff) -> None:
+    low, high = backoff.jitter
+    good = 0 <= backoff.first <= backoff.longest <= limits.MESSAGE_SECONDS_MAX
+    if not (good and 1 <= backoff.factor <= BACKOFF_FACTOR_MAX and 0 <= low <= high <= 2):
+        raise InvalidValue(
+            f"abandon_backoff is {backoff}; first must be at least 0 and not more than longest,"
+            f" factor from 1 to {BACKOFF_FACTOR_MAX:g}, jitter two numbers from 0 to 2, the"
+            " smaller first",
+            pointer="abandon_backoff",
+        )

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from relevo.messaging import states
-from relevo.messaging.core import reserving
 from relevo.messaging.core.claiming import SourceState, claim
 from relevo.messaging.core.hours import Hours
 from relevo.messaging.core.reserving import Slots
@@ -53,7 +53,7 @@ TEXTS: Final[dict[Reason, str]] = {
     "class_full": "its class has as many slots as it may have (max_per_class)",
     "reserved": "the slots that are free are reserved for higher classes",
     "key_full": "its fairness key has as many slots as it may have (max_per_fairness_key)",
-    "in_order": "it is number {place} in the order of service",
+    "in_order": "it is number {place} of those that its consumers may take now",
 }
 """What each reason means, in the order in which they are looked for."""
 _NEAREST: Final[Sequence[Reason]] = (
@@ -86,7 +86,7 @@ class ConsumersState(Struct, frozen=True, kw_only=True):
 
 
 class MessageExplanation(Struct, frozen=True):
-    """Why a message waits; `place` counts from 1, in the order in which claims will take it."""
+    """Why a message waits; `place` counts from 1 among those that its consumers may take now."""
 
     reason: Reason
     text: str
@@ -141,13 +141,27 @@ def _of_consumers(
         opening = consumers.hours.next_change(now)
         return _explanation("out_of_hours", opening, consumers=name)
     of = next(one for one in source.classes if one.name == message.of)
-    above, slots = reserving.above(source.classes, of), consumers.slots
-    obstacle = slots.obstacle(of.name, above, message.fairness_key) if slots else None
+    slots = consumers.slots
+    obstacle = slots.obstacle(of, message.fairness_key) if slots else None
     if obstacle is not None:
         return _explanation(obstacle, consumers=name)
-    waiting = sum(len(messages) for messages in source.waiting.values())
-    order = [one.message.sequence for one in claim([source], waiting).taken]
-    return _explanation("in_order", place=order.index(message.sequence) + 1, consumers=name)
+    place = _order(source, slots).index(message.sequence) + 1
+    return _explanation("in_order", place=place, consumers=name)
+
+
+def _order(source: SourceState, slots: Slots | None) -> list[int]:
+    """The messages that may have a slot now, in the order in which claims take them."""
+    allowed = {
+        of.name: [
+            one
+            for one in source.waiting.get(of.name, ())
+            if slots is None or slots.obstacle(of, one.fairness_key) is None
+        ]
+        for of in source.classes
+    }
+    count = sum(len(messages) for messages in allowed.values())
+    decision = claim([replace(source, waiting=allowed)], count)
+    return [one.message.sequence for one in decision.taken]
 
 
 def _explanation(

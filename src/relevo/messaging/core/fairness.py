@@ -6,7 +6,6 @@ gets a tag when it is accepted, which is its rank; tags of one tenant are `SCALE
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,34 +15,41 @@ SCALE: Final = 1_000_000
 """The distance between two tags of a tenant of weight 1."""
 
 
-def next_tag(key: str, *, reached: int, last: int | None, weight: int = 1) -> int:
-    """Return the tag of a tenant's next message.
+def next_tag(sequence: int, *, reached: int, last: int | None, weight: int = 1) -> int:
+    """Return the tag of a tenant's next message, which has this sequence number.
 
-    `reached` is the largest tag that was claimed of the class, `last` the tenant's last tag; a
-    tenant that has nothing waiting begins where the others are, and needs no history.
+    `reached` is the largest tag that was claimed of the class, `last` the tenant's last tag, None
+    if it has no history. A tenant that has nothing waiting begins where the others are.
 
-    The tags of a tenant lie on a grid of its own, `phase + n * step`. With a common grid two
-    tenants would have equal tags; the sequence number would decide between these, and could let
-    one of them go twice in a row. This is also why a tag is always above `reached`.
+    The tags of a tenant lie on a grid of its own, `n * step` after its first tag, which gets its
+    place in the step from the sequence number. On a common grid two tenants would have equal tags;
+    the sequence numbers would decide between these, and could let one go twice in a row.
     """
     step = SCALE // weight
-    phase = zlib.crc32(key.encode()) % step
+    place = sequence if last is None else last
     floor = reached if last is None else max(reached, last)
-    return floor + step - (floor - phase) % step
+    return floor + step - (floor - place) % step
+
+
+def forgettable(last: int, *, reached: int, weight: int = 1) -> bool:
+    """Return whether a tenant with nothing waiting needs its history no more."""
+    return reached >= last + SCALE // weight
 
 
 def tag_all(
-    keys: Iterable[str],
+    messages: Iterable[tuple[int, str]],
     *,
     reached: int,
     last: Mapping[str, int],
     weights: Mapping[str, int],
 ) -> tuple[list[int], dict[str, int]]:
-    """Return the tags of messages that are accepted together, and the last tag of every key."""
+    """Return the tags of messages that are accepted together, and the last tag of every key.
+
+    `messages` are sequence numbers with the fairness keys.
+    """
     tags, latest = [], dict(last)
-    for key in keys:
-        latest[key] = next_tag(
-            key, reached=reached, last=latest.get(key), weight=weights.get(key, 1)
-        )
+    for sequence, key in messages:
+        weight = weights.get(key, 1)
+        latest[key] = next_tag(sequence, reached=reached, last=latest.get(key), weight=weight)
         tags.append(latest[key])
     return tags, latest

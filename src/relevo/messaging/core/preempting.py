@@ -30,7 +30,7 @@ class RunningMessage(Struct, frozen=True):
 def choose_victim(
     waiting: PriorityClass, running: Sequence[RunningMessage], rules: Preemption
 ) -> RunningMessage | None:
-    """Return who is asked to suspend for a message of class `waiting`, if anyone is.
+    """Return the message whose handler suspends for one of class `waiting`, if there is one.
 
     The lowest class, and of that the handler that has run for the shortest time loses least.
     """

@@ -5,47 +5,50 @@ Slots that a class has reserved and does not use are closed to the classes below
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from relevo.errors import InvalidValue
+from relevo.messaging.model import PriorityClass
 
 if TYPE_CHECKING:
-    from relevo.messaging.model import PriorityClass
+    from collections.abc import Iterable
 
 Obstacle = Literal["no_slot", "class_full", "reserved", "key_full"]
 
 
+class Reservation(Struct, frozen=True):
+    """Slots that classes below `of` may not use."""
+
+    of: PriorityClass
+    slots: int
+
+
 class Slots(Struct, frozen=True, kw_only=True):
-    """The slots of one set of consumers on one host, and who uses them."""
+    """The slots of one set of consumers on one host, and their use."""
 
     free: int
     in_use: Mapping[str, int] = {}
     """Slots by the class whose messages are in them."""
     keys_in_use: Mapping[str, int] = {}
     """Slots by the fairness key of their messages."""
-    reserved: Mapping[str, int] = {}
+    reserved: tuple[Reservation, ...] = ()
+    """Of the classes of all sources, each once."""
     max_per_class: Mapping[str, int] = {}
     max_per_fairness_key: int | None = None
 
-    def obstacle(self, of: str, above: Sequence[str], key: str = "") -> Obstacle | None:
-        """Return why a message of a class may not have a slot; None if it may.
-
-        `above` names the classes of higher priority.
-        """
+    def obstacle(self, of: PriorityClass, key: str = "") -> Obstacle | None:
+        """Return why a message of a class may not have a slot; None if it may."""
         if self.free < 1:
             return "no_slot"
-        if self.in_use.get(of, 0) >= self.max_per_class.get(of, self.free + self.used):
+        if _reached(self.max_per_class.get(of.name), self.in_use.get(of.name, 0)):
             return "class_full"
-        if self.free <= sum(self._kept(name) for name in above):
+        if self.free <= sum(self._kept(one) for one in self.reserved if one.of.base > of.base):
             return "reserved"
-        if (
-            self.max_per_fairness_key is not None
-            and self.keys_in_use.get(key, 0) >= self.max_per_fairness_key
-        ):
+        if _reached(self.max_per_fairness_key, self.keys_in_use.get(key, 0)):
             return "key_full"
         return None
 
@@ -58,38 +61,32 @@ class Slots(Struct, frozen=True, kw_only=True):
             keys_in_use={**self.keys_in_use, key: self.keys_in_use.get(key, 0) + 1},
         )
 
-    @property
-    def used(self) -> int:
-        """How many are in use."""
-        return sum(self.in_use.values())
-
-    def _kept(self, name: str) -> int:
-        return max(0, self.reserved.get(name, 0) - self.in_use.get(name, 0))
+    def _kept(self, reservation: Reservation) -> int:
+        return max(0, reservation.slots - self.in_use.get(reservation.of.name, 0))
 
 
-def above(classes: Sequence[PriorityClass], of: PriorityClass) -> tuple[str, ...]:
-    """Return the names of the classes of higher priority."""
-    return tuple(one.name for one in classes if one.base > of.base)
+def _reached(most: int | None, used: int) -> bool:
+    return most is not None and used >= most
 
 
-def reserved_slots(
-    classes: Sequence[PriorityClass], given: Mapping[str, int] | None, concurrency: int
-) -> dict[str, int]:
-    """Return the slots that consumers reserve: as given, else as their classes say."""
+def reservations(
+    classes: Iterable[PriorityClass], given: Mapping[str, int] | None, concurrency: int
+) -> tuple[Reservation, ...]:
+    """Return the slots that consumers reserve: as given, else as the classes of sources say."""
     known = {one.name.lower(): one for one in classes}
-    found = {one.name: one.reserved for one in classes if one.reserved}
+    wanted = {name: one.reserved for name, one in known.items()}
     for name, slots in (given or {}).items():
         if name.lower() not in known:
             raise InvalidValue(
                 f"reserved names a class {name!r}, which no source has; the classes are"
-                f" {', '.join(one.name for one in classes)}",
+                f" {', '.join(one.name for one in known.values())}",
                 pointer="reserved",
             )
-        found[known[name.lower()].name] = slots
-    if min(found.values(), default=0) < 0 or sum(found.values()) > concurrency:
+        wanted[name.lower()] = slots
+    if min(wanted.values(), default=0) < 0 or sum(wanted.values()) > concurrency:
         raise InvalidValue(
-            f"reserved is {found}, and there are {concurrency} slots; the numbers must not be"
+            f"reserved is {wanted}, and there are {concurrency} slots; the numbers must not be"
             " negative, nor more than the slots together",
             pointer="reserved",
         )
-    return found
+    return tuple(Reservation(known[name], slots) for name, slots in wanted.items() if slots)

@@ -32,7 +32,7 @@ class ClassLoad(Struct, frozen=True, kw_only=True):
     """Seconds that a handler has a message of it, on average."""
 
 
-class Load(Struct, frozen=True, kw_only=True):
+class ConsumersLoad(Struct, frozen=True, kw_only=True):
     """What consumers have to do, over all their sources."""
 
     active: int
@@ -60,7 +60,7 @@ class Recent(Struct, frozen=True):
     value: int
 
 
-def propose(load: Load, scaling: Scaling) -> Proposal:
+def propose(load: ConsumersLoad, scaling: Scaling) -> Proposal:
     """Return the largest number that a measure asks for, without bounds."""
     proposals = {"backlog": _backlog, "rate": _rate, "slo": _targets}
     found = [Proposal(proposals[by](load, scaling), by) for by in scaling.by]
@@ -68,7 +68,7 @@ def propose(load: Load, scaling: Scaling) -> Proposal:
 
 
 def desired(
-    load: Load, scaling: Scaling, recent: Sequence[Recent], now: float
+    load: ConsumersLoad, scaling: Scaling, recent: Sequence[Recent], now: float
 ) -> tuple[Proposal, tuple[Recent, ...]]:
     """Return how many replicas there should be, and the proposals to remember.
 
@@ -114,16 +114,16 @@ def checked(scaling: Scaling) -> Scaling:
     return scaling
 
 
-def _backlog(load: Load, scaling: Scaling) -> int:
+def _backlog(load: ConsumersLoad, scaling: Scaling) -> int:
     return math.ceil((load.active + load.locked) / scaling.target_per_replica)
 
 
-def _rate(load: Load, scaling: Scaling) -> int:
+def _rate(load: ConsumersLoad, scaling: Scaling) -> int:
     busy = load.arrivals_per_second * load.hold
     return math.ceil(busy / (load.concurrency * scaling.utilization))
 
 
-def _targets(load: Load, scaling: Scaling) -> int:
+def _targets(load: ConsumersLoad, scaling: Scaling) -> int:
     needed = (
         one.waiting * one.hold / (load.concurrency * max(one.slo - one.oldest_age, one.hold))
         for one in load.classes

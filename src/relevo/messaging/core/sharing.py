@@ -1,7 +1,7 @@
-"""Turns between those who compete: a floor share below the first, and shares by weight.
+"""Turns between classes, tiers or sources: a floor share for the lower ones, or shares by weight.
 
-Both keep a few numbers, which move only where there was a choice. So a queue that holds messages of
-a single class never writes them.
+Both keep a few numbers, which change only where a claim had a choice. So claims of a queue that
+holds messages of a single class write none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 K = TypeVar("K", int, str)
 
@@ -26,10 +26,10 @@ def patience(floor_share: float) -> int | None:
 def floor_turn(
     order: Sequence[K], passed: Mapping[K, int], most: int | None
 ) -> tuple[K, Mapping[K, int]]:
-    """Return whose turn it is of those that have work, the first before the others.
+    """Return which key has its turn: the first, unless another was passed over `most` times.
 
-    `passed` says how often in a row each of the others was passed over; who was so `most` times is
-    served now. Also returns the new counts.
+    `order` has the keys with work that can be taken now. `passed` counts, by key, the claims in a
+    row that passed it over. Also returns the new counts.
     """
     if most is None or len(order) == 1:
         return order[0], passed
@@ -40,23 +40,19 @@ def floor_turn(
 
 
 def share_turn(
-    weights: Mapping[K, int],
-    waiting: Collection[K],
-    allowed: Sequence[K],
-    vtimes: Mapping[K, float],
+    order: Sequence[K], weights: Mapping[K, int], vtimes: Mapping[K, float]
 ) -> tuple[K, Mapping[K, float]]:
-    """Return who is served next so that each gets its share by weight, and the new virtual times.
+    """Return which key is served next so that each gets its share, and the new virtual times.
 
-    Everyone has a virtual time, which advances by 1 / weight with each message; the least of
-    `allowed` is next, the first in a tie. `waiting` are all that have work, also those whose work
-    may not be taken now. Who has none is carried along, so that idle time is not saved up.
+    A key's virtual time advances by 1 / weight with each message. `order` has the keys with work
+    that can be taken now; the least virtual time is next, the first key in a tie. The other keys
+    are carried along, so that idle time is not saved up.
     """
-    if len(waiting) == 1:
-        return allowed[0], vtimes
-    start = min((vtimes[key] for key in waiting if key in vtimes), default=0.0)
+    if len(order) == 1:
+        return order[0], vtimes
+    start = min((vtimes[key] for key in order if key in vtimes), default=0.0)
     times = {key: vtimes.get(key, start) for key in weights}
-    turn = min(allowed, key=lambda key: times[key])
+    turn = min(order, key=lambda key: times[key])
     times[turn] += COST / weights[turn]
-    least = min(times[key] for key in waiting)
-    idle = [key for key in weights if key not in waiting]
-    return turn, times | {key: max(times[key], least) for key in idle}
+    least = min(times[key] for key in order)
+    return turn, {key: time if key in order else max(time, least) for key, time in times.items()}

@@ -20,10 +20,10 @@ from msgspec import Struct
 from relevo.messaging.core import fairness, ordering
 from relevo.messaging.core.claiming import SourceState, Tally, claim
 from relevo.messaging.core.classes import CLASSES, named
-from relevo.messaging.core.reserving import Slots
+from relevo.messaging.core.reserving import Reservation, Slots
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from random import Random
 
     from relevo.messaging.model import Ordering, PriorityClass
@@ -57,7 +57,7 @@ def simulate(
     random: Random,
     policy: Ordering,
     classes: Sequence[PriorityClass] = CLASSES,
-    reserved: Mapping[str, int] | None = None,
+    reserved: tuple[Reservation, ...] = (),
     fair: bool = False,
 ) -> list[Served]:
     """Return what is served in so many seconds, in order; every handler takes `hold` seconds."""
@@ -79,7 +79,7 @@ def simulate(
         if len(busy) == slots:
             continue
         in_use = Counter(of for _, of in busy)
-        free = Slots(free=slots - len(busy), in_use=in_use, reserved=reserved or {})
+        free = Slots(free=slots - len(busy), in_use=in_use, reserved=reserved)
         for one in queue.claim(free, now):
             heapq.heappush(busy, (now + hold, one.of))
             served.append(one)
@@ -106,7 +106,7 @@ class _Queue:
         if self._fair:
             last = self._tags.get((of.name, stream.fairness_key))
             reached = self._tally.tags.get(of.name, 0)
-            tag = fairness.next_tag(stream.fairness_key, reached=reached, last=last)
+            tag = fairness.next_tag(sequence, reached=reached, last=last)
             self._tags[of.name, stream.fairness_key] = tag
         arrived = round(at * ordering.MICROS)
         rank = ordering.rank(self._policy, of, priority=of.base, arrived=arrived, tag=tag)

@@ -62,17 +62,17 @@ def is_duplicate(accepted: datetime | None, now: datetime, window: float) -> boo
     return accepted is not None and now < accepted + timedelta(seconds=window)
 
 
-class Return(Struct, frozen=True):
+class FailedDelivery(Struct, frozen=True):
     """What becomes of a message whose delivery failed; `event` is one of the transition table."""
 
-    event: Literal["abandon", "loseLock", "exhaust", "expire", "expireToDeadLetters"]
+    event: Literal["abandon", "lose_lock", "exhaust", "expire", "expire_to_dead_letters"]
     delivery_count: int
     visible_at: datetime | None = None
     reason: str | None = None
     description: str | None = None
 
 
-class ReturnRules(Struct, frozen=True, kw_only=True):
+class DeliveryRules(Struct, frozen=True, kw_only=True):
     """What an entity says about failed deliveries."""
 
     max_delivery_count: int = 10
@@ -82,31 +82,31 @@ class ReturnRules(Struct, frozen=True, kw_only=True):
 
 
 def failed_delivery(
-    event: Literal["abandon", "loseLock"],
+    event: Literal["abandon", "lose_lock"],
     *,
     now: datetime,
     delivery_count: int,
     expires: datetime | None,
     visible_at: datetime | None,
-    rules: ReturnRules,
+    rules: DeliveryRules,
     deferred: bool = False,
-) -> Return:
+) -> FailedDelivery:
     """Return what becomes of a message that was abandoned, or whose lock was lost.
 
     It expires if its time is over, unless it was `deferred`; it is dead-lettered if it was
     delivered as often as it may be; else it goes back to its place, from `visible_at` on.
     """
     if rules.in_dead_letters:
-        return Return(event, delivery_count, visible_at)
+        return FailedDelivery(event, delivery_count, visible_at)
     count = delivery_count + 1
     if expires is not None and expires <= now and not deferred:
         if rules.dead_letter_on_expiration:
-            return Return("expireToDeadLetters", count, None, EXPIRED, EXPIRED_TEXT)
-        return Return("expire", count)
+            return FailedDelivery("expire_to_dead_letters", count, None, EXPIRED, EXPIRED_TEXT)
+        return FailedDelivery("expire", count)
     if count >= rules.max_delivery_count:
         text = f"The message was delivered {count} times, which is as often as it may be."
-        return Return("exhaust", count, None, EXHAUSTED, text)
-    return Return(event, count, visible_at)
+        return FailedDelivery("exhaust", count, None, EXHAUSTED, text)
+    return FailedDelivery(event, count, visible_at)
 
 
 def retry_at(
@@ -120,7 +120,7 @@ def retry_at(
 ) -> datetime | None:
     """Return from when on an abandoned message is visible; None is at once.
 
-    `delivery_count` is that after the failure. Whoever abandons says a delay or an instant; else
+    `delivery_count` is that after the failure. The receiver says a delay or an instant; else
     the entity's back-off decides.
     """
     if delay is not None and until is not None:
