@@ -36,6 +36,7 @@ from relevo.jobs.states import JOB as SYSTEM_JOB
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
 from relevo.kernel.telemetry.metrics import Metrics, Runs
+from relevo.messaging import states as message_states
 from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
 from relevo.router.wire.envelopes import NAMES
@@ -256,6 +257,19 @@ def diagram(machine: Machine) -> str:
     return f"```mermaid\n{machine.mermaid()}```\n"
 
 
+def message_transitions() -> str:
+    """Every transition of a message."""
+    rows = [
+        [row.number, _state(row.from_), f"`{row.event}`", _state(row.to), row.effect]
+        for row in message_states.TRANSITIONS
+    ]
+    return table(["number", "from", "event", "to", "effect"], rows)
+
+
+def _state(name: str) -> str:
+    return "gone" if name == message_states.GONE else f"`{name}`"
+
+
 def job_table(name: str) -> str:
     """One of the tables of system jobs."""
     return table(*job_tables.TABLES[name]())
@@ -279,6 +293,8 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
     "unit states": lambda: diagram(UNIT),
     "router job states": lambda: diagram(JOB),
     "job states": lambda: diagram(SYSTEM_JOB),
+    "message states": lambda: diagram(message_states.MESSAGE),
+    "message transitions": message_transitions,
     **{name: functools.partial(job_table, name) for name in job_tables.TABLES},
     "job event data": lambda: table(EVENT_HEADINGS, inspect_fields(job_events.JobData)),
     "router events": event_table,

@@ -15,6 +15,7 @@
     │   ├── Unauthenticated         401  no credentials, or none that are valid
     │   ├── Forbidden               403  known, but not allowed
     │   ├── NotFound                404
+    │   │   └── MessageNotFound          no message has that number, in the state that this needs
     │   ├── MethodNotAllowed        405
     │   ├── Conflict                409  the thing is not in the state this needs
     │   │   ├── LeaseLost                somebody else owns the lease by now
@@ -28,11 +29,17 @@
     │   │   ├── InUse                    others refer to it, so it cannot go
     │   │   ├── InvalidState             a router job or worker is not in the state this needs
     │   │   ├── OfferGone                another worker was faster, or it was taken back or expired
-    │   │   └── UnassignLimitReached     a job was taken back as often as it may be
+    │   │   ├── UnassignLimitReached     a job was taken back as often as it may be
+    │   │   ├── EntityExists             a queue, topic, subscription or rule of that name exists
+    │   │   ├── EntityDisabled           the queue, topic or subscription takes or gives nothing now
+    │   │   ├── MessageLockLost     410  the lock has expired, or another receiver has it
+    │   │   ├── SessionLockLost     410  the session has expired, or another receiver has it
+    │   │   └── SessionTaken             another receiver holds the session (retryable)
     │   ├── ConditionNotMet         412
     │   ├── TooLarge                413
     │   ├── UnsupportedMediaType    415
     │   ├── RateLimited             429  (retryable)
+    │   ├── QuotaExceeded           507  the queue or topic is full (retryable)
     │   ├── RuleFailed                   a rule of a policy gave no value that can be used
     │   └── SettingsError                a setting is unknown or wrong
     └── SystemFault                 the request may be fine; the world is not
@@ -113,6 +120,12 @@ class NotFound(CallerError):
 
     code = "not_found"
     status = 404
+
+
+class MessageNotFound(NotFound):
+    """No message has that sequence number, or it is not in the state that the request needs."""
+
+    code = "message_not_found"
 
 
 class MethodNotAllowed(CallerError):
@@ -213,6 +226,42 @@ class UnassignLimitReached(Conflict):
     """The job was taken back from workers as often as it may be."""
 
     code = "unassign_limit_reached"
+
+
+class EntityExists(Conflict):
+    """A queue, topic, subscription or rule of that name exists; names ignore case."""
+
+    code = "entity_exists"
+
+
+class EntityDisabled(Conflict):
+    """The status of the queue, topic or subscription does not allow to send or to receive."""
+
+    code = "entity_disabled"
+
+
+class MessageLockLost(Conflict):
+    """The lock token is not that of a current lock; nothing was changed.
+
+    The lock has expired, or the message was settled or delivered to another receiver since.
+    """
+
+    code = "message_lock_lost"
+    status = 410
+
+
+class SessionLockLost(Conflict):
+    """The session is no longer held by this receiver; nothing was changed."""
+
+    code = "session_lock_lost"
+    status = 410
+
+
+class SessionTaken(Conflict):
+    """Another receiver holds the session; it can be accepted when that one lets go of it."""
+
+    code = "session_taken"
+    retryable = True
 
 
 class HandlerError(RelevoError):
@@ -349,6 +398,14 @@ class RateLimited(CallerError):
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class QuotaExceeded(CallerError):
+    """The queue or topic holds as many bytes as it may; receive or purge messages, or raise it."""
+
+    code = "quota_exceeded"
+    status = 507
+    retryable = True
 
 
 class RuleFailed(CallerError):

@@ -184,3 +184,51 @@ ROUTER_UNASSIGN_MAX: Final = 3
 ROUTER_CALLS_AT_ONCE_MAX: Final = 16
 ROUTER_CALLS_SECONDS_MAX: Final = 30.0
 ROUTER_PAGE_ROWS_MAX: Final = 1_000
+
+# Messaging
+MESSAGE_ENTITIES_MAX: Final = 10_000
+MESSAGE_SUBSCRIPTIONS_MAX: Final = 2_000
+"""Of one topic."""
+MESSAGE_SQL_RULES_MAX: Final = 2_000
+"""Of one topic, all subscriptions together; so is the next."""
+MESSAGE_CORRELATION_RULES_MAX: Final = 100_000
+MESSAGE_ENTITY_NAME_LENGTH_MAX: Final = 260
+"""Of queues and topics; subscriptions and rules have the next."""
+MESSAGE_RULE_NAME_LENGTH_MAX: Final = 50
+MESSAGE_METADATA_LENGTH_MAX: Final = 1_024
+MESSAGE_ENTITY_BYTES_DEFAULT: Final = 1_024 * MIB
+MESSAGE_ENTITY_BYTES_MIN: Final = 1 * MIB
+MESSAGE_BYTES_DEFAULT: Final = 256 * KIB
+MESSAGE_BYTES_MAX: Final = 100 * MIB
+MESSAGE_BATCH_BYTES_MAX: Final = 1 * MIB
+MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
+"""All properties and texts of a message together."""
+MESSAGE_PROPERTY_BYTES_MAX: Final = 32 * KIB
+MESSAGE_ID_LENGTH_MAX: Final = 128
+MESSAGE_REASON_LENGTH_MAX: Final = 4_096
+"""Of the reason and of the description with which a message is dead-lettered."""
+MESSAGE_CHECKPOINT_BYTES_MAX: Final = 256 * KIB
+MESSAGE_SESSION_STATE_BYTES_MAX: Final = 256 * KIB
+MESSAGE_LOCK_SECONDS_MIN: Final = 1.0
+MESSAGE_LOCK_SECONDS_MAX: Final = 12 * 3_600.0
+MESSAGE_DELIVERIES_MAX: Final = 2**31 - 1
+MESSAGE_TTL_SECONDS_MIN: Final = 1.0
+MESSAGE_DEAD_LETTER_TTL_SECONDS_MIN: Final = 60.0
+MESSAGE_IDLE_SECONDS_MIN: Final = 300.0
+MESSAGE_DUPLICATE_SECONDS_MIN: Final = 20.0
+MESSAGE_DUPLICATE_SECONDS_MAX: Final = 7 * 86_400.0
+MESSAGE_SECONDS_MAX: Final = 100 * 366 * 86_400.0
+"""The longest of all other times that an entity can be told."""
+MESSAGE_SETTLED_SECONDS: Final = 60.0
+"""For so long a repeated settlement is answered with the success of the first."""
+MESSAGE_PRIORITY_MAX: Final = 9
+MESSAGE_CLASSES_MAX: Final = 16
+MESSAGE_WEIGHT_MAX: Final = 1_000
+MESSAGE_FAIRNESS_KEYS_MAX: Final = 100_000
+"""Live keys of one entity."""
+MESSAGE_FORWARD_HOPS_MAX: Final = 4
+MESSAGE_DELETES_MAX: Final = 4_000
+MESSAGE_TRANSACTION_OPERATIONS_MAX: Final = 100
+MESSAGE_RECEIVERS_MAX: Final = 5_000
+"""Receivers that wait at one entity."""
+MESSAGE_HOURS_WINDOWS_MAX: Final = 24

@@ -1,0 +1,1 @@
+"""What decides in messaging: plain functions on plain values, without I/O."""

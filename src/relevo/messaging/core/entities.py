@@ -1,0 +1,218 @@
+"""Properties of queues, topics and subscriptions, by kind, and their bounds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from relevo import limits
+from relevo.errors import Conflict, InvalidValue
+from relevo.kernel import checking
+from relevo.kernel.backoff import Backoff
+from relevo.messaging.core import classes as priority_classes
+from relevo.messaging.core import names, ordering
+from relevo.messaging.model import Aging, EntityKind, EntityStatus, Ordering, PriorityClass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BACKOFF_FACTOR_MAX: Final = 100.0
+
+EventLevel = Literal["none", "dead", "all"]
+
+
+class EntityProperties(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an entity can be told; `KINDS` says which kinds of entity have a property."""
+
+    lock_duration: float = 60.0
+    """Seconds that a receiver holds a message before it is delivered again."""
+    max_delivery_count: int = 10
+    """Deliveries after which a message is dead-lettered."""
+    default_message_ttl: float | None = None
+    """The longest time to live of its messages, in seconds."""
+    dead_letter_on_expiration: bool = False
+    """Whether expired messages are dead-lettered; else they are discarded."""
+    dead_letter_on_filter_error: bool = True
+    """Whether a message is dead-lettered for which a rule has no result."""
+    requires_session: bool = False
+    """Whether every message belongs to a session."""
+    requires_duplicate_detection: bool = False
+    """Whether a message id is accepted only once per window."""
+    duplicate_detection_window: float = 600.0
+    """Seconds for which a message id is remembered."""
+    forward_to: str | None = None
+    """The queue or topic that gets every message instead."""
+    forward_dead_lettered_to: str | None = None
+    """The queue or topic that gets dead-lettered messages instead."""
+    auto_delete_on_idle: float | None = None
+    """Seconds without use after which the entity is deleted."""
+    status: EntityStatus = "active"
+    """What may be done with it now."""
+    max_size_bytes: int = limits.MESSAGE_ENTITY_BYTES_DEFAULT
+    """What all its messages may take together."""
+    max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
+    """What one message may take."""
+    ordering: Ordering = Aging()
+    """The policy by which messages are served."""
+    fair: bool = False
+    """Whether tenants, told apart by `fairness_key`, are served in turns."""
+    classes: tuple[PriorityClass, ...] = priority_classes.CLASSES
+    """Its priority classes."""
+    classifier: tuple[tuple[str, str], ...] = ()
+    """Filters with the class that each gives; the first that selects a message decides."""
+    dlq_ttl: float | None = None
+    """Seconds after which dead-lettered messages are deleted."""
+    abandon_backoff: Backoff | None = None
+    """How long an abandoned message is invisible when no delay is said."""
+    max_lock_age: float | None = None
+    """Seconds for which a lock can be renewed in all."""
+    events: EventLevel = "dead"
+    """What goes to the event log: nothing, dead-lettered messages, or every step."""
+    user_metadata: str = ""
+    """A text for people."""
+
+
+_QTS: Final = frozenset[EntityKind]({"queue", "topic", "subscription"})
+_QS: Final = _QTS - {"topic"}
+_QT: Final = _QTS - {"subscription"}
+KINDS: Final[Mapping[str, frozenset[EntityKind]]] = {
+    **dict.fromkeys(EntityProperties.__struct_fields__, _QTS),
+    **dict.fromkeys(
+        (
+            "lock_duration", "max_delivery_count", "dead_letter_on_expiration", "requires_session",
+            "forward_to", "forward_dead_lettered_to", "ordering", "fair", "dlq_ttl",
+            "abandon_backoff", "max_lock_age",
+        ),
+        _QS,
+    ),
+    **dict.fromkeys(
+        (
+            "requires_duplicate_detection", "duplicate_detection_window", "max_size_bytes",
+            "max_message_bytes",
+        ),
+        _QT,
+    ),
+    "dead_letter_on_filter_error": frozenset({"subscription"}),
+}  # fmt: skip
+"""Which kinds of entity have a property."""
+
+FIXED: Final = frozenset({"requires_session", "requires_duplicate_detection"})
+"""What cannot change once the entity exists."""
+
+BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "lock_duration": (limits.MESSAGE_LOCK_SECONDS_MIN, limits.MESSAGE_LOCK_SECONDS_MAX),
+    "max_delivery_count": (1, limits.MESSAGE_DELIVERIES_MAX),
+    "default_message_ttl": (limits.MESSAGE_TTL_SECONDS_MIN, limits.MESSAGE_SECONDS_MAX),
+    "duplicate_detection_window": (
+        limits.MESSAGE_DUPLICATE_SECONDS_MIN, limits.MESSAGE_DUPLICATE_SECONDS_MAX,
+    ),
+    "auto_delete_on_idle": (limits.MESSAGE_IDLE_SECONDS_MIN, limits.MESSAGE_SECONDS_MAX),
+    "max_size_bytes": (limits.MESSAGE_ENTITY_BYTES_MIN, 2**62),
+    "max_message_bytes": (1, limits.MESSAGE_BYTES_MAX),
+    "dlq_ttl": (limits.MESSAGE_DEAD_LETTER_TTL_SECONDS_MIN, limits.MESSAGE_SECONDS_MAX),
+    "max_lock_age": (limits.MESSAGE_LOCK_SECONDS_MIN, limits.MESSAGE_SECONDS_MAX),
+}  # fmt: skip
+"""The least and the most of a property that is a number."""
+
+
+def defined(kind: EntityKind, given: Mapping[str, Any]) -> EntityProperties:
+    """Return the properties of a new entity, or refuse one by name."""
+    return _checked(kind, given, EntityProperties())
+
+
+def changed(
+    kind: EntityKind, current: EntityProperties, given: Mapping[str, Any]
+) -> EntityProperties:
+    """Return the properties of an entity after a change, or refuse it by name."""
+    for name in sorted(FIXED & set(given)):
+        if given[name] != getattr(current, name):
+            raise Conflict(
+                f"{name} of a {kind} cannot change; create another {kind} and forward to it"
+            )
+    return _checked(kind, given, current)
+
+
+def check_forward(source: str, destination: str, forwards: Mapping[str, str]) -> None:
+    """Refuse to forward in a circle; `forwards` has what is forwarded now, keys in lower case."""
+    way = [source.lower()]
+    following: str | None = destination.lower()
+    while following is not None:
+        if following in way:
+            raise InvalidValue(
+                f"forwarding {source!r} to {destination!r} makes a circle:"
+                f" {' -> '.join((*way, following))}; forward to an entity outside of it",
+                pointer="forward_to",
+            )
+        way.append(following)
+        following = forwards.get(following)
+
+
+def _checked(
+    kind: EntityKind, given: Mapping[str, Any], current: EntityProperties
+) -> EntityProperties:
+    for name in given:
+        if name not in KINDS or kind not in KINDS[name]:
+            known = ", ".join(sorted(one for one, kinds in KINDS.items() if kind in kinds))
+            raise InvalidValue(
+                f"a {kind} has no property {name!r}; it has {known}", pointer=str(name)
+            )
+    plain = {
+        name: checking.seconds(value) if isinstance(value, timedelta) else value
+        for name, value in given.items()
+    }
+    try:
+        found = msgspec.convert(
+            msgspec.to_builtins({**msgspec.structs.asdict(current), **plain}), EntityProperties
+        )
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidValue(f"a {kind} cannot have these properties: {error}") from error
+    for name, (low, high) in BOUNDS.items():
+        value = getattr(found, name)
+        if value is not None and not low <= value <= high:
+            raise InvalidValue(
+                f"{name} of a {kind} is {value:g}; it must be from {low:g} to {high:g}",
+                pointer=name,
+            )
+    return _consistent(kind, found)
+
+
+def _consistent(kind: EntityKind, found: EntityProperties) -> EntityProperties:
+    ordering.checked(found.ordering, fair=found.fair)
+    checking.text(
+        "user_metadata", found.user_metadata, limits.MESSAGE_METADATA_LENGTH_MAX, of=f"a {kind}"
+    )
+    for name in ("forward_to", "forward_dead_lettered_to"):
+        if (destination := getattr(found, name)) is not None:
+            names.check(destination, "queue", pointer=name)
+    if found.abandon_backoff is not None:
+        _check_backoff(found.abandon_backoff)
+    if found.requires_session and found.forward_to is not None:
+        raise InvalidValue(
+            f"a {kind} that requires sessions cannot forward; drop forward_to or requires_session",
+            pointer="forward_to",
+        )
+    if found.max_lock_age is not None and found.max_lock_age < found.lock_duration:
+        raise InvalidValue(
+            f"max_lock_age is {found.max_lock_age:g} seconds, less than the lock_duration of"
+            f" {found.lock_duration:g}",
+            pointer="max_lock_age",
+        )
+    ordered = priority_classes.checked_classes(found.classes)
+    for _, name in found.classifier:
+        priority_classes.named(ordered, name, "classifier")
+    return msgspec.structs.replace(found, classes=ordered)
+
+
+def _check_backoff(backoff: Backoff) -> None:
+    low, high = backoff.jitter
+    good = 0 <= backoff.first <= backoff.longest <= limits.MESSAGE_SECONDS_MAX
+    if not (good and 1 <= backoff.factor <= BACKOFF_FACTOR_MAX and 0 <= low <= high <= 2):
+        raise InvalidValue(
+            f"abandon_backoff is {backoff}; first must be at least 0 and not more than longest,"
+            f" factor from 1 to {BACKOFF_FACTOR_MAX:g}, jitter two numbers from 0 to 2, the"
+            " smaller first",
+            pointer="abandon_backoff",
+        )

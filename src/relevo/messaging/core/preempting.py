@@ -1,0 +1,82 @@
+"""Which running handler is asked to suspend for a waiting message of a higher class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from relevo.errors import InvalidValue
+from relevo.messaging.model import PriorityClass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relevo.messaging.model import Preemption
+
+
+class RunningMessage(Struct, frozen=True):
+    """A message that a handler of the consumers has, on any host."""
+
+    sequence: int
+    of: PriorityClass
+    elapsed: float
+    """Seconds since its handler began."""
+    preempt_count: int = 0
+    asked: bool = False
+    """Whether it was asked already."""
+
+
+def choose_victim(
+    waiting: PriorityClass, running: Sequence[RunningMessage], rules: Preemption
+) -> RunningMessage | None:
+    """Return the message whose handler suspends for one of class `waiting`, if there is one.
+
+    The lowest class, and of that the handler that has run for the shortest time loses least.
+    """
+    if not waiting.preempts:
+        return None
+    candidates = [
+        one
+        for one in running
+        if one.of.preemptible
+        and waiting.base - one.of.base >= rules.gap
+        and one.elapsed >= rules.min_run
+        and one.preempt_count < rules.max_preemptions
+        and not one.asked
+    ]
+    return min(candidates, key=lambda one: (one.of.base, one.elapsed, one.sequence), default=None)
+
+
+def choose_victims(
+    waiting: Sequence[PriorityClass], running: Sequence[RunningMessage], rules: Preemption
+) -> list[RunningMessage | None]:
+    """Return a victim for each of the waiting messages, which have no slot; none is asked twice."""
+    left, victims = list(running), []
+    for of in waiting:
+        victim = choose_victim(of, left, rules)
+        victims.append(victim)
+        left = [one for one in left if one is not victim]
+    return victims
+
+
+def checked(rules: Preemption, *, process: bool) -> Preemption:
+    """Return rules that can be used, or refuse them by name."""
+    for field in ("gap", "min_run", "max_preemptions", "grace"):
+        if not getattr(rules, field) >= 0:
+            raise InvalidValue(
+                f"preempt.{field} is {getattr(rules, field)!r}; it must not be negative",
+                pointer=f"preempt/{field}",
+            )
+    if rules.mode not in ("cooperative", "kill"):
+        raise InvalidValue(
+            f"preempt.mode is {rules.mode!r}; it must be cooperative or kill",
+            pointer="preempt/mode",
+        )
+    if rules.mode == "kill" and not process:
+        raise InvalidValue(
+            "preempt.mode is 'kill', which ends the process of a handler; set process=True, or use"
+            " 'cooperative'",
+            pointer="preempt/mode",
+        )
+    return rules

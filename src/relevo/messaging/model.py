@@ -1,0 +1,177 @@
+"""Messages, classes and policies of order as Python sees them.
+
+    Message(b"…", priority=7, properties={"tier": "paying"}, fairness_key="acme")
+
+Lengths of time are seconds. In `core/`, instants are whole microseconds since 1970, as the database
+has them: `core/times.py` converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from msgspec import Struct
+
+Value = bool | int | float | str | bytes | UUID | datetime | timedelta | None
+"""What an application property holds; whole numbers have 64 bits."""
+EntityKind = Literal["queue", "topic", "subscription"]
+EntityStatus = Literal["active", "send_disabled", "receive_disabled", "disabled"]
+ReceiveMode = Literal["peek_lock", "receive_and_delete"]
+Across = Literal["strict", "weighted"]
+"""How the sources of consumers compete: by their order in the list, or in turns."""
+
+FLOOR_SHARE: Final = 0.05
+
+
+class MessageOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything of a message that a sender sets, except its body."""
+
+    message_id: str | None = None
+    """What duplicate detection compares; a new UUID if there is none."""
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    partition_key: str | None = None
+    """Stored and not interpreted; equal to `session_id` where both are given."""
+    correlation_id: str | None = None
+    subject: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    content_type: str | None = None
+    properties: Mapping[str, Value] = {}
+    ttl: float | timedelta | None = None
+    """For how long after its arrival it may be delivered; the entity may allow less."""
+    at: datetime | None = None
+    """When it becomes visible; at once if that is past."""
+    priority: int | None = None
+    """0 to 9, 9 is the most urgent."""
+    priority_class: str | None = None
+    fairness_key: str = ""
+    """The tenant that it counts for at entities with `fair=True`."""
+    envelope: bytes | None = None
+    """What a wire protocol carries beyond these fields; delivered as it came."""
+
+
+class Message(MessageOptions, frozen=True, omit_defaults=True):
+    """A message to be sent; `body` is bytes, text, or a value that JSON can hold."""
+
+    body: Any
+
+
+class Receipt(Struct, frozen=True):
+    """The answer to a send: the message is stored, or was already there (`duplicate`).
+
+    A message that was sent in a caller's transaction has no number yet.
+    """
+
+    message_id: str
+    sequence_number: int | None = None
+    duplicate: bool = False
+
+
+class Fifo(Struct, frozen=True, tag="fifo", tag_field="policy"):
+    """Arrival order; priorities are ignored."""
+
+
+class Strict(Struct, frozen=True, tag="strict", tag_field="policy"):
+    """The highest priority first, always: lower work waits as long as there is higher."""
+
+
+class Aging(Struct, frozen=True, kw_only=True, tag="aging", tag_field="policy"):
+    """Priorities that grow while messages wait; express classes come first.
+
+    Every `seconds_per_level` of waiting count as one level of priority. At least `floor_share` of
+    the claims go to classes that are not express, as long as these have work; 0 promises none.
+    """
+
+    seconds_per_level: float = 60.0
+    floor_share: float = FLOOR_SHARE
+
+
+class Deadline(Struct, frozen=True, kw_only=True, tag="deadline", tag_field="policy"):
+    """The earliest service target first; classes without a target have `otherwise` seconds."""
+
+    otherwise: float = 3_600.0
+
+
+class Weighted(Struct, frozen=True, tag="weighted", tag_field="policy"):
+    """Each class gets its share by weight; the share of a class without work goes to the others."""
+
+
+Ordering = Fifo | Strict | Aging | Deadline | Weighted
+
+
+class PriorityClass(Struct, frozen=True, kw_only=True):
+    """A named band of priorities, with what it is promised."""
+
+    name: str
+    priorities: tuple[int, int]
+    """The lowest and the highest priority of the band, both included."""
+    base: int
+    """The priority of its messages that name none."""
+    slo: float | None = None
+    """The service target: seconds from arrival to first delivery."""
+    slo_percentile: float = 0.99
+    express: bool = False
+    weight: int = 1
+    reserved: int = 0
+    """Slots of every set of consumers that lower classes may not use."""
+    preempts: bool = False
+    preemptible: bool = False
+    on_breach: str = "none"
+    """What happens to a message that missed the target: `none`, `escalate`, `dead_letter` or
+    `forward:<entity>`."""
+
+
+class SqlRule(Struct, frozen=True, tag="sql"):
+    """A rule of a subscription: messages that `filter` selects; `action` changes their copy."""
+
+    filter: str
+    action: str | None = None
+
+
+class CorrelationRule(Struct, frozen=True, kw_only=True, tag="correlation", omit_defaults=True):
+    """A rule of a subscription: messages that equal every field that is given."""
+
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    subject: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: Mapping[str, Value] = {}
+    action: str | None = None
+
+
+class Preemption(Struct, frozen=True, kw_only=True):
+    """When consumers ask a handler of a lower class to suspend for a waiting message."""
+
+    gap: int = 3
+    """Levels between the base priorities of the two classes, at least."""
+    min_run: float = 1.0
+    """Seconds that a handler is left alone first."""
+    max_preemptions: int = 3
+    """How often one message is suspended."""
+    grace: float = 10.0
+    """Seconds that the handler has to save its state."""
+    mode: Literal["cooperative", "kill"] = "cooperative"
+    """What follows the grace: the handler goes on, or its process ends (`process=True`)."""
+
+
+class Scaling(Struct, frozen=True, kw_only=True):
+    """How many replicas of consumers there should be."""
+
+    min_replicas: int = 1
+    max_replicas: int = 10
+    by: tuple[Literal["backlog", "rate", "slo"], ...] = ("backlog", "rate", "slo")
+    target_per_replica: float = 10.0
+    """Messages that one replica should have to do with."""
+    utilization: float = 0.8
+    """The share of its slots that a replica should have busy."""
+    cooldown: float = 300.0
+    """Seconds without work before the last replica stops, and for which fewer must do before any
+    stops."""
