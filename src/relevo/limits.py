@@ -71,6 +71,15 @@ EXPRESSION_STEPS_MAX: Final = 10_000
 EXPRESSION_POLICY_BYTES_MAX: Final = 64 * KIB
 """All expressions of one policy together."""
 
+# SQL filters and actions
+FILTER_LENGTH_MAX: Final = 1_024
+"""Characters."""
+FILTER_LENGTH_LARGEST: Final = 16_384
+"""What an installation may allow instead."""
+FILTER_LIST_MAX: Final = 256
+ACTION_LENGTH_MAX: Final = 1_024
+ACTION_STATEMENTS_MAX: Final = 32
+
 # Queries
 QUERY_URL_BYTES_MAX: Final = 32 * KIB
 QUERY_BODY_BYTES_MAX: Final = 16 * MIB

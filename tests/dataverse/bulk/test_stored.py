@@ -53,7 +53,7 @@ def test_what_is_stored_comes_back_as_it_was() -> None:
         table="order", items=(Item(path=("a", "b")),), orders=(Order(path=("a",)),), links=(link,),
         filter=Logic("or", (
             Not(Affix("end", Name("city"), Constant("x"), RULES), RULES),
-            Like(Name("a"), "x%", RULES), related("t"),
+            Like(Name("a"), Constant("x%"), RULES), related("t"),
             In(column("a", "b"), List(tuple(map(Constant, values))), RULES),
         ), RULES),
     )  # fmt: skip
@@ -80,7 +80,7 @@ def any_part(part: type[Struct]) -> dict[str, Any]:
     """A part as it is stored, as right as its types ask for."""
     fitting: dict[str, Any] = {
         "rules": RULES, "operator": {"Logic": "and"}.get(part.__name__, "="), "side": "start",
-        "nulls": "blank", "rest": (("+", Name("a")),), "operands": (Name("a"),), "pattern": "a",
+        "nulls": "blank", "rest": (("+", Name("a")),), "operands": (Name("a"),), "path": ("a",),
     }  # fmt: skip
     texts = {"table", "alias", "column", "parent_column", "navigation"}
     made = {

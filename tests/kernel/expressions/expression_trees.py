@@ -13,11 +13,11 @@ from relevo.kernel.expressions.tree import (
     NULL,
     Affix,
     Arithmetic,
-    Call,
     Coalesce,
     Compare,
     Constant,
     Expression,
+    FunctionCall,
     If,
     In,
     Join,
@@ -60,7 +60,7 @@ def calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]
         function = FUNCTIONS[name]
         most = function.least + 2 if function.most is None else function.most
         sized = st.lists(inner, min_size=function.least, max_size=most)
-        return sized.map(lambda arguments: Call(name, tuple(arguments)))
+        return sized.map(lambda arguments: FunctionCall(name, tuple(arguments)))
 
     return st.sampled_from(sorted(FUNCTIONS)).flatmap(call)
 
@@ -150,7 +150,7 @@ def written(node: Expression) -> str:
             return group(first) + "".join(f" {sign} {group(one)}" for sign, one in rest)
         case Join(operands=operands):
             return " & ".join(map(group, operands))
-        case Call(function=name, arguments=arguments):
+        case FunctionCall(function=name, arguments=arguments):
             return call(name.upper(), *arguments)
         case If(branches=branches, otherwise=otherwise):
             default = () if otherwise == NULL else (otherwise,)

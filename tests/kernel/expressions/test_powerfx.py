@@ -289,7 +289,7 @@ def test_a_failure_says_what_happened_with_which_value_and_what_to_do() -> None:
         ("Switch(1, 2)", 1, 1, "Switch takes at least 3 arguments, not 2."),
         ("And()", 1, 1, "And takes at least 1 argument, not 0."),
         ("Blank(1)", 1, 1, "Blank takes 0 arguments, not 1."),
-        ("{a: 1, a: 2}", 1, 8, "`a` stands there twice"),
+        ("{a: 1, a: 2}", 1, 8, "`a` is given twice"),
         ("1e999", 1, 1, "too large"),
         ("1 + $", 1, 5, "found `$` where a value is expected"),
     ],

@@ -16,11 +16,11 @@ from relevo.kernel.expressions import to_python
 from relevo.kernel.expressions.tree import (
     Affix,
     Arithmetic,
-    Call,
     Compare,
     CompareOperator,
     Constant,
     Expression,
+    FunctionCall,
     In,
     IsNull,
     Join,
@@ -133,7 +133,7 @@ def test_lists_and_records_are_not_compared() -> None:
 
 def test_a_function_that_does_not_exist_is_refused_when_it_is_made() -> None:
     with pytest.raises(InvalidExpression, match="no function Nope"):
-        to_python.function(Call("Nope", ()))
+        to_python.function(FunctionCall("Nope", ()))
 
 
 @given(st.characters())

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from relevo.errors import InvalidExpression
 from relevo.kernel.expressions import powerfx, to_python, to_sql
-from relevo.kernel.expressions.to_sql import Clause, Column
+from relevo.kernel.expressions.to_sql import Clause, SqlColumn
 from relevo.kernel.expressions.tree import (
     Affix,
     Arithmetic,
     Compare,
     Constant,
+    Exists,
     Expression,
     In,
     IsNull,
@@ -40,10 +41,10 @@ pytestmark = pytest.mark.anyio
 
 ROWS = "unnest($1::bigint[], $2::float8[], $3::text[], $4::boolean[]) as r (i, f, t, b)"
 COLUMNS = {
-    ("i",): Column("r.i", "bigint"),
-    ("r", "f"): Column("r.f", "float8"),
-    ("t",): Column("r.t", "text"),
-    ("r", "deep", "b"): Column("r.b", "boolean"),
+    ("i",): SqlColumn("r.i", "bigint"),
+    ("r", "f"): SqlColumn("r.f", "float8"),
+    ("t",): SqlColumn("r.t", "text"),
+    ("r", "deep", "b"): SqlColumn("r.b", "boolean"),
 }
 RULES = [
     Rules(nulls=nulls, case=case, mixed=mixed)
@@ -186,9 +187,9 @@ def test_users_text_is_only_ever_a_parameter(text: str, rules: Rules) -> None:
 
 async def test_times_and_uuids_are_bound_as_such(database: Database) -> None:
     later, key = datetime(2026, 1, 1, tzinfo=UTC), UUID(int=7)
-    columns: dict[tuple[str, ...], Column] = {
-        ("at",): Column("now()", "timestamptz"),
-        ("id",): Column("$1::uuid", "uuid"),
+    columns: dict[tuple[str, ...], SqlColumn] = {
+        ("at",): SqlColumn("now()", "timestamptz"),
+        ("id",): SqlColumn("$1::uuid", "uuid"),
     }
     three = Rules(nulls="unknown")
     node = Logic(
@@ -224,11 +225,34 @@ async def test_patterns(
         else fits(same(pattern), same(text))
         for text in texts
     ]
-    node = Like(Name("t"), pattern, rules)
+    node = Like(Name("t"), Constant(pattern), rules)
     rows: list[tuple[Any, ...]] = [(None, None, text, None) for text in texts]
     assert await in_database(database, made(node, first=5), rows) == expected
-    with pytest.raises(InvalidExpression, match="Like is only searched for in the database"):
-        to_python.function(node)
+    assert [in_python(node, row) for row in rows] == expected
+
+
+CHECKED = Rules(nulls="unknown", mixed="unknown", arithmetic="checked", uuids="written")
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (Like(Name("t"), Name("t"), RULES[0]), "matches constant patterns only"),
+        (Like(Name("t"), Constant("a!%"), RULES[0], Constant("!")), "patterns without ESCAPE"),
+        (Exists(Member(Name("r"), ("f",))), "Exists cannot be searched for in the database"),
+        (Negate(Name("i"), CHECKED), "Negate has rules of SQL filters"),
+        (Compare("=", Name("i"), Constant(1), CHECKED), "Compare has rules of SQL filters"),
+        (Arithmetic(Name("i"), (("%", Constant(2)),), RULES[0]), "`%` can fail for one row"),
+    ],
+)
+def test_what_only_python_evaluates_is_refused_by_name(node: Expression, message: str) -> None:
+    with pytest.raises(InvalidExpression, match=message):
+        made(node)
+
+
+def test_a_name_that_ignores_case_is_looked_up_in_lower_case() -> None:
+    node = Member(Name("r"), ("Deep", "B"), "folded")
+    assert made(node).sql == "r.b"
 
 
 def test_clauses_share_parameters() -> None:

@@ -93,9 +93,9 @@ def test_null_and_its_opposite() -> None:
         ("%%ab", Affix("end", NAME, Constant("ab"), RULES)),
         ("%ab%", In(Constant("ab"), NAME, RULES)),
         ("%", In(Constant(""), NAME, RULES)),
-        ("a%b", Like(NAME, "a%b", RULES)),
-        ("%a_b%", Like(NAME, "%a_b%", RULES)),
-        ("_", Like(NAME, "_", RULES)),
+        ("a%b", Like(NAME, Constant("a%b"), RULES)),
+        ("%a_b%", Like(NAME, Constant("%a_b%"), RULES)),
+        ("_", Like(NAME, Constant("_"), RULES)),
         ("\\%", Affix("start", NAME, Constant("\\"), RULES)),
     ],
 )

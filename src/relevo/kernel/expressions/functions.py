@@ -1,8 +1,8 @@
-"""The functions that a `Call` can name, as Power Fx defines them.
+"""The functions of Power Fx, under the names by which a `FunctionCall` has them.
 
 A function gets its arguments as values; null arguments count as 0 or as empty text. Positions count
-from 1, and fractions of positions are cut off. What a call costs is a property of the function, by
-default the size of its arguments; the back end charges it, and the text that comes out.
+from 1, and fractions of positions are cut off. Each function has a cost, by default the size of its
+arguments; the back end charges that cost and the length of the resulting text.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _NUMERIC: Final = re.compile(
 )
 
 
-class Function(Struct, frozen=True):
-    """A function: how many arguments it takes, what it does with them, and what that costs."""
+class ExpressionFunction(Struct, frozen=True):
+    """A function: its numbers of arguments, its effect and its cost."""
 
     least: int
     most: int | None
@@ -54,24 +54,24 @@ def numeric(value: str) -> Number | None:
     share = written.endswith("%")
     if bare.lstrip("+-").isdigit() and len(bare) < 20 and not share:
         return settled(int(bare))
-    found = float(bare) / 100 if share else float(bare)
-    return found if math.isfinite(found) else None
+    result = float(bare) / 100 if share else float(bare)
+    return result if math.isfinite(result) else None
 
 
 def whole_at_least(least: int, value: Any, who: str) -> int:
     """Return a position or a count, cut to a whole number; refuses smaller ones."""
-    found = int(number(value, who))
-    if found < least:
+    count = int(number(value, who))
+    if count < least:
         raise ExpressionFailed(
-            f"{who} needs a position or count of at least {least} and got {found}; check it first."
+            f"{who} needs a position or count of at least {least} and got {count}; check it first."
         )
-    return found
+    return count
 
 
 def _numbers(who: str, values: Iterable[Any]) -> list[Number]:
-    """The numbers among arguments and the lists among them; blanks are left out."""
-    flat = [one for a in values for one in (a if isinstance(a, list) else (a,)) if one is not None]
-    return [number(value, who) for value in flat]
+    """The numbers among the arguments and in their lists, without blanks."""
+    lists = (value if isinstance(value, list) else (value,) for value in values)
+    return [number(item, who) for items in lists for item in items if item is not None]
 
 
 def _sum(*values: Any) -> Number:
@@ -83,10 +83,10 @@ def _total(values: list[Number]) -> Number:
 
 
 def _average(*values: Any) -> Number:
-    found = _numbers("Average", values)
-    if not found:
+    numbers = _numbers("Average", values)
+    if not numbers:
         raise ExpressionFailed("Average has no numbers to divide by; test the list first.")
-    return divide(_total(found), len(found))
+    return divide(_total(numbers), len(numbers))
 
 
 def _least(*values: Any) -> Number:
@@ -127,8 +127,8 @@ def _left(value: Any, count: Any) -> str:
 
 
 def _right(value: Any, count: Any) -> str:
-    found = text(value, "Right")
-    return found[max(0, len(found) - whole_at_least(0, count, "Right")) :]
+    written = text(value, "Right")
+    return written[max(0, len(written) - whole_at_least(0, count, "Right")) :]
 
 
 def _mid(value: Any, first: Any, count: Any = WHOLE_MAX) -> str:
@@ -141,13 +141,13 @@ def _find(part: Any, within: Any, first: Any = 1) -> int | None:
     start = whole_at_least(1, first, "Find")
     if start > len(whole) + 1:
         raise ExpressionFailed(f"Find cannot start at {start} in {len(whole)} characters.")
-    found = whole.find(sought, start - 1)
-    return None if found < 0 else found + 1
+    place = whole.find(sought, start - 1)
+    return None if place < 0 else place + 1
 
 
 def _substitute(value: Any, old: Any, new: Any, *which: Any) -> str:
-    whole, former, latter = (text(one, "Substitute") for one in (value, old, new))
-    chosen = [whole_at_least(1, one, "Substitute") for one in which]
+    whole, former, latter = (text(each, "Substitute") for each in (value, old, new))
+    chosen = [whole_at_least(1, each, "Substitute") for each in which]
     if not former:
         return whole
     if not chosen:
@@ -161,7 +161,7 @@ def _substitute(value: Any, old: Any, new: Any, *which: Any) -> str:
 
 
 def _substituting(value: Any, old: Any, new: Any, *_: Any) -> int:
-    return 2 * searching(old, value) + walking(new)  # it is counted, and then replaced
+    return 2 * searching(old, value) + walking(new)  # one search counts, one replaces
 
 
 def _value(value: Any) -> Number | None:
@@ -169,10 +169,10 @@ def _value(value: Any) -> Number | None:
         return None
     if value is True or value is False:
         return int(value)
-    found = numeric(value) if isinstance(value, str) else number(value, "Value")
-    if found is None:
+    result = numeric(value) if isinstance(value, str) else number(value, "Value")
+    if result is None:
         raise ExpressionFailed(f'Value cannot read "{value[:40]}" as a number; test IsNumeric.')
-    return found
+    return result
 
 
 def _is_numeric(value: Any) -> bool:
@@ -185,44 +185,44 @@ def _concatenate(*values: Any) -> str:
     return "".join([text(value, "Concatenate") for value in values])
 
 
-def _of_text(who: str, apply: Callable[[str], Any]) -> Function:
-    return Function(1, 1, lambda value: apply(text(value, who)))
+def _of_text(who: str, apply: Callable[[str], Any]) -> ExpressionFunction:
+    return ExpressionFunction(1, 1, lambda value: apply(text(value, who)))
 
 
-def _of_number(who: str, apply: Callable[[Number], Number]) -> Function:
-    return Function(1, 1, lambda value: apply(number(value, who)))
+def _of_number(who: str, apply: Callable[[Number], Number]) -> ExpressionFunction:
+    return ExpressionFunction(1, 1, lambda value: apply(number(value, who)))
 
 
-def _of_numbers(who: str, apply: Callable[[Number, Number], Number]) -> Function:
-    return Function(2, 2, lambda a, b: apply(number(a, who), number(b, who)))
+def _of_numbers(who: str, apply: Callable[[Number, Number], Number]) -> ExpressionFunction:
+    return ExpressionFunction(2, 2, lambda a, b: apply(number(a, who), number(b, who)))
 
 
-FUNCTIONS: Final[dict[str, Function]] = {
+FUNCTIONS: Final[dict[str, ExpressionFunction]] = {
     "Abs": _of_number("Abs", abs),
-    "Average": Function(1, None, _average),
-    "Concatenate": Function(1, None, _concatenate),
-    "Find": Function(2, 3, _find, searching),
+    "Average": ExpressionFunction(1, None, _average),
+    "Concatenate": ExpressionFunction(1, None, _concatenate),
+    "Find": ExpressionFunction(2, 3, _find, searching),
     "Int": _of_number("Int", lambda value: settled(math.floor(value))),
-    "IsBlank": Function(1, 1, lambda value: value is None or value == ""),
-    "IsNumeric": Function(1, 1, _is_numeric),
-    "Left": Function(2, 2, _left),
+    "IsBlank": ExpressionFunction(1, 1, lambda value: value is None or value == ""),
+    "IsNumeric": ExpressionFunction(1, 1, _is_numeric),
+    "Left": ExpressionFunction(2, 2, _left),
     "Len": _of_text("Len", len),
     "Lower": _of_text("Lower", str.lower),
-    "Max": Function(1, None, _greatest),
-    "Mid": Function(2, 3, _mid),
-    "Min": Function(1, None, _least),
+    "Max": ExpressionFunction(1, None, _greatest),
+    "Mid": ExpressionFunction(2, 3, _mid),
+    "Min": ExpressionFunction(1, None, _least),
     "Mod": _of_numbers("Mod", _mod),
     "Power": _of_numbers("Power", power),
-    "Right": Function(2, 2, _right),
-    "Round": Function(1, 2, partial(_round, "Round", ROUND_HALF_UP)),
-    "RoundDown": Function(1, 2, partial(_round, "RoundDown", ROUND_DOWN)),
-    "RoundUp": Function(1, 2, partial(_round, "RoundUp", ROUND_UP)),
+    "Right": ExpressionFunction(2, 2, _right),
+    "Round": ExpressionFunction(1, 2, partial(_round, "Round", ROUND_HALF_UP)),
+    "RoundDown": ExpressionFunction(1, 2, partial(_round, "RoundDown", ROUND_DOWN)),
+    "RoundUp": ExpressionFunction(1, 2, partial(_round, "RoundUp", ROUND_UP)),
     "Sqrt": _of_number("Sqrt", root),
-    "Substitute": Function(3, 4, _substitute, _substituting),
-    "Sum": Function(1, None, _sum),
+    "Substitute": ExpressionFunction(3, 4, _substitute, _substituting),
+    "Sum": ExpressionFunction(1, None, _sum),
     "Text": _of_text("Text", lambda value: value),
     "Trim": _of_text("Trim", _trim),
     "Upper": _of_text("Upper", str.upper),
-    "Value": Function(1, 1, _value),
+    "Value": ExpressionFunction(1, 1, _value),
 }
-"""By the name under which a `Call` has them."""
+"""By name."""

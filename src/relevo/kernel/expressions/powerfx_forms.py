@@ -1,4 +1,4 @@
-"""What can stand before parentheses in Power Fx: how many arguments, and the node it becomes."""
+"""The functions of Power Fx as they are written: numbers of arguments, and the resulting node."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from relevo.kernel.expressions.functions import FUNCTIONS
 from relevo.kernel.expressions.tree import (
     NULL,
     Affix,
-    Call,
     Coalesce,
     Expression,
+    FunctionCall,
     If,
     List,
     Logic,
@@ -41,10 +41,10 @@ class Form(Struct, frozen=True):
 
 
 def _pairs(arguments: Arguments) -> tuple[Pairs, Expression]:
-    """Pairs of arguments, and the odd one at the end or Blank."""
-    whole = len(arguments) // 2 * 2
-    pairs = tuple(zip(arguments[:whole:2], arguments[1:whole:2], strict=True))
-    return pairs, arguments[whole] if whole < len(arguments) else NULL
+    """Pairs of arguments, and the last argument if it has no partner, else Blank."""
+    paired = len(arguments) // 2 * 2
+    pairs = tuple(zip(arguments[:paired:2], arguments[1:paired:2], strict=True))
+    return pairs, arguments[paired] if paired < len(arguments) else NULL
 
 
 def _switch(arguments: Arguments) -> Expression:
@@ -63,7 +63,7 @@ def _forms() -> dict[str, Form]:
         Form("Switch", 3, None, _switch),
         Form("Table", 0, None, List),
     ]
-    plain = [Form(n, f.least, f.most, partial(Call, n)) for n, f in FUNCTIONS.items()]
+    plain = [Form(n, f.least, f.most, partial(FunctionCall, n)) for n, f in FUNCTIONS.items()]
     return {form.name.lower(): form for form in (*special, *plain)}
 
 

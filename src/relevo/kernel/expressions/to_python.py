@@ -1,39 +1,41 @@
 """The Python back end: a tree becomes one function, made of closures.
 
 Every evaluation is bounded in steps (`costs`). The nodes are counted when the function is made,
-since none runs twice; what depends on values is charged while it runs: by `_charged`, and by
-`_switch`, which compares one case after the other. So most evaluations count nothing.
+since none runs twice. Work that depends on values is charged while it runs: by `_charged`, by
+`checked.chain`, and by `_switch`, which compares one case after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
-
-from msgspec.structs import replace
+from typing import Any, Final
 
 from relevo import limits
 from relevo.errors import ExpressionFailed, InvalidExpression
-from relevo.kernel.expressions import values
+from relevo.kernel.expressions import checked, values
 from relevo.kernel.expressions.costs import (
     CHARACTERS_PER_STEP,
     Meter,
+    Run,
     charge,
     comparing,
     searching,
     walking,
     weight,
 )
+from relevo.kernel.expressions.filter_functions import FILTER_FUNCTIONS
 from relevo.kernel.expressions.functions import FUNCTIONS
+from relevo.kernel.expressions.text_tests import LikeTest, affix, membership, one_of
 from relevo.kernel.expressions.tree import (
     Affix,
     Arithmetic,
-    Call,
     Coalesce,
     Compare,
     Constant,
+    Exists,
     Expression,
+    FunctionCall,
     If,
     In,
     IsNull,
@@ -46,14 +48,14 @@ from relevo.kernel.expressions.tree import (
     Negate,
     Not,
     Record,
-    Rules,
     Switch,
     measure,
 )
-from relevo.kernel.expressions.values import Comparison, number, text, truth
+from relevo.kernel.expressions.values import fold, number, text, truth
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
-Run = Callable[[Mapping[str, Any], Meter], Any]
+
+_FUNCTIONS: Final = FUNCTIONS | FILTER_FUNCTIONS
 
 
 def function(
@@ -62,10 +64,10 @@ def function(
     steps_max: int = limits.EXPRESSION_STEPS_MAX,
     depth_max: int = limits.EXPRESSION_DEPTH_MAX,
 ) -> Evaluate:
-    """Return a function from a scope (names to plain JSON values) to the expression's value.
+    """Return a function from a scope (names to values) to the expression's value.
 
-    It raises `ExpressionFailed` for values that have no result, and nothing else. Safe to keep and
-    to call from many threads.
+    It raises `ExpressionFailed` for values without a result, and nothing else. It can be kept, and
+    called from many threads.
     """
     left = steps_max - measure(expression, depth_max=depth_max, nodes_max=steps_max)
     run = _run(expression)
@@ -74,11 +76,35 @@ def function(
         try:
             return run(scope, [left])
         except (ArithmeticError, ValueError) as error:
-            raise ExpressionFailed(
-                f"The expression cannot calculate with these values ({error}); use smaller ones."
-            ) from error
+            raise _uncalculable(error) from error
 
     return evaluate
+
+
+def metered(
+    expression: Expression,
+    *,
+    steps_max: int = limits.EXPRESSION_STEPS_MAX,
+    depth_max: int = limits.EXPRESSION_DEPTH_MAX,
+) -> Run:
+    """Return the same function for expressions that share a meter: it pays from the given one."""
+    nodes = measure(expression, depth_max=depth_max, nodes_max=steps_max)
+    run = _run(expression)
+
+    def evaluate(scope: Mapping[str, Any], meter: Meter) -> Any:
+        charge(meter, nodes)
+        try:
+            return run(scope, meter)
+        except (ArithmeticError, ValueError) as error:
+            raise _uncalculable(error) from error
+
+    return evaluate
+
+
+def _uncalculable(error: Exception) -> ExpressionFailed:
+    return ExpressionFailed(
+        f"The expression cannot calculate with these values ({error}); use smaller ones."
+    )
 
 
 def _run(node: Expression) -> Run:
@@ -89,6 +115,8 @@ def _run(node: Expression) -> Run:
             return lambda scope, meter: scope.get(name)
         case Member():
             return _member(node)
+        case Exists(member=member):
+            return _exists(member)
         case IsNull(operand=operand):
             return partial(_is_null, _run(operand))
         case Not() | Logic():
@@ -97,25 +125,27 @@ def _run(node: Expression) -> Run:
             return _compare(node)
         case In():
             return _in(node)
-        case Affix():
-            return _affix(node)
+        case Affix(side=side, text=whole, part=part, rules=rules):
+            return _compared(whole, part, affix(side, rules))
         case Like():
-            raise InvalidExpression("Like is only searched for in the database; use In or Affix.")
+            return _like(node)
+        case Negate() | Arithmetic() if node.rules.arithmetic == "checked":
+            return _checked(node)
         case Negate() | Arithmetic():
             return _calculation(node)
         case Join():
             return _join(node)
-        case Call():
+        case FunctionCall():
             return _call(node)
         case If():
             return _if(node)
         case Switch():
             return _switch(node)
         case Coalesce(operands=operands):
-            return partial(_coalesce, [_run(one) for one in operands])
+            return partial(_coalesce, [_run(operand) for operand in operands])
         case Record(fields=fields):
-            made = [(name, _run(value)) for name, value in fields]
-            return lambda scope, meter: {name: run(scope, meter) for name, run in made}
+            named = [(name, _run(value)) for name, value in fields]
+            return lambda scope, meter: {name: run(scope, meter) for name, run in named}
         case List(items=items):
             runs = [_run(item) for item in items]
             return lambda scope, meter: [run(scope, meter) for run in runs]
@@ -124,19 +154,19 @@ def _run(node: Expression) -> Run:
 def _charged(
     operands: Sequence[Expression], cost: Callable[..., int], apply: Callable[..., Any]
 ) -> Run:
-    """Return what evaluates operands, is charged what work on them costs, and does that work.
+    """Return a function that evaluates operands, pays for the work on them, and does it.
 
-    The text that comes out is charged too. Nodes that look into values are made here and nowhere
-    else, so that none works for nothing.
+    It also pays for the resulting text. Nodes that look into values are made here, so that none of
+    them works for nothing.
     """
     runs = [_run(operand) for operand in operands]
 
     def run(scope: Mapping[str, Any], meter: Meter) -> Any:
-        found = [run(scope, meter) for run in runs]
-        steps = cost(*found)
+        arguments = [run(scope, meter) for run in runs]
+        steps = cost(*arguments)
         if steps:
             charge(meter, steps)
-        result = apply(*found)
+        result = apply(*arguments)
         if type(result) is str and len(result) >= CHARACTERS_PER_STEP:
             charge(meter, weight(result))
         return result
@@ -145,14 +175,14 @@ def _charged(
 
 
 def _compared(left: Expression, right: Expression, apply: Callable[[Any, Any], bool | None]) -> Run:
-    """The same for two values that are compared, which is what most rules are made of."""
+    """The same for a comparison of two values, the most frequent node."""
     first, second = _run(left), _run(right)
     if _is_short(left) or _is_short(right):
         return lambda scope, meter: apply(first(scope, meter), second(scope, meter))
 
     def run(scope: Mapping[str, Any], meter: Meter) -> bool | None:
         a, b = first(scope, meter), second(scope, meter)
-        if type(a) is str and len(a) >= CHARACTERS_PER_STEP:
+        if (type(a) is str or type(a) is bytes) and len(a) >= CHARACTERS_PER_STEP:
             charge(meter, comparing(a, b))
         return apply(a, b)
 
@@ -160,13 +190,13 @@ def _compared(left: Expression, right: Expression, apply: Callable[[Any, Any], b
 
 
 def _is_short(node: Expression) -> bool:
-    """Whether comparing with it costs nothing beyond its node: a comparison ends with the shorter
-    text, and this one is short whatever the values are."""
+    """Whether comparing with it costs only its node: a comparison ends with the shorter text, and
+    this one is short whatever the values are."""
     return isinstance(node, Constant) and not weight(node.value)
 
 
 def _member(node: Member) -> Run:
-    of, (first, *deeper) = _run(node.of), node.path
+    of, (first, *deeper) = _run(node.of), _names(node)
     if isinstance(node.of, Name) and not deeper:
         return _label(node.of.name, first)
 
@@ -181,11 +211,27 @@ def _member(node: Member) -> Run:
 
 
 def _label(name: str, first: str) -> Run:
-    """The member of a name, such as `job.Total`: nearly all that rules look at."""
+    """The member of a name, such as `job.Total`: the most frequent operand."""
 
     def run(scope: Mapping[str, Any], meter: Meter) -> Any:
         record = scope.get(name)
         return record.get(first) if type(record) is dict else _inside(record, first)
+
+    return run
+
+
+def _names(node: Member) -> tuple[str, ...]:
+    return tuple(map(fold, node.path)) if node.case == "folded" else node.path
+
+
+def _exists(node: Member) -> Run:
+    of, (*way, last) = _run(node.of), _names(node)
+
+    def run(scope: Mapping[str, Any], meter: Meter) -> bool:
+        record = of(scope, meter)
+        for name in way:
+            record = _inside(record, name)
+        return _inside(record, last) is not None or (record is not None and last in record)
 
     return run
 
@@ -220,7 +266,7 @@ def _not(run: Run, of_null: bool | None, scope: Mapping[str, Any], meter: Meter)
 def _logic(
     runs: list[Run], decisive: bool, blank: bool, who: str, scope: Mapping[str, Any], meter: Meter
 ) -> bool | None:
-    """One operand that is `decisive` decides; without it a null one, unless null means false."""
+    """A `decisive` operand decides; without one, a null operand does, unless null is false."""
     result: bool | None = not decisive
     for run in runs:
         value = truth(run(scope, meter), who)
@@ -242,75 +288,29 @@ def _compare(node: Compare) -> Run:
 
 
 def _in(node: In) -> Run:
-    rules, folded = node.rules, node.rules.case == "folded"
-    equal = values.comparison("=", replace(rules, case="exact"))
-    known = _written(node.container)
+    known = _constants(node.container)
     if known is not None:
-        items = [_folded(one, folded) for one in known]
-        return _charged(
-            (node.item,), walking, lambda item: _among(_folded(item, folded), items, equal)
-        )
-
-    def apply(wanted: Any, found: Any) -> bool | None:
-        if isinstance(found, list):
-            items = (_folded(one, folded) for one in found)
-            return _among(_folded(wanted, folded), items, equal)
-        return _texts(rules, "in", found, wanted, str.__contains__)
-
-    return _charged((node.item, node.container), searching, apply)
+        return _charged((node.item,), walking, one_of(known, node.rules))
+    return _charged((node.item, node.container), searching, membership(node.rules))
 
 
-def _written(node: Expression) -> list[Any] | None:
-    """The values of a list in which all are written out: as nodes they have been counted."""
+def _constants(node: Expression) -> list[Any] | None:
+    """The values of a list of constants, which were counted as nodes; None for other lists."""
     if not isinstance(node, List):
         return None
-    items = [one.value for one in node.items if isinstance(one, Constant)]
+    items = [item.value for item in node.items if isinstance(item, Constant)]
     return items if len(items) == len(node.items) else None
 
 
-def _folded(value: Any, folded: bool) -> Any:
-    return values.fold(value) if folded and type(value) is str else value
-
-
-def _among(wanted: Any, items: Iterable[Any], equal: Comparison) -> bool | None:
-    """Whether one item is equal; if none is, null if that of one is unknown."""
-    result: bool | None = False
-    for one in items:
-        same = equal(one, wanted)
-        if same:
-            return True
-        if same is None:
-            result = None
-    return result
-
-
-def _affix(node: Affix) -> Run:
-    rules, at_start, folded = node.rules, node.side == "start", node.rules.case == "folded"
-    who = "StartsWith" if at_start else "EndsWith"
-
-    def test(whole: str, part: str) -> bool:
-        # Letter case is folded character by character, so the rest of the text need not be.
-        spare = len(whole) - len(part)
-        if spare < 0:
-            return False
-        end = whole[: len(part)] if at_start else whole[spare:]
-        return end == part or (folded and values.fold(end) == values.fold(part))
-
-    def apply(whole: Any, part: Any) -> bool | None:
-        if type(whole) is str and type(part) is str:
-            return test(whole, part)
-        return _texts(replace(rules, case="exact"), who, whole, part, test)
-
-    return _compared(node.text, node.part, apply)
-
-
-def _texts(
-    rules: Rules, who: str, whole: Any, part: Any, test: Callable[[str, str], bool]
-) -> bool | None:
-    if rules.nulls == "unknown" and (whole is None or part is None):
-        return None
-    a, b = text(whole, who), text(part, who)
-    return test(values.fold(a), values.fold(b)) if rules.case == "folded" else test(a, b)
+def _like(node: Like) -> Run:
+    pattern = node.pattern, *(() if node.escape is None else (node.escape,))
+    known = [operand.value for operand in pattern if isinstance(operand, Constant)]
+    if len(known) == len(pattern):
+        test = LikeTest(node.rules, *known)
+        if test.pattern is not None:
+            return _charged((node.text,), test.cost, test)
+    test = LikeTest(node.rules)
+    return _charged((node.text, *pattern), test.cost, test)
 
 
 def _calculation(node: Negate | Arithmetic) -> Run:
@@ -335,21 +335,27 @@ def _calculation(node: Negate | Arithmetic) -> Run:
     return run
 
 
+def _checked(node: Negate | Arithmetic) -> Run:
+    if isinstance(node, Negate):
+        return checked.negation(_run(node.operand))
+    return checked.chain(_run(node.first), [(sign, _run(operand)) for sign, operand in node.rest])
+
+
 def _join(node: Join) -> Run:
     unknown = node.rules.nulls == "unknown"
 
-    def apply(*found: Any) -> str | None:
-        if unknown and None in found:
+    def apply(*operands: Any) -> str | None:
+        if unknown and None in operands:
             return None
-        return "".join([text(value, "`&`") for value in found])
+        return "".join([text(value, "`&`") for value in operands])
 
     return _charged(node.operands, walking, apply)
 
 
-def _call(node: Call) -> Run:
-    if node.function not in FUNCTIONS:
+def _call(node: FunctionCall) -> Run:
+    if node.function not in _FUNCTIONS:
         raise InvalidExpression(f"There is no function {node.function}; check the front end.")
-    function = FUNCTIONS[node.function]
+    function = _FUNCTIONS[node.function]
     return _charged(node.arguments, function.cost, function.apply)
 
 

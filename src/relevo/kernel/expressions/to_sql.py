@@ -1,12 +1,13 @@
 """The SQL back end: a tree becomes a clause for PostgreSQL, with every value a bound parameter.
 
-    clause(tree, {("age",): Column("j.age", "bigint")}.get)
+    clause(tree, {("age",): SqlColumn("j.age", "bigint")}.get)
     Clause("(j.age > $1::bigint)", (5,), "boolean")
 
-It gives what the Python back end gives, for the nodes that a filter needs; others are refused by
-name, and so is whatever could make a statement fail for one row's sake (dividing by a column).
-Columns have one type each, so values of different types are settled here, not row by row. Numbers
-with fractions are doubles: a whole number beyond 2^53 is rounded where it meets one.
+It gives the results of the Python back end, for the nodes that queries need. It refuses other nodes
+and rules by name, and so it does with anything that could make a statement fail because of one row
+(dividing by a column). Columns have one type each, so comparisons of different types are decided
+here, not row by row. Numbers with fractions are doubles: a whole number beyond 2^53 that meets one
+is rounded.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ _TYPES: Final[dict[type, SqlType]] = {
 }
 
 
-class Column(Struct, frozen=True):
-    """What a path stands for: SQL of the caller's own making that can stand anywhere, and its type.
+class SqlColumn(Struct, frozen=True):
+    """The SQL of a path, written by the caller, and its type.
 
-    Several operators may come to stand around it, so it is a name, a call or in parentheses.
+    Operators are written around it, so it is a name, a call or in parentheses.
     """
 
     sql: str
     type: SqlType
     exact: bool = False
-    """Letter case always matters in it, whatever the rules say: ids that are kept as text."""
+    """Letter case always matters in it, whatever the rules say: ids stored as text."""
 
 
 class Clause(Struct, frozen=True):
@@ -75,7 +76,7 @@ class Clause(Struct, frozen=True):
     type: SqlType
 
 
-Columns = Callable[[tuple[str, ...]], Column | None]
+Columns = Callable[[tuple[str, ...]], SqlColumn | None]
 
 
 class Parameters:
@@ -123,39 +124,40 @@ def clause(
     """
     measure(expression, depth_max=depth_max, nodes_max=nodes_max)
     bound = Parameters(first) if parameters is None else parameters
-    made = _Writer(columns, bound, depth_max).sql(expression)
-    return Clause(made.sql, tuple(bound.values), made.type)
+    result = _ClauseWriter(columns, bound, depth_max).sql(expression)
+    return Clause(result.sql, tuple(bound.values), result.type)
 
 
-class _Writer:
+class _ClauseWriter:
     def __init__(self, columns: Columns, parameters: Parameters, terms_max: int) -> None:
         self.columns = columns
         self.terms_max = terms_max
         self.parameters = parameters
         self.bound = parameters.bound
 
-    def sql(self, node: Expression) -> Column:
+    def sql(self, node: Expression) -> SqlColumn:
+        _refuse_rules(node)
         match node:
             case Constant(value=value):
                 return self.constant(value)
             case Name(name=name):
                 return self.column((name,))
-            case Member(of=Name(name=name), path=path):
-                return self.column((name, *path))
+            case Member(of=Name(name=name), path=path, case=case):
+                return self.column((name, *(map(fold, path) if case == "folded" else path)))
             case IsNull(operand=operand):
-                return Column(f"({self.sql(operand).sql} is null)", "boolean")
+                return SqlColumn(f"({self.sql(operand).sql} is null)", "boolean")
             case Not(operand=operand, rules=rules):
-                return Column(f"(not {self.condition(operand, rules)})", "boolean")
+                return SqlColumn(f"(not {self.condition(operand, rules)})", "boolean")
             case Logic(operator=sign, operands=operands, rules=rules):
                 parts = [self.condition(operand, rules) for operand in operands]
-                return Column(f"({f' {sign} '.join(parts)})", "boolean")
+                return SqlColumn(f"({f' {sign} '.join(parts)})", "boolean")
             case Compare():
                 return self.compare(node)
             case In():
                 if isinstance(node.container, List):
                     return self.listed(node, node.container.items)
                 whole, part = self.texts(node.container, node.item, node.rules)
-                return Column(f"(position({part} in {whole}) > 0)", "boolean")
+                return SqlColumn(f"(position({part} in {whole}) > 0)", "boolean")
             case Affix():
                 return self.affix(node)
             case Like():
@@ -170,26 +172,26 @@ class _Writer:
                     "comparisons, and, or, not, in, starts, ends and arithmetic."
                 )
 
-    def constant(self, value: Any) -> Column:
+    def constant(self, value: Any) -> SqlColumn:
         kind = _type(value)
-        return Column("null" if kind == "null" else self.bound(value, kind), kind)
+        return SqlColumn("null" if kind == "null" else self.bound(value, kind), kind)
 
-    def column(self, path: tuple[str, ...]) -> Column:
-        found = self.columns(path)
-        if found is None:
+    def column(self, path: tuple[str, ...]) -> SqlColumn:
+        column = self.columns(path)
+        if column is None:
             raise InvalidExpression(f"There is no column `{'.'.join(path)}`; check its name.")
-        return found
+        return column
 
     def condition(self, node: Expression, rules: Rules) -> str:
-        made = self.sql(node)
-        if made.type not in ("boolean", "null"):
+        operand = self.sql(node)
+        if operand.type not in ("boolean", "null"):
             raise InvalidExpression(
-                f"A {made.type} stands where a condition is needed; compare it with something."
+                f"A {operand.type} stands where a condition is needed; compare it with something."
             )
         blank = rules.nulls == "blank"
-        return f"coalesce({made.sql}, false)" if blank else f"{made.sql}::boolean"
+        return f"coalesce({operand.sql}, false)" if blank else f"{operand.sql}::boolean"
 
-    def compare(self, node: Compare) -> Column:
+    def compare(self, node: Compare) -> SqlColumn:
         left, right = self.sql(node.left), self.sql(node.right)
         sign, rules, equality = node.operator, node.rules, node.operator in ("=", "<>")
         alike = _kind(left.type) == _kind(right.type) != "null"
@@ -198,25 +200,25 @@ class _Writer:
         if left.type == "text":
             rules = _exact(rules, left, right)
             order = "" if equality else ' collate "C"'  # by code points, as Python orders
-            a, b = (self.text(one, rules) + order for one in (left, right))
+            a, b = (self.text(operand, rules) + order for operand in (left, right))
         elif "float8" in (left.type, right.type):
             a, b = f"{left.sql}::float8", f"{right.sql}::float8"
         else:
             a, b = left.sql, right.sql
         if rules.nulls == "unknown":
-            return Column(f"({a} {sign} {b})", "boolean")
+            return SqlColumn(f"({a} {sign} {b})", "boolean")
         if equality:
             distinct = "is not distinct from" if sign == "=" else "is distinct from"
-            return Column(f"({a} {distinct} {b})", "boolean")
-        return Column(f"coalesce({a} {sign} {b}, false)", "boolean")
+            return SqlColumn(f"({a} {distinct} {b})", "boolean")
+        return SqlColumn(f"coalesce({a} {sign} {b}, false)", "boolean")
 
-    def text(self, column: Column, rules: Rules) -> str:
+    def text(self, column: SqlColumn, rules: Rules) -> str:
         """A text as it is compared."""
         return column.sql if rules.case == "exact" else self.parameters.folded(column.sql)
 
-    def listed(self, node: In, items: tuple[Expression, ...]) -> Column:
-        """Whether a list has the item: those of its type in one array, then what others add."""
-        values = [one.value for one in items if isinstance(one, Constant)]
+    def listed(self, node: In, items: tuple[Expression, ...]) -> SqlColumn:
+        """Whether a list has the item: its type's values in one array, then the other values."""
+        values = [each.value for each in items if isinstance(each, Constant)]
         nested = not isinstance(node.item, (Constant, Name, Member, Negate, Arithmetic))
         if len(values) < len(items) or nested:
             raise InvalidExpression("Only columns can be looked for in lists, and only constants.")
@@ -232,9 +234,9 @@ class _Writer:
             with_null = "false" if rules.nulls == "blank" else unknown
             different = "false" if rules.mixed == "differ" else unknown
             parts.append(f"(case when {item.sql} is null then {with_null} else {different} end)")
-        return Column(f"({' or '.join(parts)})", "boolean")
+        return SqlColumn(f"({' or '.join(parts)})", "boolean")
 
-    def array(self, item: Column, values: list[Any], rules: Rules) -> str:
+    def array(self, item: SqlColumn, values: list[Any], rules: Rules) -> str:
         sql, kind = item.sql, _type(values[0])
         if kind == "text":
             rules = _exact(rules, item)
@@ -249,65 +251,78 @@ class _Writer:
         return self.as_text(whole, rules), self.as_text(part, rules)
 
     def as_text(self, node: Expression, rules: Rules) -> str:
-        made = self.sql(node)
-        if made.type not in ("text", "null"):
-            raise InvalidExpression(f"A {made.type} stands where a text is needed; use a text.")
+        operand = self.sql(node)
+        if operand.type not in ("text", "null"):
+            raise InvalidExpression(f"A {operand.type} stands where a text is needed; use a text.")
         blank = "coalesce({}::text, '')" if rules.nulls == "blank" else "{}::text"
-        return self.text(Column(blank.format(made.sql), "text"), rules)
+        return self.text(SqlColumn(blank.format(operand.sql), "text"), rules)
 
-    def affix(self, node: Affix) -> Column:
+    def affix(self, node: Affix) -> SqlColumn:
         whole, part = self.texts(node.text, node.part, node.rules)
         if node.side == "start":
-            return Column(f"starts_with({whole}, {part})", "boolean")
-        return Column(f"(right({whole}, length({part})) = {part})", "boolean")
+            return SqlColumn(f"starts_with({whole}, {part})", "boolean")
+        return SqlColumn(f"(right({whole}, length({part})) = {part})", "boolean")
 
-    def like(self, node: Like) -> Column:
-        _type(node.pattern)
-        pattern = fold(node.pattern) if node.rules.case == "folded" else node.pattern
+    def like(self, node: Like) -> SqlColumn:
+        if not isinstance(node.pattern, Constant) or type(node.pattern.value) is not str:
+            raise InvalidExpression("The database matches constant patterns only; write a text.")
+        if node.escape is not None:
+            raise InvalidExpression("The database matches patterns without ESCAPE; drop it.")
+        pattern: str = node.pattern.value
+        _type(pattern)
+        pattern = fold(pattern) if node.rules.case == "folded" else pattern
         text = self.as_text(node.text, node.rules)
-        return Column(f"({text} like {self.bound(pattern, 'text')} escape '')", "boolean")
+        return SqlColumn(f"({text} like {self.bound(pattern, 'text')} escape '')", "boolean")
 
-    def arithmetic(self, node: Arithmetic) -> Column:
+    def arithmetic(self, node: Arithmetic) -> SqlColumn:
         if len(node.rest) > self.terms_max:  # PostgreSQL nests them, and its stack has an end
             raise InvalidExpression(
                 f"A calculation in the database has at most {self.terms_max} terms; shorten it."
             )
         total = self.operand(node.first, node.rules)
         for sign, operand in node.rest:
-            if sign == "^" or (sign == "/" and not _divisor(operand)):
+            if sign in ("^", "%") or (sign == "/" and not _divisor(operand)):
                 raise InvalidExpression(
-                    f"`{sign}` can fail for one row and with it the search; in the database only "
-                    "division by a constant other than zero is done."
+                    f"`{sign}` can fail for one row and with it the whole search; the database "
+                    "divides only, and only by constants other than zero."
                 )
             other = self.operand(operand, node.rules)
             double = sign == "/" or "float8" in (total.type, other.type)
             kind: SqlType = "float8" if double else "numeric"
-            total = Column(f"({total.sql}::{kind} {sign} {other.sql}::{kind})", kind)
+            total = SqlColumn(f"({total.sql}::{kind} {sign} {other.sql}::{kind})", kind)
         return total
 
-    def operand(self, node: Expression, rules: Rules) -> Column:
-        made = self.sql(node)
-        if _kind(made.type) not in ("number", "null"):
-            raise InvalidExpression(f"A {made.type} stands where a number is needed; use one.")
-        kind: SqlType = "numeric" if made.type == "null" else made.type
+    def operand(self, node: Expression, rules: Rules) -> SqlColumn:
+        operand = self.sql(node)
+        if _kind(operand.type) not in ("number", "null"):
+            raise InvalidExpression(f"A {operand.type} stands where a number is needed; use one.")
+        kind: SqlType = "numeric" if operand.type == "null" else operand.type
         blank = rules.nulls == "blank"
-        return Column(f"coalesce({made.sql}::{kind}, 0)" if blank else made.sql, kind)
+        return SqlColumn(f"coalesce({operand.sql}::{kind}, 0)" if blank else operand.sql, kind)
 
 
-def _unlike(left: Column, right: Column, node: Compare) -> Column:
+def _refuse_rules(node: Expression) -> None:
+    rules = getattr(node, "rules", None)
+    if rules is not None and (rules.arithmetic == "checked" or rules.uuids == "written"):
+        raise InvalidExpression(
+            f"{type(node).__name__} has rules of SQL filters, which only Python evaluates."
+        )
+
+
+def _unlike(left: SqlColumn, right: SqlColumn, node: Compare) -> SqlColumn:
     """Values that have no common type: what their comparison gives depends on nulls alone."""
     sign, rules = node.operator, node.rules
     unlike = "null::boolean" if rules.mixed == "unknown" else str(sign == "<>").lower()
-    one = "null::boolean" if rules.nulls == "unknown" else str(sign == "<>").lower()
+    single = "null::boolean" if rules.nulls == "unknown" else str(sign == "<>").lower()
     both = "null::boolean" if rules.nulls == "unknown" else str(sign == "=").lower()
     nulls = f"num_nulls({left.sql}, {right.sql})"  # names each once, so that nests stay short
-    return Column(
-        f"(case {nulls} when 0 then {unlike} when 1 then {one} else {both} end)", "boolean"
+    return SqlColumn(
+        f"(case {nulls} when 0 then {unlike} when 1 then {single} else {both} end)", "boolean"
     )
 
 
-def _exact(rules: Rules, *columns: Column) -> Rules:
-    return replace(rules, case="exact") if any(one.exact for one in columns) else rules
+def _exact(rules: Rules, *columns: SqlColumn) -> Rules:
+    return replace(rules, case="exact") if any(column.exact for column in columns) else rules
 
 
 def _divisor(node: Expression) -> bool:

@@ -1,8 +1,8 @@
-"""The one tree that every expression language of Relevo is read into.
+"""The one tree into which Relevo reads every expression language.
 
-Languages mean different things by `=` and by a missing value, so nodes carry `Rules`: a front end
-sets them, back ends obey them, and a back end that cannot express a node refuses it by name. Chains
-(`a && b && c`, `1 + 2 - 3`) are flat nodes, so that long ones nest nowhere.
+Languages differ in what `=` and a missing value mean, so nodes carry `Rules`: a front end sets
+them, back ends obey them, and a back end that cannot express a node refuses it by name. Chains
+(`a && b && c`, `1 + 2 - 3`) are flat nodes, so long chains do not nest.
 """
 
 from __future__ import annotations
@@ -15,23 +15,30 @@ from relevo.errors import InvalidExpression
 
 LogicOperator = Literal["and", "or"]
 CompareOperator = Literal["=", "<>", "<", "<=", ">", ">="]
-ArithmeticOperator = Literal["+", "-", "*", "/", "^"]
+ArithmeticOperator = Literal["+", "-", "*", "/", "%", "^"]
+LetterCase = Literal["exact", "folded"]
 
 
 class Rules(Struct, frozen=True):
-    """What a node means by null, by letter case and by values of different types."""
+    """How a node treats nulls, letter case, values of different types and numbers."""
 
     nulls: Literal["blank", "unknown"]
-    """`blank`: null equals only null, no order holds with it, and it counts as 0, as empty text and
-    as false. `unknown`: what is computed from null is null (three-valued logic)."""
-    case: Literal["exact", "folded"] = "exact"
+    """`blank`: null equals only null, is neither less nor greater than a value, and counts as 0, as
+    empty text and as false. `unknown`: the result is null (three-valued logic)."""
+    case: LetterCase = "exact"
     """`folded`: texts compare in Unicode's simple lower case, the same on every machine."""
     mixed: Literal["differ", "unknown"] = "differ"
-    """Values of different types: `differ` (only `<>` holds), or null."""
+    """The result for values of different types: `differ` (only `<>` holds), or null."""
+    arithmetic: Literal["widening", "checked"] = "widening"
+    """`widening`: whole numbers beyond 64 bits become floating, and every result is finite.
+    `checked`: the rules of C#. Whole numbers stay whole; overflow and division by zero fail.
+    Floating numbers follow IEEE 754. `+` also joins texts; times and durations can be added."""
+    uuids: Literal["typed", "written"] = "typed"
+    """`written`: a UUID also compares with its canonical text."""
 
 
 class Constant(Struct, frozen=True):
-    """A value written in the text: null, boolean, number, text, or what a front end makes."""
+    """A value of the expression itself: null, boolean, number, text, time, UUID."""
 
     value: Any
 
@@ -43,10 +50,19 @@ class Name(Struct, frozen=True):
 
 
 class Member(Struct, frozen=True):
-    """What lies at a path inside a record; null if it, or the record, is missing."""
+    """The value at a path inside a record; null if it, or the record, is missing."""
 
     of: Expression
     path: tuple[str, ...]
+    case: LetterCase = "exact"
+    """`folded`: the path ignores letter case. The records then have `values.fold`ed names, so that
+    folding is done once for all expressions."""
+
+
+class Exists(Struct, frozen=True):
+    """Whether a record has a member, even if its value is null."""
+
+    member: Member
 
 
 class IsNull(Struct, frozen=True):
@@ -71,7 +87,7 @@ class Logic(Struct, frozen=True):
 
 
 class Compare(Struct, frozen=True):
-    """Two values compared."""
+    """A comparison of two values."""
 
     operator: CompareOperator
     left: Expression
@@ -97,16 +113,17 @@ class Affix(Struct, frozen=True):
 
 
 class Like(Struct, frozen=True):
-    """Whether a text has the form of a pattern: `%` is any text, `_` any character."""
+    """Whether a text matches a pattern, in which `%` is any text and `_` any character."""
 
     text: Expression
-    pattern: str
-    """Nothing else in it is special, and nothing takes what is special from the two."""
+    pattern: Expression
     rules: Rules
+    escape: Expression | None = None
+    """A character that makes a `%`, a `_` or itself an ordinary character; none if missing."""
 
 
 class Negate(Struct, frozen=True):
-    """A number with its sign turned."""
+    """A number with the opposite sign."""
 
     operand: Expression
     rules: Rules
@@ -127,8 +144,8 @@ class Join(Struct, frozen=True):
     rules: Rules
 
 
-class Call(Struct, frozen=True):
-    """A function of `functions.FUNCTIONS` applied to values."""
+class FunctionCall(Struct, frozen=True):
+    """A function of Power Fx (`functions.FUNCTIONS`) or of SQL filters (`filter_functions`)."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -172,6 +189,7 @@ Expression: TypeAlias = (
     Constant
     | Name
     | Member
+    | Exists
     | IsNull
     | Not
     | Logic
@@ -182,7 +200,7 @@ Expression: TypeAlias = (
     | Negate
     | Arithmetic
     | Join
-    | Call
+    | FunctionCall
     | If
     | Switch
     | Coalesce
@@ -194,12 +212,14 @@ NULL: Final = Constant(None)
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
-    """Return what a node is made of, in the order in which it is written."""
+    """Return the parts of a node, in the order in which they are written."""
     match node:
         case Constant() | Name():
             return ()
         case Member(of=of):
             return (of,)
+        case Exists(member=member):
+            return (member,)
         case IsNull(operand=operand) | Not(operand=operand) | Negate(operand=operand):
             return (operand,)
         case Logic(operands=parts) | Join(operands=parts) | Coalesce(operands=parts):
@@ -210,11 +230,11 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (item, container)
         case Affix(text=text, part=part):
             return (text, part)
-        case Like(text=text):
-            return (text,)
+        case Like(text=text, pattern=pattern, escape=escape):
+            return (text, pattern) if escape is None else (text, pattern, escape)
         case Arithmetic(first=first, rest=rest):
             return (first, *(operand for _, operand in rest))
-        case Call(arguments=parts) | List(items=parts):
+        case FunctionCall(arguments=parts) | List(items=parts):
             return parts
         case If(branches=branches, otherwise=otherwise):
             return (*(part for branch in branches for part in branch), otherwise)
@@ -225,9 +245,9 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def measure(expression: Expression, *, depth_max: int, nodes_max: int) -> int:
-    """Return how many nodes there are; refuses what nests too deep or has too many.
+    """Return the number of nodes; refuses a tree that is too deep or has too many.
 
-    Back ends walk a tree by recursion once it was measured, so nothing meets Python's own limit.
+    Back ends recurse only into measured trees, so none reaches Python's own recursion limit.
     """
     nodes, depth = 0, 0
     level: tuple[Expression, ...] = (expression,)

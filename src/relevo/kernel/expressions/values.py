@@ -1,8 +1,8 @@
-"""What values mean to expressions: their types, conversions, comparisons and arithmetic.
+"""The values of expressions: their types, conversions, comparisons and arithmetic.
 
-Values are those of JSON (null, booleans, numbers, texts, lists, records) and times and UUIDs, which
-some front ends compare. A boolean is no number, although Python says so. Whole numbers are exact as
-far as 64 bits go and become floating beyond; what is not finite is refused.
+Values are those of JSON (null, booleans, numbers, texts, lists, records), and for some front ends
+times, durations, UUIDs and bytes. A boolean is not a number, although it is one in Python. The
+arithmetic here is the `widening` one of `Rules`; `checked` has the other.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -26,7 +27,7 @@ Comparison = Callable[[Any, Any], bool | None]
 
 WHOLE_MAX: Final = 2**63 - 1
 DIGITS_MAX: Final = 10**308
-"""Whole numbers below it are written out; the time that takes grows with the square."""
+"""Only smaller whole numbers are written out: the time for it grows with the square."""
 PRECISE: Final = Context(prec=700, rounding=ROUND_HALF_UP)
 """Wide enough for every digit of a finite double, so that quantizing never fails."""
 
@@ -39,9 +40,12 @@ _ORDERED: Final[dict[type, int]] = {
     date: 4,
     timedelta: 5,
     UUID: 6,
+    bytes: 7,
 }
-_EQUAL: Final[dict[type, int]] = {**_ORDERED, bool: 7}
-"""Types that compare with each other share a number; those not listed compare with nothing."""
+_EQUAL: Final[dict[type, int]] = {**_ORDERED, bool: 8}
+"""Types that compare with each other share a number; types not listed compare with nothing."""
+_CANONICAL: Final = re.compile("[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
+"""The one text of a UUID; in this form UUIDs and their texts have the same order."""
 
 _APPLY: Final[dict[CompareOperator, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -68,6 +72,8 @@ def comparison(sign: CompareOperator, rules: Rules) -> Comparison:
             if rules.nulls == "unknown":
                 return None
             return sign in ("=", "<>") and apply(a, b)
+        if rules.uuids == "written" and _is_uuid_and_text(a, b):
+            return apply(str(a), str(b))
         if type(a) is type(b) and type(a) in (list, dict):
             raise ExpressionFailed(
                 f"Comparing {shown(a)} has no result; compare one of its values."
@@ -77,9 +83,14 @@ def comparison(sign: CompareOperator, rules: Rules) -> Comparison:
     return compare
 
 
+def _is_uuid_and_text(a: Any, b: Any) -> bool:
+    text, other = (a, b) if type(a) is str else (b, a)
+    return type(other) is UUID and type(text) is str and bool(_CANONICAL.fullmatch(text))
+
+
 @functools.cache
 def folding() -> dict[int, str]:
-    """Every character that has a simple lower case, with it."""
+    """Return every character that has a simple lower case, with that lower case."""
     cased = range(0x1F000)  # nothing above has letter case
     table = {code: chr(code).lower() for code in cased if chr(code).lower() != chr(code)}
     return {code: lower[0] for code, lower in table.items()}  # only İ has two, its simple one first
@@ -88,7 +99,7 @@ def folding() -> dict[int, str]:
 def fold(text: str) -> str:
     """Return a text in Unicode's simple lower case, character by character.
 
-    As `folding` has it: of all characters Python's own lower case differs in these two alone.
+    The result is that of `folding`: Python's own lower case differs for these two only.
     """
     if not text.isascii():
         text = text.replace("\u0130", "i").replace("\u03a3", "\u03c3")
@@ -96,7 +107,7 @@ def fold(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages name it; long ones are cut."""
+    """Return a value as error messages show it; long texts are cut."""
     match value:
         case None:
             return "Blank"
@@ -115,7 +126,7 @@ def shown(value: Any) -> str:
 
 
 def number(value: Any, who: str) -> Number:
-    """Return a value as a number; null is 0. Nothing else is converted: `Value` does that."""
+    """Return a value as a number; null is 0. Only `Value` converts texts to numbers."""
     if type(value) is int:
         return value if -WHOLE_MAX <= value <= WHOLE_MAX else settled(value)
     if type(value) is float:
@@ -162,7 +173,7 @@ def truth(value: Any, who: str) -> bool | None:
 
 
 def settled(value: Number) -> Number:
-    """Return the result of a calculation as it is kept; refuses what is not finite."""
+    """Return the result of a calculation within its bounds; fails if it is not finite."""
     if type(value) is int:
         return value if -WHOLE_MAX - 1 <= value <= WHOLE_MAX else float(value)
     if not math.isfinite(value):
@@ -182,7 +193,7 @@ def divide(a: Number, b: Number) -> Number:
 
 
 def power(a: Number, b: Number) -> Number:
-    """Return a to the power of b; exact for whole numbers that stay within 64 bits."""
+    """Return a to the power of b; exact for whole results within 64 bits."""
     if a == 0 and b < 0:
         raise ExpressionFailed("Zero has no negative power; test the base with If first.")
     if type(a) is int and type(b) is int and 0 <= b <= 64 and a.bit_length() * b <= 64:
@@ -191,6 +202,17 @@ def power(a: Number, b: Number) -> Number:
         return settled(math.pow(a, b))
     except ValueError:
         _unreal(f"The power {shown(b)} of {shown(a)}")
+
+
+def remainder(a: Number, b: Number) -> Number:
+    """Return the remainder of a division, with the sign of the dividend."""
+    if b == 0:
+        raise ExpressionFailed(
+            f"Dividing {shown(a)} by zero has no remainder; test the divisor with If first."
+        )
+    if type(a) is int and type(b) is int:
+        return settled(a - b * (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1))
+    return settled(math.fmod(a, b))
 
 
 def root(a: Number) -> Number:
@@ -211,5 +233,6 @@ ARITHMETIC: Final[dict[ArithmeticOperator, Callable[[Number, Number], Number]]] 
     "-": lambda a, b: settled(a - b),
     "*": lambda a, b: settled(a * b),
     "/": divide,
+    "%": remainder,
     "^": power,
 }

@@ -255,16 +255,16 @@ class Frame:
             )
         return column
 
-    def resolve(self, path: Path) -> to_sql.Column:
+    def resolve(self, path: Path) -> to_sql.SqlColumn:
         """Return what a path in a filter stands for."""
         alias = related_alias(path[0])
         if alias is not None:
             if alias not in self.tests:
                 raise InvalidQuery(f"There is no related table `{alias[:64]}`; check its alias.")
-            return to_sql.Column(self.tests[alias](), "boolean")
+            return to_sql.SqlColumn(self.tests[alias](), "boolean")
         frame, column = self.find(path)
         sql, identity = frame.usable(column).of(frame.alias), column.type in ("guid", "lookup")
-        return to_sql.Column(sql, column.sql_type, exact=identity)
+        return to_sql.SqlColumn(sql, column.sql_type, exact=identity)
 
     def add(self, condition: Expression | None) -> None:
         """Let rows fulfil a filter."""

@@ -229,7 +229,7 @@ def _like(test: Test) -> Expression:
         raise test.refused("sets in [ ] are not served in patterns. Use % and _ only.", OPERATOR)
     text = pattern.strip("%")
     if "%" in text or "_" in text:
-        return Like(test.subject, pattern, RULES)
+        return Like(test.subject, Constant(pattern), RULES)
     match pattern.startswith("%"), pattern.endswith("%"):
         case False, False:
             return Compare("=", test.subject, Constant(text), RULES)
