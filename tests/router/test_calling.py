@@ -17,7 +17,12 @@ from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.outbound.client import Client
 from relevo.router.core.rules import Answer, Call
 from relevo.router.matcher.calling import Caller
-from relevo.router.model import FunctionCredential, FunctionRule, WebhookCredential, WebhookRule
+from relevo.router.wire.policies import (
+    FunctionCredential,
+    FunctionRule,
+    WebhookCredential,
+    WebhookRule,
+)
 from tests.kernel.outbound.outside import Outside, Status, outside
 
 if TYPE_CHECKING:

@@ -23,14 +23,15 @@ from relevo.router.core.classification import (
 )
 from relevo.router.core.rules import Answer
 from relevo.router.core.selectors import WorkerSelector
+from relevo.router.wire.policies import ClassificationPolicy
 
 FUNCTION = {"kind": "function", "functionUri": "https://f.example/api"}
 WEBHOOK = {"kind": "webhook", "webhookUri": "https://w.example/hook"}
 
 
-def policy(**fields: Any) -> model.ClassificationPolicy:
+def policy(**fields: Any) -> ClassificationPolicy:
     found = model.checked("classificationPolicies", fields)
-    assert isinstance(found, model.ClassificationPolicy)
+    assert isinstance(found, ClassificationPolicy)
     return found
 
 

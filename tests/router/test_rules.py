@@ -15,7 +15,7 @@ from relevo.errors import RuleFailed
 from relevo.router.core import rules
 from relevo.router.core.rules import Answer, Call
 from relevo.router.core.selectors import QueueSelector, WorkerSelector
-from relevo.router.model import (
+from relevo.router.wire.policies import (
     DirectMapRule,
     ExpressionRule,
     FunctionCredential,

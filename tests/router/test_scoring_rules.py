@@ -14,7 +14,7 @@ from relevo.router.core import scoring_rules
 from relevo.router.core.rules import Answer
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.situation import JobState, Scoring, WorkerState
-from relevo.router.model import (
+from relevo.router.wire.policies import (
     DirectMapRule,
     ExpressionRule,
     FunctionRule,

@@ -1,4 +1,4 @@
-"""The documents of the job router, typed and checked: policies, queues, jobs, workers, options.
+"""Documents of jobs and workers, options of their actions, and the check of every document.
 
     queue = checked("queues", documents.merged("queues", stored, change))
     document_of(queue)      what is stored and, with id and etag, answered
@@ -32,114 +32,20 @@ from relevo.router.wire.checks import (
     to_instant,
     to_utc,
 )
-from relevo.router.wire.exception_parts import (
-    CancelExceptionAction,
-    ExceptionAction,
-    ExceptionRule,
-    ExceptionTrigger,
-    ManualReclassifyExceptionAction,
-    Note,
-    Priority,
-    QueueLengthTrigger,
-    ReclassifyExceptionAction,
-    WaitTimeTrigger,
-)
-from relevo.router.wire.policy_parts import (
-    BestWorkerMode,
-    ConditionalQueueAttachment,
-    ConditionalWorkerAttachment,
-    DirectMapRule,
-    DistributionMode,
-    ExpressionRule,
-    FunctionCredential,
-    FunctionRule,
+from relevo.router.wire.exception_policies import ExceptionPolicy, Note, Priority
+from relevo.router.wire.policies import (
+    ClassificationPolicy,
+    DistributionPolicy,
     Id,
-    LongestIdleMode,
+    Labels,
     Part,
-    PassThroughQueueAttachment,
-    PassThroughWorkerAttachment,
-    QueueAllocation,
-    QueueAttachment,
-    RoundRobinMode,
-    RouterRule,
-    RuleEngineQueueAttachment,
-    RuleEngineWorkerAttachment,
-    ScoringRuleOptions,
-    Seconds,
-    StaticQueueAttachment,
-    StaticRule,
-    StaticWorkerAttachment,
+    RouterQueue,
     Text,
-    WebhookCredential,
-    WebhookRule,
-    WeightedQueueAttachment,
-    WeightedWorkerAttachment,
-    WorkerAllocation,
-    WorkerAttachment,
     WorkerSelectors,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-__all__ = [
-    "BestWorkerMode",
-    "CancelExceptionAction",
-    "CancelJobOptions",
-    "Channel",
-    "ClassificationPolicy",
-    "CloseJobOptions",
-    "CompleteJobOptions",
-    "ConditionalQueueAttachment",
-    "ConditionalWorkerAttachment",
-    "DeclineJobOfferOptions",
-    "DirectMapRule",
-    "DistributionMode",
-    "DistributionPolicy",
-    "ExceptionAction",
-    "ExceptionPolicy",
-    "ExceptionRule",
-    "ExceptionTrigger",
-    "ExpressionRule",
-    "FunctionCredential",
-    "FunctionRule",
-    "JobDocument",
-    "JobNote",
-    "Kind",
-    "LongestIdleMode",
-    "ManualReclassifyExceptionAction",
-    "MatchingMode",
-    "PassThroughQueueAttachment",
-    "PassThroughWorkerAttachment",
-    "QueueAllocation",
-    "QueueAttachment",
-    "QueueLengthTrigger",
-    "ReclassifyExceptionAction",
-    "ReclassifyJobOptions",
-    "RoundRobinMode",
-    "RouterQueue",
-    "RouterRule",
-    "RuleEngineQueueAttachment",
-    "RuleEngineWorkerAttachment",
-    "ScoringRuleOptions",
-    "StaticQueueAttachment",
-    "StaticRule",
-    "StaticWorkerAttachment",
-    "UnassignJobOptions",
-    "WaitTimeTrigger",
-    "WebhookCredential",
-    "WebhookRule",
-    "WeightedQueueAttachment",
-    "WeightedWorkerAttachment",
-    "WorkerAllocation",
-    "WorkerAttachment",
-    "WorkerDocument",
-    "check_id",
-    "checked",
-    "document_of",
-    "read",
-    "stored",
-]
 
 T = TypeVar("T", bound=Struct)
 Kind = Literal[
@@ -150,57 +56,7 @@ Kind = Literal[
     "jobs",
     "workers",
 ]
-Labels = dict[str, Any]
 Count = Annotated[int, Meta(ge=1, le=limits.ROUTER_COUNT_MAX)]
-
-
-class DistributionPolicy(Part, frozen=True, kw_only=True):
-    """Who is offered a job, how many at a time, and for how long."""
-
-    name: Text | None = None
-    offer_expires_after_seconds: Seconds | None = None
-    mode: DistributionMode = field(default_factory=LongestIdleMode)
-
-
-class RouterQueue(Part, frozen=True, kw_only=True):
-    """Where jobs wait, and the policies that apply there."""
-
-    name: Text | None = None
-    distribution_policy_id: Id
-    exception_policy_id: Id | None = None
-    labels: Labels = field(default_factory=dict)
-
-    def check(self, at: str) -> None:
-        """Refuse labels beyond the bounds."""
-        check_labels({f"{at}/labels": self.labels})
-
-
-class ClassificationPolicy(Part, frozen=True, kw_only=True):
-    """How queue, priority and selectors follow from a job's labels."""
-
-    name: Text | None = None
-    fallback_queue_id: Id | None = None
-    queue_selector_attachments: Annotated[
-        tuple[QueueAttachment, ...], Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
-    ] = ()
-    worker_selector_attachments: Annotated[
-        tuple[WorkerAttachment, ...], Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
-    ] = ()
-    prioritization_rule: RouterRule | None = None
-
-
-class ExceptionPolicy(Part, frozen=True, kw_only=True):
-    """What happens when a queue is too long or a job waits too long."""
-
-    name: Text | None = None
-    exception_rules: Annotated[
-        tuple[ExceptionRule, ...], Meta(max_length=limits.ROUTER_RULES_MAX)
-    ] = ()
-
-    def check(self, at: str) -> None:
-        """Refuse two rules of one id."""
-        ids = [one.id for one in self.exception_rules]
-        check_unique(ids, f"{at}/exceptionRules", "id")
 
 
 class JobNote(Part, frozen=True, kw_only=True):
@@ -344,8 +200,6 @@ _TYPES: Final[Mapping[str, type[Part]]] = {
     "jobs": JobDocument,
     "workers": WorkerDocument,
 }
-
-
 _WITH_RULES: Final = frozenset({"classificationPolicies", "distributionPolicies"})
 
 

@@ -14,13 +14,9 @@ from msgspec import Struct
 from relevo.errors import ReferenceNotFound
 from relevo.kernel.postgres import catalog
 from relevo.router import model
-from relevo.router.model import (
-    ClassificationPolicy,
-    DistributionPolicy,
-    ExceptionPolicy,
-    RouterQueue,
-)
 from relevo.router.wire import credentials, documents
+from relevo.router.wire.exception_policies import ExceptionPolicy
+from relevo.router.wire.policies import ClassificationPolicy, DistributionPolicy, RouterQueue
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction

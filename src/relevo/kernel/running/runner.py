@@ -201,6 +201,7 @@ class Runner(Generic[C, S]):
                 self._looks_at = now + LOOK_SECONDS
             claim = lane.waiting.popleft()
             lane.running += 1
+            run = None
             try:
                 run = self._ledger.begin(claim, task, now, self._over)
                 self._runs[claim.id] = run
@@ -216,27 +217,34 @@ class Runner(Generic[C, S]):
             finally:
                 self._runs.pop(claim.id, None)
                 lane.running -= 1
-            if settlement is not None:
-                self._rounds.finished.append(settlement)
-                self._figures.runs[claim.handler].ended(settlement.event, settlement.seconds)
-                if settlement.event != "done":
-                    self._rounds.heed(settlement)
-            elif run.settled:
-                self._figures.runs[claim.handler].ended("done", run.seconds)
-            finished = len(self._rounds.finished)
-            turn = settlement is None or settlement.seconds > TURN_SECONDS
-            if not lane.waiting:
-                if lane.more and not lane.running:
-                    lane.appetite.hungry()
-                self._told.set()
-                turn = True  # so that the statement is on its way while the rest runs
-            elif finished >= lane.appetite.step:
-                self._told.set()
-                turn = turn or finished % TURN_RUNS == 0
-            elif finished == 1:
-                self._loop.call_later(SETTLE_SECONDS, self._told.set)
-            if turn:
+            if self._end_run(lane, claim, run, settlement):
                 await asyncio.sleep(0)
+
+    def _end_run(
+        self, lane: HostLane[C], claim: C, run: Run[C, S] | None, settlement: S | None
+    ) -> bool:
+        """Keep the outcome for the next round; True if other tasks of the loop go first."""
+        figures = self._figures.runs[claim.handler]
+        if settlement is not None:
+            self._rounds.finished.append(settlement)
+            figures.ended(settlement.event, settlement.seconds)
+            if settlement.event != "done":
+                self._rounds.heed(settlement)
+        elif run is not None and run.settled:
+            figures.ended("done", run.seconds)
+        finished = len(self._rounds.finished)
+        yields = settlement is None or settlement.seconds > TURN_SECONDS
+        if not lane.waiting:
+            if lane.more and not lane.running:
+                lane.appetite.hungry()
+            self._told.set()
+            return True  # so that the statement is on its way while the rest runs
+        if finished >= lane.appetite.step:
+            self._told.set()
+            return yields or finished % TURN_RUNS == 0
+        if finished == 1:
+            self._loop.call_later(SETTLE_SECONDS, self._told.set)
+        return yields
 
     def _abandon(self) -> None:
         """The life has ended: what runs is cut off, and nothing of it is written."""

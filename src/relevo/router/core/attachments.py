@@ -13,7 +13,7 @@ from msgspec import Struct
 from relevo.errors import RuleFailed
 from relevo.router.core import rules
 from relevo.router.core.selectors import QueueSelector, WorkerSelector
-from relevo.router.wire import policy_parts as parts
+from relevo.router.wire import policies as parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -22,7 +22,7 @@ from relevo.router.core.attachments import Selector, rule_of, yielded
 from relevo.router.core.rules import Call
 from relevo.router.core.selectors import WorkerSelector, all_hold
 from relevo.router.events import ErrorData
-from relevo.router.wire.policy_parts import ExpressionRule
+from relevo.router.wire.policies import ExpressionRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from relevo.router.core.attachments import Attachment
     from relevo.router.core.rules import Answers
-    from relevo.router.model import ClassificationPolicy
-    from relevo.router.wire.policy_parts import RouterRule
+    from relevo.router.wire.policies import ClassificationPolicy, RouterRule
 
 QueueBy = Literal["selectors", "job", "fallback"]
 

@@ -12,7 +12,7 @@ from relevo.router.wire import announcements
 
 if TYPE_CHECKING:
     from relevo.router.core.world import JobRow, World
-    from relevo.router.model import ClassificationPolicy
+    from relevo.router.wire.policies import ClassificationPolicy
 
 
 def classified(

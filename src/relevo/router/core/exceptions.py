@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from relevo import limits
 from relevo.errors import InvalidValue, RelevoError
-from relevo.router import events, model
+from relevo.router import events
 from relevo.router.core import jobs, offers, queueing
-from relevo.router.wire import announcements
+from relevo.router.wire import announcements, exception_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from relevo.router.core.world import JobRow, World
-    from relevo.router.model import ExceptionAction, ExceptionRule
+    from relevo.router.wire.exception_policies import ExceptionAction, ExceptionRule
 
 
 def enter(world: World, job_id: str, ahead: int) -> None:
@@ -66,15 +66,17 @@ def _fire(world: World, job: JobRow, rules: Iterable[ExceptionRule]) -> None:
 
 def _act(world: World, job: JobRow, action: ExceptionAction) -> None:
     match action:
-        case model.CancelExceptionAction():
+        case exception_policies.CancelExceptionAction():
             jobs.cancel(world, job.id, action.note, action.disposition_code)
-        case model.ManualReclassifyExceptionAction():
+        case exception_policies.ManualReclassifyExceptionAction():
             _move(world, job, action)
-        case model.ReclassifyExceptionAction():
+        case exception_policies.ReclassifyExceptionAction():
             _reclassify(world, job, action)
 
 
-def _move(world: World, job: JobRow, action: model.ManualReclassifyExceptionAction) -> None:
+def _move(
+    world: World, job: JobRow, action: exception_policies.ManualReclassifyExceptionAction
+) -> None:
     """Set queue and priority where given, and ask more of workers."""
     queue_id = action.queue_id or job.queue_id
     assert queue_id is not None
@@ -98,7 +100,9 @@ def _move(world: World, job: JobRow, action: model.ManualReclassifyExceptionActi
     world.touch(job)
 
 
-def _reclassify(world: World, job: JobRow, action: model.ReclassifyExceptionAction) -> None:
+def _reclassify(
+    world: World, job: JobRow, action: exception_policies.ReclassifyExceptionAction
+) -> None:
     """Change labels and policy where given, and classify."""
     policy_id = action.classification_policy_id or job.policy_id
     if policy_id is None or policy_id not in world.resources.classification_policies:

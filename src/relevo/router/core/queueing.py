@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from relevo.router.core.offers import Reason
     from relevo.router.core.selectors import WorkerSelector
     from relevo.router.core.world import JobRow, World
-    from relevo.router.model import ExceptionPolicy, ExceptionRule
     from relevo.router.resources import Resources
+    from relevo.router.wire.exception_policies import ExceptionPolicy, ExceptionRule
 
 
 def enqueue(world: World, job: JobRow, queue_id: str, *, anew: bool = False) -> None:

@@ -19,7 +19,7 @@ from relevo.errors import ExpressionFailed, InvalidExpression, RuleFailed
 from relevo.kernel.expressions import powerfx
 from relevo.kernel.labels import OPERATORS, Operator, Value
 from relevo.router.core.selectors import QueueSelector, WorkerSelector
-from relevo.router.wire.policy_parts import (
+from relevo.router.wire.policies import (
     DirectMapRule,
     ExpressionRule,
     FunctionRule,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from relevo.router.core.rules import Answers
     from relevo.router.matching.situation import JobState, Scoring, WorkerState
-    from relevo.router.wire.policy_parts import RouterRule
+    from relevo.router.wire.policies import RouterRule
 
 _PLACE: Final = "/mode/scoringRule"
 

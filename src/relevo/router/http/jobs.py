@@ -33,8 +33,8 @@ from relevo.router.http.surface import (
 )
 from relevo.router.listing import JobFilter, JobStatus
 from relevo.router.wire.checks import bounded
-from relevo.router.wire.exception_parts import Note
-from relevo.router.wire.policy_parts import Text
+from relevo.router.wire.exception_policies import Note
+from relevo.router.wire.policies import Text
 from relevo.router.wire.views import (
     RouterJob,
     RouterJobPositionDetails,

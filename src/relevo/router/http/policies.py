@@ -11,7 +11,6 @@ from relevo.http import paging
 from relevo.http.paging import Page
 from relevo.kernel import cpu
 from relevo.kernel.operation import Operations, Versioned
-from relevo.router import model
 from relevo.router.administration import WORDS, Administered, Stored
 from relevo.router.http.surface import (
     FIXED,
@@ -22,7 +21,7 @@ from relevo.router.http.surface import (
     PatchResource,
     Place,
 )
-from relevo.router.wire import representations
+from relevo.router.wire import exception_policies, policies, representations
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
@@ -31,28 +30,28 @@ if TYPE_CHECKING:
 operation = Operations(fixed=FIXED)
 
 
-class DistributionPolicyView(model.DistributionPolicy, frozen=True, kw_only=True):
+class DistributionPolicyView(policies.DistributionPolicy, frozen=True, kw_only=True):
     """Who is offered a job, how many at a time, and for how long."""
 
     id: str
     etag: str
 
 
-class ClassificationPolicyView(model.ClassificationPolicy, frozen=True, kw_only=True):
+class ClassificationPolicyView(policies.ClassificationPolicy, frozen=True, kw_only=True):
     """How queue, priority and selectors follow from a job's labels."""
 
     id: str
     etag: str
 
 
-class ExceptionPolicyView(model.ExceptionPolicy, frozen=True, kw_only=True):
+class ExceptionPolicyView(exception_policies.ExceptionPolicy, frozen=True, kw_only=True):
     """What happens when a queue is too long or a job waits too long."""
 
     id: str
     etag: str
 
 
-class RouterQueueView(model.RouterQueue, frozen=True, kw_only=True):
+class RouterQueueView(policies.RouterQueue, frozen=True, kw_only=True):
     """Where jobs wait, and the policies that apply there."""
 
     id: str

@@ -19,7 +19,7 @@ from relevo import limits
 from relevo.errors import OutboundFailed, RuleFailed
 from relevo.kernel import cpu
 from relevo.router.core.rules import Answer, Call, number
-from relevo.router.wire.policy_parts import (
+from relevo.router.wire.policies import (
     FunctionCredential,
     FunctionRule,
     WebhookCredential,

@@ -16,7 +16,12 @@ from relevo.router.core.classification import Candidate, Subject, Unclassifiable
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.events import ErrorData
 from relevo.router.matching.situation import JobState, Mode, QueueState, Scoring, WorkerState
-from relevo.router.model import BestWorkerMode, LongestIdleMode, RoundRobinMode, ScoringRuleOptions
+from relevo.router.wire.policies import (
+    BestWorkerMode,
+    LongestIdleMode,
+    RoundRobinMode,
+    ScoringRuleOptions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +33,8 @@ if TYPE_CHECKING:
     from relevo.router.core.rules import Answers, Call
     from relevo.router.core.world import WorkerRow
     from relevo.router.matcher.calling import Caller
-    from relevo.router.model import ClassificationPolicy
     from relevo.router.resources import Resources
+    from relevo.router.wire.policies import ClassificationPolicy
 
 log = structlog.get_logger(__name__)
 MODES: Final[dict[type[Struct], Mode]] = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from relevo.router.core.world import World
     from relevo.router.matcher.readings import JobReading
     from relevo.router.matching.situation import Decision
-    from relevo.router.model import ClassificationPolicy
+    from relevo.router.wire.policies import ClassificationPolicy
 
 
 def issue(decision: Decision, revision: int) -> Call:

@@ -1,6 +1,6 @@
-"""What policies are made of: rules, selectors that are attached to jobs, ways to distribute.
+"""Distribution and classification policies, queues, and their parts: rules, attachments, modes.
 
-Structs are the wire form of section 8 of the specification. Types say what a value looks like;
+The structs have the form of the wire. Types say what a value looks like;
 `check` says what has to hold between values, and raises with a pointer at the fault.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
 from relevo import limits
@@ -16,7 +16,10 @@ from relevo.errors import InvalidExpression, InvalidValue
 from relevo.kernel.expressions import powerfx
 from relevo.kernel.labels import Operator
 from relevo.router.core.selectors import QueueSelector, WorkerSelector
-from relevo.router.wire.checks import check_uri
+from relevo.router.wire.checks import (
+    check_labels,
+    check_uri,
+)
 
 Id = Annotated[str, Meta(min_length=1, max_length=limits.ROUTER_ID_LENGTH_MAX)]
 Text = Annotated[str, Meta(max_length=limits.ROUTER_TEXT_LENGTH_MAX)]
@@ -29,6 +32,7 @@ QueueSelectors = Annotated[tuple[QueueSelector, ...], Meta(max_length=limits.ROU
 WorkerSelectors = Annotated[
     tuple[WorkerSelector, ...], Meta(max_length=limits.ROUTER_SELECTORS_MAX)
 ]
+Labels = dict[str, Any]
 _ALLOCATIONS: Final = Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
 
 
@@ -276,6 +280,41 @@ class BestWorkerMode(_Mode, frozen=True, kw_only=True, tag="bestWorker"):
 
 
 DistributionMode: TypeAlias = BestWorkerMode | LongestIdleMode | RoundRobinMode
+
+
+class DistributionPolicy(Part, frozen=True, kw_only=True):
+    """Who is offered a job, how many at a time, and for how long."""
+
+    name: Text | None = None
+    offer_expires_after_seconds: Seconds | None = None
+    mode: DistributionMode = field(default_factory=LongestIdleMode)
+
+
+class RouterQueue(Part, frozen=True, kw_only=True):
+    """Where jobs wait, and the policies that apply there."""
+
+    name: Text | None = None
+    distribution_policy_id: Id
+    exception_policy_id: Id | None = None
+    labels: Labels = field(default_factory=dict)
+
+    def check(self, at: str) -> None:
+        """Refuse labels beyond the bounds."""
+        check_labels({f"{at}/labels": self.labels})
+
+
+class ClassificationPolicy(Part, frozen=True, kw_only=True):
+    """How queue, priority and selectors follow from a job's labels."""
+
+    name: Text | None = None
+    fallback_queue_id: Id | None = None
+    queue_selector_attachments: Annotated[
+        tuple[QueueAttachment, ...], Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
+    ] = ()
+    worker_selector_attachments: Annotated[
+        tuple[WorkerAttachment, ...], Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
+    ] = ()
+    prioritization_rule: RouterRule | None = None
 
 
 def _check_weights(weights: list[float], at: str) -> None:

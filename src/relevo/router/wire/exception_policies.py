@@ -1,4 +1,4 @@
-"""What exception policies are made of: when a rule fires, and what it does. Wire form."""
+"""Exception policies: when a rule fires, and what it does to the job. Wire form."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from msgspec import Meta, field
 from msgspec.structs import force_setattr
 
 from relevo import limits
-from relevo.router.wire.checks import check_labels
-from relevo.router.wire.policy_parts import Id, Part, Seconds, Text, WorkerSelectors
+from relevo.router.wire.checks import (
+    check_labels,
+    check_unique,
+)
+from relevo.router.wire.policies import Id, Part, Seconds, Text, WorkerSelectors
 
 Note = Annotated[str, Meta(max_length=limits.ROUTER_NOTE_LENGTH_MAX)]
 Priority = Annotated[int, Meta(ge=limits.ROUTER_PRIORITY_MIN, le=limits.ROUTER_PRIORITY_MAX)]
@@ -88,3 +91,17 @@ class ExceptionRule(Part, frozen=True, kw_only=True):
 
     def _id_of(self, number: int) -> str:
         return str(uuid5(_ACTION_IDS, f"{number}/{self.id}"))
+
+
+class ExceptionPolicy(Part, frozen=True, kw_only=True):
+    """What happens when a queue is too long or a job waits too long."""
+
+    name: Text | None = None
+    exception_rules: Annotated[
+        tuple[ExceptionRule, ...], Meta(max_length=limits.ROUTER_RULES_MAX)
+    ] = ()
+
+    def check(self, at: str) -> None:
+        """Refuse two rules of one id."""
+        ids = [one.id for one in self.exception_rules]
+        check_unique(ids, f"{at}/exceptionRules", "id")
