@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from relevo.router import model
-from relevo.router.core import jobs, offers, workers
+from relevo.router.core import job_patches, jobs, offers, workers
 from relevo.router.core.world import HOLDING, World
 from relevo.router.matcher import steps
 from relevo.router.model import CloseJobOptions
@@ -63,7 +63,7 @@ class Scene:
     def job(self, job_id: str = "j", **change: Any) -> JobRow:
         if job_id not in self.world.jobs:
             change = {"channelId": "chat", "queueId": "q", **change}
-        return jobs.patch(self.world, job_id, change).job
+        return job_patches.patch(self.world, job_id, change).job
 
     def worker(self, worker_id: str = "w", **change: Any) -> WorkerRow:
         if worker_id not in self.world.workers:

@@ -13,7 +13,7 @@ from relevo.kernel import faults
 from relevo.kernel.leases import fencing
 from relevo.router.core import exceptions
 from relevo.router.jobs import selector
-from relevo.router.matcher import following, matcher
+from relevo.router.matcher import matcher, memory
 from relevo.router.service import RouterPart
 from relevo.testing.clock import Clock
 from tests.router.floor import Floor
@@ -241,7 +241,8 @@ async def test_ended_jobs_are_kept_as_long_as_told(relevo_url: str) -> None:
 async def test_hints_are_read_in_small_parts_without_losing_any(
     floor: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "HINTS_MAX", 2)
+    monkeypatch.setattr(memory, "HINTS_MAX", 2)
+    monkeypatch.setattr(memory, "ROWS_MAX", 3)
     monkeypatch.setattr(matcher, "ROWS_MAX", 3)
     await floor.open()
     await floor.worker(capacity=40)

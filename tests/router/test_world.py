@@ -19,7 +19,7 @@ from relevo.errors import (
     ReferenceNotFound,
     UnassignLimitReached,
 )
-from relevo.router.core import classifying, jobs
+from relevo.router.core import classifying, job_patches, jobs
 from relevo.router.core.classification import Classified, Unclassifiable
 from relevo.router.events import ErrorData
 from tests.router.scenes import START, Scene, check_loads, check_numbers, resources
@@ -90,7 +90,7 @@ def test_a_new_job_goes_where_its_document_says(
 ) -> None:  # J5
     scene = Scene()
     document = {"channelId": "chat", "queueId": "q", **change}
-    done = jobs.patch(scene.world, "j", document)
+    done = job_patches.patch(scene.world, "j", document)
     assert (done.created, done.reported, done.job.status) == (True, reported, status)
     assert scene.told() == told
     check_numbers(scene.world)
@@ -132,7 +132,7 @@ EDITS: list[tuple[str, dict[str, Any], str]] = [
 def test_an_edit_leads_to(status: str, change: Any, after: str) -> None:  # J5
     scene = scene_with(status)
     before = scene.world.jobs["j"].etag
-    done = jobs.patch(scene.world, "j", change)
+    done = job_patches.patch(scene.world, "j", change)
     assert done.job.status == after
     assert done.reported == {"scheduled": "pendingSchedule" if "matchingMode" in change else
                              "scheduled"}.get(after, after)  # fmt: skip
@@ -156,7 +156,7 @@ def test_what_history_stands_on_cannot_be_edited(status: str, change: Any) -> No
     scene = scene_with(status)
     before = scene.frozen()
     with pytest.raises(InvalidState):
-        jobs.patch(scene.world, "j", change)
+        job_patches.patch(scene.world, "j", change)
     assert scene.frozen() == before
 
 
@@ -177,15 +177,15 @@ def test_a_document_that_is_wrong_changes_nothing(
     scene = Scene() if status is None else scene_with(status)
     before = scene.frozen()
     with pytest.raises(error):
-        jobs.patch(scene.world, "j", {"channelId": "chat", "queueId": "q", **change})
+        job_patches.patch(scene.world, "j", {"channelId": "chat", "queueId": "q", **change})
     assert scene.frozen() == before
 
 
 def test_sending_a_job_back_as_it_was_answered_changes_nothing() -> None:  # J15
     scene = scene_with("queued")
-    jobs.patch(scene.world, "j", {"notes": [{"message": "m"}], "labels": {"a": 1.0}})
+    job_patches.patch(scene.world, "j", {"notes": [{"message": "m"}], "labels": {"a": 1.0}})
     before = scene.frozen()
-    done = jobs.patch(scene.world, "j", jobs.document(scene.world.jobs["j"]))
+    done = job_patches.patch(scene.world, "j", job_patches.document(scene.world.jobs["j"]))
     assert scene.frozen() == before
     assert not done.created
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from relevo.errors import Conflict, InvalidValue, NotFound
 from relevo.kernel.machine import END
-from relevo.router.core import classifying, exceptions, jobs, offers, workers
+from relevo.router.core import classifying, exceptions, job_patches, jobs, offers, workers
 from relevo.router.core.classification import Classified, Unclassifiable
 from relevo.router.core.states import JOB
 from relevo.router.events import ErrorData
@@ -93,7 +93,7 @@ class Router(RuleBasedStateMachine):
         }  # fmt: skip
         if job in self.world.jobs:
             change = {name: value for name, value in change.items() if name in part}
-        self.attempt(lambda: jobs.patch(self.world, job, change))
+        self.attempt(lambda: job_patches.patch(self.world, job, change))
 
     @rule(
         worker=a_worker, available=st.booleans(), skill=st.integers(0, 1),

@@ -14,7 +14,7 @@ from relevo.kernel.postgres import catalog
 from relevo.router import history
 from relevo.router.changes import ANYTHING, camel, each, given, readable, resource_uuid
 from relevo.router.commands import Call
-from relevo.router.core import jobs
+from relevo.router.core import job_patches, jobs
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.listing import JobFilter
 from relevo.router.model import CloseJobOptions
@@ -127,7 +127,7 @@ class JobOperations:
             conditions.check(
                 None if job is None else job.etag, None if job is None else job.modified_at
             )
-            done = jobs.patch(world, job_id, readable(merged))
+            done = job_patches.patch(world, job_id, readable(merged))
             view = views.job(done.job, world.assignments(done.job), done.reported)
             return Shown(view, done.job.modified_at, done.created)
 

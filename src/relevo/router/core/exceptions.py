@@ -9,6 +9,7 @@ from relevo import limits
 from relevo.errors import InvalidValue, RelevoError
 from relevo.router import events
 from relevo.router.core import jobs, offers, queueing
+from relevo.router.core.states import FINISHED
 from relevo.router.wire import announcements, exception_policies
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _fire(world: World, job: JobRow, rules: Iterable[ExceptionRule]) -> None:
         )
         world.tell_of_job(job, "job.exception_triggered", data)
         for action in rule.actions:
-            if job.status in jobs.FINISHED:
+            if job.status in FINISHED:
                 break
             try:
                 _act(world, job, action)
