@@ -13,7 +13,7 @@ from relevo.router.core import job_patches, jobs, offers, workers
 from relevo.router.core.world import HOLDING, World
 from relevo.router.matcher import steps
 from relevo.router.model import CloseJobOptions
-from relevo.router.resources import Options, Resources
+from relevo.router.storage import Options, Resources
 
 if TYPE_CHECKING:
     from relevo.router.core.world import JobRow, OfferRow, WorkerRow

@@ -27,7 +27,7 @@ from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import MasterKey
 from relevo.router import events
 from relevo.router.administration import Administration
-from relevo.router.wire.conditions import Conditions, http_date
+from relevo.router.commands import Conditions, http_date
 from relevo.router.wire.representations import resource
 from tests.support.watchdog import watching
 

@@ -9,8 +9,8 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import ConditionNotMet, Conflict, InUse, NotFound, OfferGone
+from relevo.router.commands import Conditions
 from relevo.router.listing import JobFilter, WorkerFilter
-from relevo.router.wire.conditions import Conditions
 
 if TYPE_CHECKING:
     from tests.router.floor import Floor

@@ -10,7 +10,7 @@ import pytest
 from relevo import App, settings
 from relevo.errors import InvalidValue
 from relevo.router.jobs import selector
-from relevo.router.resources import MANAGED_CHANNELS
+from relevo.router.storage import MANAGED_CHANNELS
 
 if TYPE_CHECKING:
     from relevo.router.service import Router

@@ -1,28 +1,33 @@
-"""What goes back over HTTP: what handlers returned, and errors as RFC 9457 problems.
+"""Answers over HTTP: what handlers returned, errors as RFC 9457 problems, and surfaces.
 
-Only what the caller did wrong is told in its own words. The words of a system fault may name
-addresses, tables or values of others: they go to the log, and the caller gets what its class means.
+A surface is a path prefix and its conventions: how errors look, which headers it sends, how strict
+it is. A caller's error is shown with its own message. The message of a system fault may name
+addresses, tables or other callers' values: it goes to the log, and the caller gets the meaning of
+the error's class.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC
 from email.utils import format_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import CallerError, InternalError, Overloaded, RelevoError, TooLarge
+from relevo.errors import (
+    CallerError,
+    InternalError,
+    Overloaded,
+    RelevoError,
+    TooLarge,
+)
 from relevo.http import streaming
 from relevo.http.paging import Page
+from relevo.http.request import Head, split_path
 from relevo.kernel.operation import Operation, Reply, Stream, Text, Versioned, encoded
-
-if TYPE_CHECKING:
-    from relevo.http.request import Head
-    from relevo.http.routes import Surface
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -165,3 +170,61 @@ async def send_answer(send: streaming.Send, head: Head, answer: Answer) -> None:
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     body = b"" if head.method == "HEAD" else answer.body
     await send({"type": "http.response.body", "body": body})
+
+
+SECURITY: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+class Surface(Struct, frozen=True, kw_only=True):
+    """How everything under one first path segment answers, also before a route is found."""
+
+    segment: str
+    """The first segment of its paths; the empty one stands for all others."""
+    render: Callable[[RelevoError, str], Answer]
+    challenge: bytes
+    """`WWW-Authenticate` of a 401."""
+    strict: bool
+    """Whether unknown fields are refused; an ancestor's clients may send more than we know."""
+    headers: Callable[[Head, str], Headers]
+    """Added to every answer, from the request and its id."""
+    check: Callable[[Head], None] = lambda _: None
+    """Looks at what all its requests must have, once it is known who asks."""
+    page: Callable[[Head, Page[Any]], Any] = lambda _, page: page
+    """How a page of a list looks."""
+    url_bytes: int | None = None
+    """How long its URLs may be, if it is not the usual."""
+    body_bytes: int | None = None
+    """How large its bodies may be, if it is not the usual."""
+    problem: type[Struct] = Problem
+    """What `render` makes an error of."""
+    problem_type: str = PROBLEM.decode()
+    code: Callable[[type[RelevoError]], str] = lambda kind: kind.code
+    """What it calls a class of errors."""
+
+
+class Surfaces:
+    """Finds the surface of a request."""
+
+    def __init__(self, surfaces: tuple[Surface, ...]) -> None:
+        self._by_segment = {surface.segment: surface for surface in surfaces}
+        assert "" in self._by_segment, "one surface must be the default"
+        assert len(self._by_segment) == len(surfaces), "two surfaces share a segment"
+
+    def __iter__(self) -> Iterator[Surface]:
+        return iter(self._by_segment.values())
+
+    def of(self, head: Head) -> Surface:
+        """Return the surface that a request's path lies under."""
+        return self._under(head.segments)
+
+    def at(self, path: str) -> Surface:
+        """Return the surface of an operation's path."""
+        return self._under(split_path(path.encode()))
+
+    def _under(self, segments: tuple[str, ...]) -> Surface:
+        first = segments[0] if segments else ""
+        return self._by_segment.get(first, self._by_segment[""])

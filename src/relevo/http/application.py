@@ -44,14 +44,13 @@ from relevo.http.answers import (
     with_headers,
 )
 from relevo.http.operations import OPERATIONS, SURFACES
-from relevo.http.request import Head, check_host, command_of, head_of
-from relevo.http.routes import Routes
+from relevo.http.request import Head, Routes, check_host, command_of, head_of
 from relevo.kernel import cpu, uses
 from relevo.kernel.networks import Networks, subscriber
 from relevo.kernel.operation import PUBLIC, Operation
 
 if TYPE_CHECKING:
-    from relevo.http.routes import Surface, Surfaces
+    from relevo.http.answers import Surface, Surfaces
     from relevo.http.services import Services
     from relevo.settings import Settings
 

@@ -25,7 +25,7 @@ from relevo.kernel.operation import PUBLIC, Operation, Text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from relevo.http.routes import Surface, Surfaces
+    from relevo.http.answers import Surface, Surfaces
 
 Schema = dict[str, Any]
 

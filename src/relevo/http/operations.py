@@ -16,7 +16,7 @@ from relevo.dataverse.http import changes as dataverse_changes
 from relevo.dataverse.http import surface as dataverse
 from relevo.feed.http import administration, changes, dead_letters, units
 from relevo.http import openapi, system, v1
-from relevo.http.routes import Surfaces
+from relevo.http.answers import Surfaces
 from relevo.jobs.http import jobs, views
 from relevo.kernel.operation import PUBLIC, Method, Operation, Operations, Text
 from relevo.router.http import insight, offers, policies, workers

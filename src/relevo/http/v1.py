@@ -16,8 +16,8 @@ from relevo.http import answers, paging
 from relevo.http.access import roles
 from relevo.http.access.keys import KeyCreated, KeyInfo, KeyKind, NewKey
 from relevo.http.access.roles import ROLES, is_role, permissions_of
+from relevo.http.answers import SECURITY, Surface
 from relevo.http.paging import Cursor, Limit, Page
-from relevo.http.routes import SECURITY, Surface
 from relevo.kernel.leases.model import HostInfo, LeaseInfo
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first

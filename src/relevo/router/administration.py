@@ -22,10 +22,9 @@ from relevo.kernel.decoding import json_object
 from relevo.kernel.events import Event
 from relevo.kernel.postgres import catalog
 from relevo.router import events, model
+from relevo.router.commands import Conditions
 from relevo.router.wire import credentials, documents
-from relevo.router.wire.checks import check_id
-from relevo.router.wire.conditions import Conditions
-from relevo.router.wire.documents import Document
+from relevo.router.wire.documents import Document, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

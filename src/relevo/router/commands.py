@@ -1,32 +1,149 @@
-"""How everything that changes jobs, workers and offers is done: in groups, one transaction each.
+"""Changes of jobs, workers and offers: as callers give them, and how they are carried out.
 
-Load under locks, decide, write, append events, commit, wake. A call says which rows it touches and
-brings the decision, a plain function over the `World`; calls that share a group see each other.
+A change is a merge patch, with conditions that must hold first. It runs in a group, one transaction
+each: load under locks, decide, write, append events, commit, wake. A call names the rows it touches
+and brings the decision, a plain function over the `World`; calls of one group see each other.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+import msgspec
 import structlog
 from msgspec import Struct
 
-from relevo.errors import RelevoError
+from relevo.errors import CallerError, ConditionNotMet, InvalidValue, NotFound, RelevoError
+from relevo.kernel import cpu
+from relevo.kernel.decoding import json_object
 from relevo.kernel.postgres.grouping import Group
 from relevo.router import storage, watching
 from relevo.router.core.world import World
 from relevo.router.events import OFFERS
 from relevo.router.storage import Needs
+from relevo.router.wire import documents
+from relevo.router.wire.documents import check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from relevo.kernel.events import Event, EventLog
     from relevo.kernel.postgres import Database, Transaction
-    from relevo.router.resources import Remembered
+    from relevo.router.storage import Remembered
+
+_TAG: Final = re.compile(r'(?:W/)?"[^"]*"|[^\s,]+')
+
+
+class Conditions(Struct, frozen=True, kw_only=True):
+    """What has to hold of a resource as it is, before a change of it is even looked at."""
+
+    if_match: str | None = None
+    """Entity tags with their quotes, or `*` for whatever there is."""
+    if_none_match: str | None = None
+    """Entity tags with their quotes, or `*`: only if there is none."""
+    if_unmodified_since: datetime | None = None
+
+    def check(self, etag: str | None, modified_at: datetime | None) -> None:
+        """Raise `ConditionNotMet` unless all hold; both are None for what does not exist."""
+        wanted = _tags(self.if_match)
+        if wanted is not None and (etag is None or not ({"*", etag} & wanted)):
+            there = "there is nothing there" if etag is None else f"its tag is {etag}"
+            raise ConditionNotMet(f"If-Match does not hold: {there}", pointer="If-Match")
+        unwanted = _tags(self.if_none_match)
+        if unwanted is not None and etag is not None and {"*", etag} & unwanted:
+            raise ConditionNotMet(
+                f"If-None-Match does not hold: it is there, and its tag is {etag}",
+                pointer="If-None-Match",
+            )
+        since = self.if_unmodified_since
+        # The header has whole seconds; what was sent as Last-Modified must fulfil it.
+        changed = None if modified_at is None else modified_at.replace(microsecond=0)
+        if since is not None and changed is not None and changed > since:
+            raise ConditionNotMet(
+                f"it was modified at {changed.isoformat()}, after {since.isoformat()}",
+                pointer="If-Unmodified-Since",
+            )
+
+
+def http_date(text: str | None, header: str) -> datetime | None:
+    """Return the time of a header such as `Wed, 15 Nov 2023 10:00:00 GMT`."""
+    if text is None:
+        return None
+    try:
+        found = parsedate_to_datetime(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        raise InvalidValue(
+            f"{header} is not a date such as `Wed, 15 Nov 2023 10:00:00 GMT`", pointer=header
+        ) from None
+
+
+def _tags(header: str | None) -> set[str] | None:
+    return None if header is None else set(_TAG.findall(header))
+
+
+Change = bytes | Mapping[str, Any]
+"""A merge patch, or the JSON of one."""
+ANYTHING = Conditions()
+
+
+async def given(
+    resource_id: str, change: Change, conditions: Conditions
+) -> Mapping[str, Any] | CallerError:
+    """Return the change, or why it cannot be read: that is told after the conditions were met."""
+    check_id(resource_id, "/id")
+    if not isinstance(change, bytes):
+        return change
+    try:
+        merged = await cpu.decoded(len(change), json_object, change)
+        documents.check_size(merged)
+        return merged
+    except CallerError as error:
+        if conditions == ANYTHING:
+            raise
+        return error
+
+
+def readable(merged: Mapping[str, Any] | CallerError) -> Mapping[str, Any]:
+    """Return the change, or raise why it cannot be read."""
+    if isinstance(merged, CallerError):
+        raise merged
+    return merged
+
+
+def camel(change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments under the names that the wire has for them."""
+    return {_camel(name): msgspec.to_builtins(value) for name, value in change.items()}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def resource_uuid(text: str, what: str) -> UUID:
+    """Return the key of an offer or assignment; a text that is none names nothing."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound(f"there is no {what} {text!r}") from None
+
+
+async def each(page: Any, wanted: Any) -> AsyncIterator[Any]:
+    """Yield the items of all pages of a list."""
+    after: int | None = 0
+    while after is not None:
+        listing = await page(wanted, after)
+        for item in listing.items:
+            yield item
+        after = listing.after
+
 
 LANES = 2
 """Transactions under way at once in a host; more would mostly wait for each other's rows."""
@@ -78,14 +195,14 @@ class Commands:
 
         results, changed, events = await self._database.run(work)
         if changed:
-            self._events.sent(*watching.topics(events))
-            self._count_offers(events)
+            offers = [event for event in events if event.type.startswith(OFFERS)]
+            self._events.sent(*(watching.topics(offers) if offers else ()))
+            self._count(offers)
         return results
 
-    def _count_offers(self, events: Sequence[Event]) -> None:
+    def _count(self, offers: Sequence[Event]) -> None:
         metrics = self._database.metrics
-        happened = Counter(one.type for one in events if one.type.startswith(OFFERS))
-        for type_, count in happened.items():
+        for type_, count in Counter(event.type for event in offers).items():
             metrics.router_offers.labels(event=type_.removeprefix(OFFERS)).inc(count)
 
     async def close(self) -> None:

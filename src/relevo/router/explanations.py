@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from relevo.router.matcher.calling import Caller
     from relevo.router.matcher.readings import JobReading
     from relevo.router.matching.situation import JobState, QueueState, WorkerState
-    from relevo.router.resources import Remembered, Resources
+    from relevo.router.storage import Remembered, Resources
 
 SQL = catalog.load(__package__)
 LOOKED_AT_MAX: Final = 10_000

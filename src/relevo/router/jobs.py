@@ -12,8 +12,7 @@ from relevo.errors import Forbidden, InvalidState, NotFound
 from relevo.kernel import checking
 from relevo.kernel.postgres import catalog
 from relevo.router import history
-from relevo.router.changes import ANYTHING, camel, each, given, readable, resource_uuid
-from relevo.router.commands import Call
+from relevo.router.commands import ANYTHING, Call, camel, each, given, readable, resource_uuid
 from relevo.router.core import job_patches, jobs
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.listing import JobFilter
@@ -26,12 +25,11 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from relevo.kernel.part import PerConnection
-    from relevo.router.changes import Change
+    from relevo.router.commands import Change, Conditions
     from relevo.router.core.jobs import Unassigned
     from relevo.router.core.world import World
     from relevo.router.listing import Listing
     from relevo.router.service import Tools
-    from relevo.router.wire.conditions import Conditions
     from relevo.router.wire.views import (
         RouterJob,
         RouterJobPositionDetails,

@@ -23,7 +23,7 @@ from relevo.kernel.decoding import converted
 from relevo.kernel.labels import Operator
 from relevo.router.core.selectors import QueueSelector, WorkerSelector
 from relevo.router.wire import documents
-from relevo.router.wire.checks import (
+from relevo.router.wire.documents import (
     check_id,
     check_key,
     check_label_value,

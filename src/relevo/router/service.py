@@ -26,7 +26,7 @@ from relevo.router.explanations import Explanations
 from relevo.router.jobs import JobOperations
 from relevo.router.matcher.calling import Caller
 from relevo.router.matcher.matcher import Matcher
-from relevo.router.resources import MANAGED_CHANNELS, Options, Remembered
+from relevo.router.storage import MANAGED_CHANNELS, Options, Remembered
 from relevo.router.watching import Watching
 from relevo.router.workers import WorkerOperations
 

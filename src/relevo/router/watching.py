@@ -96,9 +96,9 @@ class _Step(Struct, frozen=True):
     at: Position
 
 
-def topics(events: Iterable[Event]) -> set[str]:
-    """Return whom to wake after these were committed."""
-    return {_topic(one.subject) for one in events if one.type.startswith(OFFERS)}
+def topics(offers: Iterable[Event]) -> set[str]:
+    """Return the topics to wake after these events of offers were committed."""
+    return {_topic(event.subject) for event in offers}
 
 
 def _topic(subject: str) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.errors import InvalidValue, NotFound
 from relevo.kernel.postgres import catalog
 from relevo.router import storage
-from relevo.router.changes import ANYTHING, camel, each, given, readable, resource_uuid
-from relevo.router.commands import Call
+from relevo.router.commands import ANYTHING, Call, camel, each, given, readable, resource_uuid
 from relevo.router.core import offers, workers
 from relevo.router.core.world import SEEN_EVERY
 from relevo.router.listing import WorkerFilter
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.kernel.part import PerConnection
-    from relevo.router.changes import Change
+    from relevo.router.commands import Change, Conditions
     from relevo.router.core.offers import Accepted
     from relevo.router.core.world import World
     from relevo.router.listing import Listing
     from relevo.router.service import Tools
-    from relevo.router.wire.conditions import Conditions
     from relevo.router.wire.views import RouterWorker
 
 SQL = catalog.load(__package__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.kernel.postgres import locks
-from relevo.kernel.postgres.pool.sleepers import Sleepers
+from relevo.kernel.postgres.pool.connections import Sleepers
 from tests.kernel.postgres.test_sleepers import asleep
 
 if TYPE_CHECKING:

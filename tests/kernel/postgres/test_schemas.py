@@ -14,7 +14,7 @@ import sqlalchemy
 from relevo import App, settings
 from relevo.kernel.postgres import locks
 from relevo.kernel.postgres.embedded.account import binaries
-from relevo.kernel.postgres.pool.sleepers import Sleepers
+from relevo.kernel.postgres.pool.connections import Sleepers
 from relevo.testing.clock import Clock
 from tests.e2e.conftest import Result, invoke
 from tests.kernel.postgres.errand import run_errands

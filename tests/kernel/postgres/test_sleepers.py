@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from relevo.kernel.postgres import locks
-from relevo.kernel.postgres.pool.sleepers import Sleepers
+from relevo.kernel.postgres.pool.connections import Sleepers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

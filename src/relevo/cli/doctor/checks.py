@@ -22,9 +22,9 @@ from relevo.kernel.leases.service import SKEW_WARN_SECONDS
 from relevo.kernel.postgres import catalog, clock, migrate
 from relevo.kernel.postgres.clock import SHIFT_WARN_SECONDS
 from relevo.kernel.postgres.migrations import known
-from relevo.kernel.postgres.pool.shares import shares
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import MasterKey
+from relevo.kernel.uses import shares
 from relevo.limits import HANDLERS_PER_CONNECTION_WARN, MIB
 
 if TYPE_CHECKING:

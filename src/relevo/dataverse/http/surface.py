@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from relevo import errors, limits
-from relevo.http.answers import JSON, Answer, Headers, detail, retry_after
-from relevo.http.routes import SECURITY, Surface
+from relevo.http.answers import JSON, SECURITY, Answer, Headers, Surface, detail, retry_after
 from relevo.jobs.core import codes, series
 from relevo.kernel.operation import OperationOptions
 from relevo.kernel.querying import preferences

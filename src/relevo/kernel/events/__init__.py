@@ -9,8 +9,7 @@ Types are registered in a catalogue; readers see every committed event once in e
 for as long as the log is kept.
 """
 
-from relevo.kernel.events.catalogue import Catalogue, EventType
-from relevo.kernel.events.log import EventLog, EventLogPart
+from relevo.kernel.events.log import Catalogue, EventLog, EventLogPart, EventType
 from relevo.kernel.events.model import Event, LogState, Page, Recorded, Stripe
 
 __all__ = [

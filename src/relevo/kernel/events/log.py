@@ -1,29 +1,140 @@
-"""The event log: one append inside the caller's transaction, one read, and its housekeeping."""
+"""The event log: the catalogue of event types, append, read, and housekeeping.
+
+Every part lists its event types as data and registers them. An append refuses a type that is not
+registered, and the reference of events is generated from the same list.
+"""
 
 from __future__ import annotations
 
+import difflib
+import re
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from relevo import limits
-from relevo.errors import InvalidValue, TooLarge
+from relevo.errors import Conflict, InvalidValue, TooLarge
 from relevo.kernel.events import model, reading
-from relevo.kernel.events.catalogue import Catalogue
 from relevo.kernel.events.model import Page, Place
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, Service
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import timedelta
 
-    from relevo.kernel.events.model import By, Event, LogState, Start
+    from relevo.kernel.events.model import By, Event, LogState, Recorded, Start
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Transaction
+
+NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+SCHEMA_MAX: Final = 32_767
+
+
+class EventType(Struct, frozen=True, kw_only=True):
+    """A kind of event.
+
+    >>> class Completed(Struct, frozen=True):
+    ...     attempts: int
+    >>> EventType(name="relevo.job.completed", payload=Completed, sentence="A job is done.").version
+    1
+    """
+
+    name: str
+    """Lower-case words with dots, from the general to the special, the last in the past tense."""
+    payload: type[Struct]
+    """The struct of the event's data. Members may be added under the same version."""
+    sentence: str
+    """What has happened, in one sentence."""
+    version: int = 1
+    """Rises when readers of the payload must be changed."""
+
+    def __post_init__(self) -> None:
+        if NAME.fullmatch(self.name) is None:
+            raise InvalidValue(
+                f"an event type is named like 'relevo.job.completed', not {self.name!r}"
+            )
+        if not self.sentence[:1].isupper() or not self.sentence.endswith("."):
+            raise InvalidValue(f"event type {self.name!r} needs a sentence, not {self.sentence!r}")
+        if not 1 <= self.version <= SCHEMA_MAX:
+            raise InvalidValue(
+                f"the version of event type {self.name!r} is 1 to {SCHEMA_MAX}, not {self.version}"
+            )
+
+
+class Catalogue:
+    """The event types of one app, by name."""
+
+    def __init__(self, types: Iterable[EventType] = ()) -> None:
+        self._types: dict[str, EventType] = {}
+        self.register(*types)
+
+    def register(self, *types: EventType) -> None:
+        """Add types; one of that name must not be there unless it is the same."""
+        for one in types:
+            if self._types.setdefault(one.name, one) != one:
+                raise Conflict(
+                    f"event type {one.name!r} is registered twice with different meanings;"
+                    " give the other one its own name"
+                )
+
+    def __iter__(self) -> Iterator[EventType]:
+        return iter(sorted(self._types.values(), key=lambda one: one.name))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._types
+
+    def of(self, event: Event) -> EventType:
+        """Return the type of an event; refuse an unknown one and data of another struct."""
+        found = self._types.get(event.type)
+        if found is None:
+            near = difflib.get_close_matches(event.type, self._types, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "register it in the catalogue first"
+            raise InvalidValue(f"there is no event type {event.type!r}; {hint}", pointer="type")
+        if type(event.data) is not found.payload:
+            raise InvalidValue(
+                f"data of event {event.type!r} is a {found.payload.__name__}, not a"
+                f" {type(event.data).__name__}",
+                pointer="data",
+            )
+        return found
+
+    def payload(self, event: Recorded) -> Any:
+        """Return an event's data as the struct of its type.
+
+        Plain values if this program does not know the type, or knows another version of it.
+        """
+        known = self._types.get(event.type)
+        if known is None or known.version != event.schema:
+            return event.data
+        return msgspec.json.decode(event.body, type=known.payload)
+
+    def reference(self) -> str:
+        """Return the reference of all types as Markdown: a table per type, ordered by name."""
+        return "\n".join(_section(one) for one in self)
+
+
+def _section(one: EventType) -> str:
+    rows = [
+        f"| `{member.encode_name}` | {_type_name(member.type)} | {_yes(member.required)} |"
+        for member in msgspec.structs.fields(one.payload)
+    ]
+    table = ["| member | type | always |", "|---|---|---|", *rows, ""] if rows else []
+    return "\n".join([f"## `{one.name}`", "", f"{one.sentence} Version {one.version}.", "", *table])
+
+
+def _yes(said: bool) -> str:
+    return "yes" if said else "no"
+
+
+def _type_name(annotation: Any) -> str:
+    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return f"`{name}`".replace("|", "\\|")
+
 
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)

@@ -18,7 +18,8 @@ from typing import Final
 from msgspec import Struct
 
 _NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
-_MARK: Final = "/* relevo "
+OWN_MARK: Final = "/* relevo "
+"""Begins every statement of Relevo's that needs Relevo's search path."""
 _ANY_MARK: Final = "/*relevo "
 _ANY_PATH: Final = "-- path: any"
 
@@ -37,12 +38,10 @@ class Queries:
     def __init__(self, part: str, queries: dict[str, Query]) -> None:
         self.part = part
         self.queries = queries
+        vars(self).update((name, query.sql) for name, query in queries.items())
 
     def __getattr__(self, name: str) -> str:
-        try:
-            return self.queries[name].sql
-        except KeyError:
-            raise AttributeError(f"{self.part} has no query named {name!r}") from None
+        raise AttributeError(f"{self.part} has no query named {name!r}")
 
 
 def own(name: str, sql: str, *, any_path: bool = False) -> str:
@@ -55,12 +54,12 @@ def own(name: str, sql: str, *, any_path: bool = False) -> str:
     >>> own("jobs.query", "select 1")
     '/* relevo jobs.query */ select 1'
     """
-    return f"{_ANY_MARK if any_path else _MARK}{name} */ {sql}"
+    return f"{_ANY_MARK if any_path else OWN_MARK}{name} */ {sql}"
 
 
 def is_own(sql: str) -> bool:
     """Whether a statement needs Relevo's search path."""
-    return sql.startswith(_MARK)
+    return sql.startswith(OWN_MARK)
 
 
 def runs_with_any_path(sql: str) -> bool:
@@ -70,7 +69,7 @@ def runs_with_any_path(sql: str) -> bool:
 
 def name_of(sql: str) -> str | None:
     """Return the name of a statement of Relevo's."""
-    if not sql.startswith((_MARK, _ANY_MARK)):
+    if not sql.startswith((OWN_MARK, _ANY_MARK)):
         return None
     return sql[: sql.index(" */")].partition("relevo ")[2].rpartition("/")[2]
 
@@ -81,7 +80,7 @@ def marked_with(sql: str, schema: str) -> str:
     >>> marked_with(own("jobs.query", "select 1"), "shop")
     '/* relevo shop/jobs.query */ select 1'
     """
-    mark = _MARK if is_own(sql) else _ANY_MARK
+    mark = OWN_MARK if is_own(sql) else _ANY_MARK
     if not sql.startswith(mark) or "/" in sql[len(mark) : sql.index(" */")]:
         return sql
     return f"{mark}{schema}/{sql[len(mark) :]}"

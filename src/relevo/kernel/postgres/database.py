@@ -36,10 +36,9 @@ from relevo.kernel.postgres.attempts import (
     verdict,
 )
 from relevo.kernel.postgres.failures import is_demoted
-from relevo.kernel.postgres.pool.connections import Connections
+from relevo.kernel.postgres.pool.connections import Connections, Sleepers
 from relevo.kernel.postgres.pool.endpoint import Endpoint
 from relevo.kernel.postgres.pool.session import Connection
-from relevo.kernel.postgres.pool.sleepers import Sleepers
 from relevo.kernel.postgres.user_queries import UserQueries
 from relevo.kernel.telemetry.metrics import Metrics
 

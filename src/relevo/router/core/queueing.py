@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from relevo.router.core.offers import Reason
     from relevo.router.core.selectors import WorkerSelector
     from relevo.router.core.world import JobRow, World
-    from relevo.router.resources import Resources
+    from relevo.router.storage import Resources
     from relevo.router.wire.exception_policies import ExceptionPolicy, ExceptionRule
 
 

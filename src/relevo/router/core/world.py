@@ -22,7 +22,7 @@ from relevo.router.model import Channel, JobNote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from relevo.router.resources import Resources
+    from relevo.router.storage import Resources
 
 ARRIVALS: Final = 1_000_000
 """Jobs that may enter queues in one transaction, in their order."""

@@ -21,8 +21,8 @@ from relevo.router import overview
 from relevo.router.core.classification import Classified, Unclassifiable
 from relevo.router.http.surface import ResourceId
 from relevo.router.overview import QueueStanding
-from relevo.router.resources import MANAGED_CHANNELS
-from relevo.router.wire.checks import check_labels
+from relevo.router.storage import MANAGED_CHANNELS
+from relevo.router.wire.documents import check_labels
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal

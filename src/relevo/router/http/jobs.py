@@ -32,7 +32,7 @@ from relevo.router.http.surface import (
     one_of,
 )
 from relevo.router.listing import JobFilter, JobStatus
-from relevo.router.wire.checks import bounded
+from relevo.router.wire.documents import bounded
 from relevo.router.wire.exception_policies import Note
 from relevo.router.wire.policies import Text
 from relevo.router.wire.views import (

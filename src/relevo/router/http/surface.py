@@ -10,12 +10,11 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from relevo import errors, limits
-from relevo.http.answers import JSON, Answer, Headers, detail, retry_after
+from relevo.http.answers import JSON, SECURITY, Answer, Headers, Surface, detail, retry_after
 from relevo.http.paging import Cursor, Page
 from relevo.http.request import origin
-from relevo.http.routes import SECURITY, Surface
 from relevo.kernel.operation import OperationOptions, Outcome
-from relevo.router.wire.conditions import Conditions, http_date
+from relevo.router.commands import Conditions, http_date
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from relevo.router.core.rules import Answer
 from relevo.router.matcher import readings
 from relevo.router.matcher.readings import JobReading
 from relevo.router.matching.situation import NeedsScores
-from relevo.router.resources import Resources
+from relevo.router.storage import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.wakeups import Signal
     from relevo.router.commands import Call, Commands
     from relevo.router.matcher.calling import Caller
-    from relevo.router.resources import Remembered
+    from relevo.router.storage import Remembered
 
 SQL = catalog.load("relevo.router")
 T = TypeVar("T")

@@ -19,14 +19,14 @@ from relevo.router import storage
 from relevo.router.core import queueing
 from relevo.router.matcher import readings
 from relevo.router.matching.index import Index
-from relevo.router.resources import NOTHING
+from relevo.router.storage import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from relevo.kernel.postgres import Database
     from relevo.router.matcher.readings import JobReading
-    from relevo.router.resources import Remembered, Resources
+    from relevo.router.storage import Remembered, Resources
 
 HINTS_MAX = 2_000
 """Hints of a stripe that are read at once."""

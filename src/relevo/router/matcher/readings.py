@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from relevo.router.core.rules import Answers, Call
     from relevo.router.core.world import WorkerRow
     from relevo.router.matcher.calling import Caller
-    from relevo.router.resources import Resources
+    from relevo.router.storage import Resources
     from relevo.router.wire.policies import ClassificationPolicy
 
 log = structlog.get_logger(__name__)

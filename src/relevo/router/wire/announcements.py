@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from relevo.router.core.selectors import WorkerSelector
     from relevo.router.core.world import JobRow, OfferRow, WorkerRow
-    from relevo.router.resources import Resources
+    from relevo.router.storage import Resources
 
 OPERATORS: Final = {
     "equal": "Equal",

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 from msgspec.structs import force_setattr
 
 from relevo import limits
-from relevo.router.wire.checks import (
+from relevo.router.wire.documents import (
     check_labels,
     check_unique,
 )

@@ -16,7 +16,7 @@ from relevo.errors import InvalidExpression, InvalidValue
 from relevo.kernel.expressions import powerfx
 from relevo.kernel.labels import Operator
 from relevo.router.core.selectors import QueueSelector, WorkerSelector
-from relevo.router.wire.checks import (
+from relevo.router.wire.documents import (
     check_labels,
     check_uri,
 )

@@ -11,15 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.kernel import uses
-from relevo.kernel.postgres.pool.shares import shares
-from relevo.kernel.postgres.pool.turns import Turns
-from relevo.kernel.uses import Kind, Use
+from relevo.kernel.uses import Kind, Turns, Use, shares
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 KINDS: tuple[Kind, ...] = ("host", "handlers", "requests", "program")
 SIZES = [*range(1, 41), 100, 1_000]
+
+
+def join(turns: Turns, use: Use) -> asyncio.Future[None]:
+    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    turns.join(use, turn)
+    return turn
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -76,7 +80,7 @@ def test_the_key_with_the_fewest_turns_is_next() -> None:
         order: list[str] = []
         waiting = []
         for key in ("a", "a", "b"):
-            turn = turns.join(Use("requests", key))
+            turn = join(turns, Use("requests", key))
             turn.add_done_callback(lambda _, key=key: order.append(key))  # type: ignore[misc]
             waiting.append(turn)
         turns.leave(Use("requests", "a"))
@@ -95,8 +99,8 @@ def test_queries_wait_until_nobody_else_does() -> None:
         turns = Turns(shares(3))
         query = Use("queries", "a")
         assert turns.enter(query)
-        later = [turns.join(query) for _ in range(10)]
-        program = turns.join(uses.PROGRAM)
+        later = [join(turns, query) for _ in range(10)]
+        program = join(turns, uses.PROGRAM)
         turns.leave(query)
         assert program.done()
         assert not any(turn.done() for turn in later)
@@ -110,7 +114,7 @@ def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next() -> None:
     async def run() -> None:
         turns = Turns(shares(1))
         assert turns.enter(uses.PROGRAM)
-        first, second = turns.join(uses.PROGRAM), turns.join(uses.PROGRAM)
+        first, second = join(turns, uses.PROGRAM), join(turns, uses.PROGRAM)
         turns.leave(uses.PROGRAM)
         assert first.done()
         turns.forget(uses.PROGRAM, first)  # cancelled in the moment in which it was given
@@ -133,7 +137,7 @@ class Crowd:
     @asynccontextmanager
     async def taken(self, use: Use) -> AsyncIterator[None]:
         if not self.turns.enter(use):
-            await self.turns.join(use)
+            await join(self.turns, use)
         self.most = max(self.most, sum(self.turns.taken(kind) for kind in self.turns.shares.most))
         try:
             await asyncio.sleep(0)

@@ -1,12 +1,16 @@
 """A pool whose connections stay at hand between statements, and are divided among uses.
 
-asyncpg's pool resets a connection that is given back, over several turns of the event loop, and
-that costs as much as a small statement. A single statement of ours leaves nothing to reset: its
-connection stays at hand for the next call, until nobody has used it for a second. The one used last
-is used next: its server process knows the plans of what it is asked.
+asyncpg's pool resets a returned connection over several turns of the event loop, which costs as
+much as a small statement. A single statement of Relevo's leaves nothing to reset, so its connection
+stays at hand for the next call until it has been idle for a second. The one used last is used next:
+its server process has the plans in its cache. Turns are given before (`relevo.kernel.uses`), so a
+caller waits for asyncpg's pool only while it opens or resets a connection.
 
-Who may take one is decided before (`turns.py`), so asyncpg's pool is never waited for, but
-for a connection that is being made or reset.
+**Sleepers.** `relevo.stay_awake` lets the server end a client that sleeps between two statements. A
+client can also sleep within one: frozen or cut off after the server got Parse, or Bind, and waits
+for the rest. The server takes such a session for active, and before PostgreSQL 17 none of its time
+limits ends it. Every statement that is new to a connection has this gap, since the driver sends
+Parse apart. A call that waits for long therefore looks for sleepers, and ends them.
 """
 
 from __future__ import annotations
@@ -16,15 +20,17 @@ import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncpg
+import structlog
 
 from relevo import limits
 from relevo.errors import Closed, ConnectionsBusy
-from relevo.kernel.postgres.pool.shares import shares
-from relevo.kernel.postgres.pool.turns import Turns
+from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.uses import Turns, shares
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
+    from relevo.kernel.postgres.pool.endpoint import Endpoint
     from relevo.kernel.telemetry.metrics import Metrics
     from relevo.kernel.uses import Use
 
@@ -64,7 +70,8 @@ class Connections:
 
     async def _turn(self, use: Use) -> None:
         """Wait for a turn, and tell how long that took."""
-        turn = self.turns.join(use)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.turns.join(use, turn)
         began, seconds = time.monotonic(), wait_seconds(use)
         try:
             async with asyncio.timeout(seconds):
@@ -176,3 +183,82 @@ def _is_closed(connection: Pooled) -> bool:
         return connection.is_closed()
     except asyncpg.InterfaceError:  # lost while at hand, and so the pool's again
         return True
+
+
+SQL = catalog.load("relevo.kernel.postgres")
+log = structlog.get_logger(__name__)
+ASLEEP_SECONDS: Final = 5.0
+"""As `relevo.stay_awake`: who holds a lock of ours and is silent for so long is ended."""
+_FAILURES: Final = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
+
+class Watch:
+    """A block in which sleepers are looked for every few seconds."""
+
+    def __init__(self, sleepers: Sleepers) -> None:
+        self._sleepers = sleepers
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._sleepers.after, self._late)
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _late(self) -> None:
+        self.__enter__()
+        self._sleepers.look()
+
+
+class Sleepers:
+    """Looks for sleeping sessions of a database whenever a call of this process takes long."""
+
+    def __init__(self, endpoint: Endpoint, after: float = ASLEEP_SECONDS) -> None:
+        self._endpoint = endpoint
+        self.after = after
+        self._looking: asyncio.Task[None] | None = None
+
+    def watch(self) -> Watch:
+        """Return a block that looks every few seconds while it lasts; a quick one costs a timer."""
+        return Watch(self)
+
+    def look(self) -> None:
+        """Look now, unless that is under way; nobody waits for it or fails with it."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(self.after):
+                await self.end()
+        except _FAILURES as error:
+            log.debug("sleepers.not_asked", error=str(error) or type(error).__name__)
+
+    async def end(self) -> list[int]:
+        """End the sessions that sleep on locks; return their process ids.
+
+        On a connection of its own, for those of the pool may all be waiting.
+        """
+        classes = [locks.of(one, self._endpoint.schema) for one in (locks.MIGRATE + 1, locks.LAST)]
+        connection = await self._endpoint.connect(timeout=self.after)
+        try:
+            async with connection.transaction():  # through a pooler, it keeps the messages together
+                rows = await connection.fetch(
+                    SQL.end_sleepers, self.after, *classes, self._endpoint.program
+                )
+        finally:
+            connection.terminate()
+        for row in rows:
+            log.warning("session.ended_asleep", pid=row["pid"], query=row["query"][:200])
+        return [row["pid"] for row in rows]

@@ -164,7 +164,7 @@ class Connection(asyncpg.Connection):
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a command; see asyncpg."""
-        own = catalog.is_own(query)
+        own = query.startswith(catalog.OWN_MARK)
         if own is not self.path.own:
             await self._turn(query, own=own)
         opening, self._opening = self._opening, ""
@@ -249,7 +249,7 @@ class Connection(asyncpg.Connection):
             await self._turn(query, own=False)
 
     async def _run(self, method: Any, query: str, args: Any, options: Any) -> Any:
-        own = catalog.is_own(query)
+        own = query.startswith(catalog.OWN_MARK)
         if own is not self.path.own:
             await self._turn(query, own=own)
         if self.schema != DEFAULT:
