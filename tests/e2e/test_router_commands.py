@@ -259,7 +259,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
     await anyio.to_thread.run_sync(here.order)
     async with over_http(here.site.host.url, PRESET) as calls:
         flaky = Flaky(calls)
-        desk = router_desk.Desk(flaky, here.worker)
+        desk = router_desk.TerminalDesk(flaky, here.worker)
         assert await router_desk.serve(desk, asyncio.Event(), "true", 1) == 0
     assert flaky.lost == {"router.offers.accept", "router.jobs.complete", "router.jobs.close"}
     assert await anyio.to_thread.run_sync(here.status) == "closed"

@@ -13,7 +13,7 @@ from yarl import URL
 from relevo import App, settings
 from relevo.http.access.keys import NewKey
 from relevo.http.access.roles import ROLES
-from relevo.http.application import Bounds, HttpApi
+from relevo.http.application import HttpApi, RequestBounds
 from relevo.http.operations import OPERATIONS
 from relevo.http.server import Address, serving
 from relevo.http.services import Services, open_services
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
             self,
             *,
             operations: tuple[Operation, ...] = ...,
-            bounds: Bounds | None = ...,
+            bounds: RequestBounds | None = ...,
             connections: ConnectionBounds | None = ...,
             grace_seconds: int = ...,
             **overrides: Any,
@@ -112,7 +112,7 @@ def open_site(relevo_url: str, tmp_path: Path) -> Opens:
     async def opens(
         *,
         operations: tuple[Operation, ...] = OPERATIONS,
-        bounds: Bounds | None = None,
+        bounds: RequestBounds | None = None,
         connections: ConnectionBounds | None = None,
         grace_seconds: int = 10,
         **overrides: Any,

@@ -11,7 +11,7 @@ from msgspec.structs import fields
 
 from relevo import limits
 from relevo.http.admission import ConnectionBounds
-from relevo.http.application import Bounds
+from relevo.http.application import RequestBounds
 from relevo.http.operations import OPERATIONS
 from tests.http.table import TABLE, Gate, code
 
@@ -99,7 +99,7 @@ async def test_a_head_that_is_too_large_is_refused(
 
 async def test_overload_is_refused_early_while_probes_are_answered(open_site: Opens) -> None:
     gate = Gate()
-    async with open_site(operations=gate.table(), bounds=Bounds(in_flight=1)) as site:
+    async with open_site(operations=gate.table(), bounds=RequestBounds(in_flight=1)) as site:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(site.ask("GET", "/v1/wait"))
             await gate.entered.wait()
@@ -118,7 +118,7 @@ async def test_overload_is_refused_early_while_probes_are_answered(open_site: Op
 
 
 async def test_a_key_that_sends_too_fast_is_held_back_and_no_other(open_site: Opens) -> None:
-    bounds = Bounds(requests_per_second=0.001, burst=2)
+    bounds = RequestBounds(requests_per_second=0.001, burst=2)
     async with open_site(operations=TABLE, bounds=bounds) as site:
         for _ in range(2):
             assert (await site.ask("GET", "/v1/echo/1", key="viewer")).status == 200
@@ -142,7 +142,7 @@ async def test_a_request_that_takes_too_long_ends_in_what_is_known_of_it(
     open_site: Opens,
 ) -> None:
     gate = Gate()
-    bounds = Bounds(request_seconds=0.2)
+    bounds = RequestBounds(request_seconds=0.2)
     async with open_site(operations=gate.table(), bounds=bounds) as site:
         reply = await site.ask("GET", "/v1/wait")
         assert (reply.status, code(reply)) == (503, "unavailable")
@@ -169,7 +169,7 @@ async def test_a_request_cut_off_by_a_stop_ends_in_what_is_known_of_it(
 
 async def test_a_body_that_does_not_arrive_is_given_up(open_site: Opens) -> None:
     gate = Gate()
-    bounds = Bounds(request_seconds=0.2)
+    bounds = RequestBounds(request_seconds=0.2)
     async with open_site(operations=gate.table(), bounds=bounds) as site:
         head = (
             b"POST /v1/wait HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 10\r\n\r\n{"
@@ -189,7 +189,7 @@ async def hold(group: asyncio.TaskGroup, site: Site, gate: Gate, target: str, ke
 
 async def test_one_key_leaves_slots_for_the_others(open_site: Opens) -> None:
     gate = Gate()
-    bounds = Bounds(in_flight=6)
+    bounds = RequestBounds(in_flight=6)
     async with (
         open_site(operations=gate.table(), bounds=bounds) as site,
         asyncio.TaskGroup() as group,
@@ -214,7 +214,7 @@ async def test_long_polls_hold_no_slot_of_requests_and_each_key_has_its_share(
     open_site: Opens,
 ) -> None:
     gate = Gate()
-    bounds = Bounds(in_flight=2, long_polls=6)
+    bounds = RequestBounds(in_flight=2, long_polls=6)
     async with (
         open_site(operations=gate.table(), bounds=bounds) as site,
         asyncio.TaskGroup() as group,
@@ -231,7 +231,7 @@ async def test_long_polls_hold_no_slot_of_requests_and_each_key_has_its_share(
 
 async def test_a_long_poll_ends_when_its_client_leaves(open_site: Opens) -> None:
     gate = Gate()
-    async with open_site(operations=gate.table(), bounds=Bounds(long_polls=2)) as site:
+    async with open_site(operations=gate.table(), bounds=RequestBounds(long_polls=2)) as site:
         for _ in range(5):
             asking = asyncio.create_task(site.ask("GET", "/v1/poll?wait_seconds=50", key="viewer"))
             await gate.until(1)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 
 from relevo.http.access.keys import NewKey
-from relevo.http.application import Bounds
+from relevo.http.application import RequestBounds
 from tests.http.table import Gate, code
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ async def test_what_headers_say_of_the_client_counts_from_trusted_proxies_alone(
 
 async def test_strangers_behind_a_trusted_proxy_are_told_apart(open_site: Opens) -> None:
     gate = Gate()
-    bounds = Bounds(in_flight=4)
+    bounds = RequestBounds(in_flight=4)
     async with (
         open_site(
             operations=gate.table(), bounds=bounds, trusted_proxies=("127.0.0.1", "10.0.0.0/8")

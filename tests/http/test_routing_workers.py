@@ -12,7 +12,7 @@ import pytest
 from yarl import URL
 
 from relevo.http.access.keys import NewKey
-from relevo.http.application import Bounds
+from relevo.http.application import RequestBounds
 from relevo.router import watching
 from relevo.router.wire.envelopes import NAMES
 from tests.http.routing import JOB, NOBODY, PATIENCE, PREVIEW, VOICE, WORKER, Wire
@@ -338,7 +338,7 @@ async def test_a_stream_says_that_it_lives(wire: Wire, monkeypatch: pytest.Monke
 
 
 async def test_there_are_only_so_many_streams(open_site: Opens) -> None:
-    async with open_site(bounds=Bounds(streams=1)) as site:
+    async with open_site(bounds=RequestBounds(streams=1)) as site:
         wire = Wire(site)
         await wire.patch("workers/w", {})
         async with listening(wire, "/v1/router/offers?worker=w") as stream:

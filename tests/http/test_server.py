@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relevo import limits
 from relevo.errors import Overloaded, RateLimited, SettingsError
-from relevo.http.admission import ConnectionBounds, PeerLog, Shares
+from relevo.http.admission import ConnectionBounds, PeerLog, RequestShares
 from relevo.http.answers import Answer
 from relevo.http.server import serve, serving
 
@@ -405,7 +405,7 @@ async def test_no_address_takes_all_connections_and_probes_are_answered_beyond_t
 
 
 def test_nobody_holds_more_than_is_left_for_the_others() -> None:
-    shares = Shares("requests in flight", 12)
+    shares = RequestShares("requests in flight", 12)
     for _ in range(6):
         shares.take("a")
     with pytest.raises(RateLimited, match=r"you have 6 requests in flight .* 6 are left"):

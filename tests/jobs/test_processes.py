@@ -17,7 +17,7 @@ from relevo.jobs.errors import JobFailed
 from relevo.jobs.host import JobsPart
 from relevo.jobs.running import ledger
 from relevo.jobs.running.processes import CALL
-from relevo.kernel.running.processes import Worker
+from relevo.kernel.running.processes import HandlerProcess
 from relevo.testing.cluster import Cluster
 from tests.jobs import process_handlers
 from tests.support.parts import serve
@@ -148,7 +148,7 @@ async def test_an_error_that_cannot_be_told_fails_the_job_and_not_the_process(
 
 
 async def test_a_process_that_cannot_go_on_ends_whatever_threads_are_left() -> None:
-    worker = await Worker.start()
+    worker = await HandlerProcess.start()
     order = {
         "run": 1, "call": CALL, "handler": "tests.jobs.process_handlers:leave_thread", "main": None,
         "id": str(uuid4()), "name": "n", "attempt": 1, "data": {}, "details": {}, "owner": None,

@@ -13,7 +13,7 @@ from relevo.router.core import job_patches, jobs, offers, workers
 from relevo.router.core.world import HOLDING, World
 from relevo.router.matcher import steps
 from relevo.router.model import CloseJobOptions
-from relevo.router.storage import Options, Resources
+from relevo.router.storage import Resources, RouterOptions
 
 if TYPE_CHECKING:
     from relevo.router.core.world import JobRow, OfferRow, WorkerRow
@@ -39,7 +39,7 @@ def resources(
         {"d": model.checked("distributionPolicies", policy)},
         {"e": model.checked("exceptionPolicies", {"exceptionRules": list(rules)})},
         {"c": model.checked("classificationPolicies", {"fallbackQueueId": "q"})},
-        Options(**options),
+        RouterOptions(**options),
     )
 
 

@@ -15,8 +15,8 @@ from relevo import limits
 from relevo.errors import RuleFailed
 from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.outbound.client import Client
-from relevo.router.core.rules import Answer, Call
-from relevo.router.matcher.calling import Caller
+from relevo.router.core.rules import RuleAnswer, RuleCall
+from relevo.router.matcher.calling import RuleCaller
 from relevo.router.wire.policies import (
     FunctionCredential,
     FunctionRule,
@@ -57,19 +57,19 @@ def watch() -> Watch:
 
 
 @asynccontextmanager
-async def calling(*allow: str, watch: Watch | None = None) -> AsyncIterator[Caller]:
+async def calling(*allow: str, watch: Watch | None = None) -> AsyncIterator[RuleCaller]:
     async with Client(Allowed.parse(allow)) as client:
-        yield Caller(client, monotonic=watch or Watch())
+        yield RuleCaller(client, monotonic=watch or Watch())
 
 
 @pytest.fixture
-async def caller(watch: Watch) -> AsyncIterator[Caller]:
+async def caller(watch: Watch) -> AsyncIterator[RuleCaller]:
     async with calling("127.0.0.1", watch=watch) as ready:
         yield ready
 
 
-def call(rule: ExternalRule, place: str = "/prioritizationRule") -> Call:
-    return Call(place, rule, {"job": {"Total": 7}})
+def call(rule: ExternalRule, place: str = "/prioritizationRule") -> RuleCall:
+    return RuleCall(place, rule, {"job": {"Total": 7}})
 
 
 def webhook(host: Outside, secret: str = SECRET) -> WebhookRule:
@@ -81,7 +81,9 @@ def webhook(host: Outside, secret: str = SECRET) -> WebhookRule:
 
 
 @pytest.mark.parametrize("value", [7, -1.5, True, "text", None, [1], {"a": {"b": []}}])
-async def test_a_function_answers_any_json_value(host: Outside, caller: Caller, value: Any) -> None:
+async def test_a_function_answers_any_json_value(
+    host: Outside, caller: RuleCaller, value: Any
+) -> None:
     host.answers("/f", value)
     assert await caller.value(call(FunctionRule(function_uri=host.url("/f")))) == value
     (asked,) = host.asked
@@ -105,7 +107,7 @@ async def test_a_function_answers_any_json_value(host: Outside, caller: Caller, 
     ],
 )
 async def test_credentials_of_a_function_are_headers(
-    host: Outside, caller: Caller, credential: FunctionCredential, headers: dict[str, str]
+    host: Outside, caller: RuleCaller, credential: FunctionCredential, headers: dict[str, str]
 ) -> None:
     host.answers("/f", 1)
     rule = FunctionRule(function_uri=host.url("/f"), credential=credential)
@@ -115,7 +117,9 @@ async def test_credentials_of_a_function_are_headers(
 
 
 @pytest.mark.parametrize("status", [201, 204, 302, 400, 401, 404, 429, 500])
-async def test_anything_but_200_is_a_failure(host: Outside, caller: Caller, status: int) -> None:
+async def test_anything_but_200_is_a_failure(
+    host: Outside, caller: RuleCaller, status: int
+) -> None:
     host.answers("/f", Status(status, b"7"))
     with pytest.raises(RuleFailed, match=f"answered {status} instead of 200"):
         await caller.value(call(FunctionRule(function_uri=host.url("/f"))))
@@ -123,7 +127,7 @@ async def test_anything_but_200_is_a_failure(host: Outside, caller: Caller, stat
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"1 2", b"\xff", b"NaN", b"[" * 200_000])
 async def test_a_body_that_is_not_json_is_a_failure(
-    host: Outside, caller: Caller, body: bytes
+    host: Outside, caller: RuleCaller, body: bytes
 ) -> None:
     host.answers("/f", Status(200, body))
     with pytest.raises(RuleFailed, match="not JSON"):
@@ -153,13 +157,15 @@ async def test_without_leave_no_rule_reaches_this_machine(host: Outside) -> None
         client_credential=WebhookCredential(client_id="me", client_secret=SECRET),
     ),
 ])  # fmt: skip
-async def test_no_credential_is_sent_without_encryption(caller: Caller, rule: ExternalRule) -> None:
+async def test_no_credential_is_sent_without_encryption(
+    caller: RuleCaller, rule: ExternalRule
+) -> None:
     with pytest.raises(RuleFailed, match="a credential would go there without encryption"):
         await caller.value(call(rule))
 
 
 async def test_a_token_is_not_sent_to_a_webhook_without_encryption(
-    host: Outside, caller: Caller
+    host: Outside, caller: RuleCaller
 ) -> None:
     host.answers("/token", {"access_token": "t"})
     rule = msgspec.structs.replace(webhook(host), webhook_uri="http://93.184.215.14/hook")
@@ -167,7 +173,7 @@ async def test_a_token_is_not_sent_to_a_webhook_without_encryption(
         await caller.value(call(rule))
 
 
-async def test_a_redirect_leads_nowhere(host: Outside, caller: Caller) -> None:
+async def test_a_redirect_leads_nowhere(host: Outside, caller: RuleCaller) -> None:
     async def elsewhere(_: web.Request) -> web.StreamResponse:
         return web.Response(status=302, headers={"location": "http://10.0.0.1/"})
 
@@ -177,7 +183,7 @@ async def test_a_redirect_leads_nowhere(host: Outside, caller: Caller) -> None:
 
 
 async def test_a_webhook_without_authorization_server_is_called_as_it_is(
-    host: Outside, caller: Caller
+    host: Outside, caller: RuleCaller
 ) -> None:
     host.answers("/hook", 1)
     rule = WebhookRule(
@@ -187,12 +193,14 @@ async def test_a_webhook_without_authorization_server_is_called_as_it_is(
     assert "authorization" not in host.asked[0].headers
 
 
-async def test_a_webhook_without_an_address_has_failed(caller: Caller) -> None:
+async def test_a_webhook_without_an_address_has_failed(caller: RuleCaller) -> None:
     with pytest.raises(RuleFailed, match="must start with"):
         await caller.value(call(WebhookRule()))
 
 
-async def test_a_webhook_is_called_with_a_token_that_is_kept(host: Outside, caller: Caller) -> None:
+async def test_a_webhook_is_called_with_a_token_that_is_kept(
+    host: Outside, caller: RuleCaller
+) -> None:
     host.answers("/token", {"access_token": "t1", "expires_in": 3600})
     host.answers("/hook", 1, 2)
     assert await caller.value(call(webhook(host))) == 1
@@ -209,7 +217,7 @@ async def test_a_webhook_is_called_with_a_token_that_is_kept(host: Outside, call
     assert SECRET.encode() not in host.asked[1].body
 
 
-async def test_a_token_belongs_to_one_secret(host: Outside, caller: Caller) -> None:
+async def test_a_token_belongs_to_one_secret(host: Outside, caller: RuleCaller) -> None:
     host.answers("/token", {"access_token": "t1"}, {"access_token": "t2"})
     host.answers("/hook", 1)
     await caller.value(call(webhook(host)))
@@ -223,7 +231,7 @@ async def test_a_token_belongs_to_one_secret(host: Outside, caller: Caller) -> N
     [(3600, 3540), ("3600", 3540), (100, 90), (None, 270), ("soon", 270)],
 )
 async def test_a_token_is_fetched_anew_shortly_before_it_ends(
-    host: Outside, caller: Caller, watch: Watch, expires_in: Any, used: float
+    host: Outside, caller: RuleCaller, watch: Watch, expires_in: Any, used: float
 ) -> None:
     given = {} if expires_in is None else {"expires_in": expires_in}
     host.answers("/token", {"access_token": "t1", **given}, {"access_token": "t2", **given})
@@ -239,7 +247,7 @@ async def test_a_token_is_fetched_anew_shortly_before_it_ends(
 
 @pytest.mark.parametrize("expires_in", [0, -5])
 async def test_a_token_that_has_no_life_is_used_once(
-    host: Outside, caller: Caller, expires_in: int
+    host: Outside, caller: RuleCaller, expires_in: int
 ) -> None:
     host.answers("/token", {"access_token": "t1", "expires_in": expires_in})
     host.answers("/hook", 1)
@@ -248,7 +256,9 @@ async def test_a_token_that_has_no_life_is_used_once(
     assert host.paths() == ["/token", "/hook", "/token", "/hook"]
 
 
-async def test_a_token_that_is_refused_is_fetched_once_more(host: Outside, caller: Caller) -> None:
+async def test_a_token_that_is_refused_is_fetched_once_more(
+    host: Outside, caller: RuleCaller
+) -> None:
     host.answers("/token", {"access_token": "t1"}, {"access_token": "t2"})
     host.answers("/hook", Status(401), 7)
     assert await caller.value(call(webhook(host))) == 7
@@ -256,7 +266,7 @@ async def test_a_token_that_is_refused_is_fetched_once_more(host: Outside, calle
     assert host.asked[-1].headers["authorization"] == "Bearer t2"
 
 
-async def test_a_second_refusal_is_a_failure(host: Outside, caller: Caller) -> None:
+async def test_a_second_refusal_is_a_failure(host: Outside, caller: RuleCaller) -> None:
     host.answers("/token", {"access_token": "t1"})
     host.answers("/hook", Status(401))
     with pytest.raises(RuleFailed, match="answered 401"):
@@ -264,12 +274,14 @@ async def test_a_second_refusal_is_a_failure(host: Outside, caller: Caller) -> N
     assert host.paths() == ["/token", "/hook", "/token", "/hook"]
 
 
-async def test_those_who_need_the_same_token_fetch_it_once(host: Outside, caller: Caller) -> None:
+async def test_those_who_need_the_same_token_fetch_it_once(
+    host: Outside, caller: RuleCaller
+) -> None:
     host.answers("/token", {"access_token": "t1"})
     host.answers("/hook", 1)
     calls = [call(webhook(host), f"/{number}") for number in range(10)]
     answers = await caller.answers(calls)
-    assert set(answers.values()) == {Answer(1)}
+    assert set(answers.values()) == {RuleAnswer(1)}
     assert host.paths().count("/token") == 1
 
 
@@ -286,7 +298,7 @@ async def test_those_who_need_the_same_token_fetch_it_once(host: Outside, caller
     ],
 )
 async def test_without_a_token_the_webhook_is_not_called(
-    host: Outside, caller: Caller, given: Any
+    host: Outside, caller: RuleCaller, given: Any
 ) -> None:
     host.answers("/token", given)
     with pytest.raises(RuleFailed) as caught:
@@ -296,7 +308,7 @@ async def test_without_a_token_the_webhook_is_not_called(
 
 
 async def test_no_error_tells_a_secret_or_what_was_answered(
-    host: Outside, caller: Caller, caplog: pytest.LogCaptureFixture
+    host: Outside, caller: RuleCaller, caplog: pytest.LogCaptureFixture
 ) -> None:
     host.answers("/f", Status(500, SECRET.encode()))
     host.answers("/g", Status(200, SECRET.encode()))
@@ -316,7 +328,7 @@ async def test_no_error_tells_a_secret_or_what_was_answered(
     assert SECRET not in caplog.text  # J23
 
 
-async def test_many_calls_are_made_some_at_a_time(host: Outside, caller: Caller) -> None:
+async def test_many_calls_are_made_some_at_a_time(host: Outside, caller: RuleCaller) -> None:
     running, most = 0, 0
 
     async def count(_: web.Request) -> web.StreamResponse:
@@ -333,13 +345,13 @@ async def test_many_calls_are_made_some_at_a_time(host: Outside, caller: Caller)
     calls = [call(rule, f"/{number}") for number in range(60)]
     broken = call(FunctionRule(function_uri=host.url("/broken")), "/broken")
     answers = await caller.answers([*calls, broken])
-    assert [answers[one.place] for one in calls] == [Answer(1)] * 60
+    assert [answers[one.place] for one in calls] == [RuleAnswer(1)] * 60
     assert "answered 500" in (answers["/broken"].failure or "")
     assert most <= limits.ROUTER_CALLS_AT_ONCE_MAX
     assert await caller.answers([]) == {}
 
 
-async def test_calls_for_which_no_time_is_left_are_told(host: Outside, caller: Caller) -> None:
+async def test_calls_for_which_no_time_is_left_are_told(host: Outside, caller: RuleCaller) -> None:
     released = asyncio.Event()
 
     async def hold(_: web.Request) -> web.StreamResponse:
@@ -351,5 +363,5 @@ async def test_calls_for_which_no_time_is_left_are_told(host: Outside, caller: C
     calls = [call(rule, f"/{number}") for number in range(limits.ROUTER_CALLS_AT_ONCE_MAX + 5)]
     answers = await caller.answers(calls, seconds=0.2)
     released.set()
-    told = Answer(failure="there was no time left to call it")
+    told = RuleAnswer(failure="there was no time left to call it")
     assert answers == {one.place: told for one in calls}

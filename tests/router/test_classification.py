@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from relevo import limits
 from relevo.router import model
 from relevo.router.core.classification import (
-    Candidate,
     Classified,
+    QueueCandidate,
     Subject,
     Unclassifiable,
     classify,
     needed,
 )
-from relevo.router.core.rules import Answer
+from relevo.router.core.rules import RuleAnswer
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.wire.policies import ClassificationPolicy
 
@@ -35,8 +35,8 @@ def policy(**fields: Any) -> ClassificationPolicy:
     return found
 
 
-def queues(**labels: dict[str, Any]) -> dict[str, Candidate]:
-    return {name: Candidate(name, {**given, "Id": name}) for name, given in labels.items()}
+def queues(**labels: dict[str, Any]) -> dict[str, QueueCandidate]:
+    return {name: QueueCandidate(name, {**given, "Id": name}) for name, given in labels.items()}
 
 
 QUEUES = queues(west={"Region": "west", "Level": 3}, east={"Region": "east"}, spare={})
@@ -47,7 +47,7 @@ def outcome(
     *,
     queue: str | None = None,
     answers: dict[str, Any] | None = None,
-    among: dict[str, Candidate] = QUEUES,
+    among: dict[str, QueueCandidate] = QUEUES,
     seed: int = 0,
     **labels: Any,
 ) -> Classified | Unclassifiable:
@@ -57,7 +57,7 @@ def outcome(
         among,
         Random(seed),
         policy_version=9,
-        answers={place: Answer(value) for place, value in (answers or {}).items()},
+        answers={place: RuleAnswer(value) for place, value in (answers or {}).items()},
     )
 
 
@@ -135,7 +135,7 @@ def test_a_queue_is_named_by_its_id() -> None:
 
 def test_of_several_queues_the_one_with_the_fewest_waiting_is_taken() -> None:
     among = {
-        name: Candidate(name, {"x": 1, "Id": name}, waiting)
+        name: QueueCandidate(name, {"x": 1, "Id": name}, waiting)
         for name, waiting in (("d", 5), ("b", 2), ("c", 2), ("a", 3))
     }
     assert succeeded(to_queue(static("x", 1)), among=among).queue_id == "b"
@@ -426,7 +426,7 @@ def test_whatever_is_asked_the_outcome_keeps_the_rules(
 ) -> None:
     known = policy(**document)
     calls = needed(known, labels)
-    answers = {call.place: Answer(it) for call, it in zip(calls, given_answers, strict=False)}
+    answers = {call.place: RuleAnswer(it) for call, it in zip(calls, given_answers, strict=False)}
     job = Subject(version=4, labels=labels, queue_id=queue, priority=5)
     found = classify(job, known, QUEUES, Random(seed), answers=answers)
     assert found == classify(job, known, QUEUES, Random(seed), answers=answers)
@@ -444,7 +444,7 @@ def test_whatever_is_asked_the_outcome_keeps_the_rules(
     assert found.queue_id == expected  # the precedence of section 11
 
 
-def _all_hold(asked: list[Any], queue: Candidate) -> bool:
+def _all_hold(asked: list[Any], queue: QueueCandidate) -> bool:
     """Section 9 once more, for the labels that the queues of this file have."""
 
     def holds(one: Any) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from relevo import limits
 from relevo.errors import RuleFailed
 from relevo.router.core import rules
-from relevo.router.core.rules import Answer, Call
+from relevo.router.core.rules import RuleAnswer, RuleCall
 from relevo.router.core.selectors import QueueSelector, WorkerSelector
 from relevo.router.wire.policies import (
     DirectMapRule,
@@ -37,7 +37,7 @@ values = st.recursive(
 )
 
 
-def value_of(rule: RouterRule, **answers: Answer) -> Any:
+def value_of(rule: RouterRule, **answers: RuleAnswer) -> Any:
     return rules.value_of(rule, INPUT, answers, "place")
 
 
@@ -63,12 +63,12 @@ def test_a_direct_map_gives_the_labels() -> None:
 @pytest.mark.parametrize("rule", [FunctionRule(function_uri="https://f.example"), WebhookRule()])
 def test_an_external_rule_gives_what_was_answered(rule: RouterRule) -> None:
     assert rules.is_external(rule)
-    assert value_of(rule, place=Answer(7)) == 7
-    assert value_of(rule, place=Answer(None)) is None
+    assert value_of(rule, place=RuleAnswer(7)) == 7
+    assert value_of(rule, place=RuleAnswer(None)) is None
     with pytest.raises(RuleFailed, match="it answered 500"):
-        value_of(rule, place=Answer(failure="it answered 500"))
+        value_of(rule, place=RuleAnswer(failure="it answered 500"))
     with pytest.raises(RuleFailed, match="was not called"):
-        value_of(rule, elsewhere=Answer(7))
+        value_of(rule, elsewhere=RuleAnswer(7))
 
 
 def test_a_call_does_not_show_its_secrets() -> None:
@@ -76,7 +76,7 @@ def test_a_call_does_not_show_its_secrets() -> None:
         function_uri="https://f.example?code=geheim",
         credential=FunctionCredential(function_key="geheim"),
     )
-    assert "geheim" not in repr(Call("/prioritizationRule", rule, {}))  # J23
+    assert "geheim" not in repr(RuleCall("/prioritizationRule", rule, {}))  # J23
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relevo.errors import RuleFailed
 from relevo.router.core import scoring_rules
-from relevo.router.core.rules import Answer
+from relevo.router.core.rules import RuleAnswer
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.situation import JobState, Scoring, WorkerState
 from relevo.router.wire.policies import (
@@ -103,9 +103,9 @@ def test_a_worker_without_a_score_is_left_out() -> None:
 def test_answers_are_taken_by_their_calls() -> None:
     calls = scoring_rules.calls(FUNCTION, BATCH, JOB, WORKERS)
     answers = {
-        calls[0].place: Answer({"w0": 1, "w1": "x", "w4": 9}),
-        calls[1].place: Answer(failure="it answered 500"),
-        calls[2].place: Answer({"w4": 0.5}),
+        calls[0].place: RuleAnswer({"w0": 1, "w1": "x", "w4": 9}),
+        calls[1].place: RuleAnswer(failure="it answered 500"),
+        calls[2].place: RuleAnswer({"w4": 0.5}),
     }
     found = scoring_rules.scores(FUNCTION, BATCH, JOB, WORKERS, answers)
     assert found == {"w0": 1.0, "w4": 0.5}
@@ -113,7 +113,7 @@ def test_answers_are_taken_by_their_calls() -> None:
 
 def test_an_answer_without_scores_is_no_failure_of_the_rule() -> None:
     calls = scoring_rules.calls(FUNCTION, BATCH, JOB, WORKERS[:2])
-    answers = {calls[0].place: Answer({})}
+    answers = {calls[0].place: RuleAnswer({})}
     assert scoring_rules.scores(FUNCTION, BATCH, JOB, WORKERS[:2], answers) == {}
 
 
@@ -150,7 +150,7 @@ def test_whatever_is_answered_scores_are_numbers_of_those_asked_about(
 ) -> None:
     scoring = Scoring(rule="outside", batch=batch, batch_size=size)
     calls = scoring_rules.calls(FUNCTION, scoring, JOB, WORKERS)
-    answers = {call.place: Answer(it) for call, it in zip(calls, given_, strict=False)}
+    answers = {call.place: RuleAnswer(it) for call, it in zip(calls, given_, strict=False)}
     try:
         found = scoring_rules.scores(FUNCTION, scoring, JOB, WORKERS, answers)
     except RuleFailed:

@@ -282,7 +282,7 @@ def _told(reply: Reply) -> tuple[type[RelevoError], str, str | None, str] | None
         kinds = (each for each in _kinds(RelevoError) if each.code == problem.code)
         return next(kinds, by_status), problem.detail, problem.pointer, problem.instance
     try:
-        told = msgspec.json.decode(reply.body, type=routing.ErrorEnvelope).error
+        told = msgspec.json.decode(reply.body, type=routing.RoutingErrorEnvelope).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     named = (each for each, code in routing.CODES.items() if code == told.code)

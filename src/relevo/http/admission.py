@@ -31,7 +31,7 @@ PEERS_LOGGED_MAX: Final = 1_000
 """Peers whose last line is remembered; with more in one second, the others get none."""
 
 
-class Shares:
+class RequestShares:
     """Slots of one kind, by holder."""
 
     def __init__(self, what: str, most: int) -> None:
@@ -72,10 +72,10 @@ class Slot:
     __slots__ = ("_holder", "_shares")
 
     def __init__(self) -> None:
-        self._shares: Shares | None = None
+        self._shares: RequestShares | None = None
         self._holder = ""
 
-    def take(self, shares: Shares, holder: str) -> None:
+    def take(self, shares: RequestShares, holder: str) -> None:
         """Hold a slot of `shares`, in the place of the one held before."""
         self.leave()
         shares.take(holder)
@@ -115,7 +115,7 @@ class Throttle:
         self._full_at[key_id] = full_at
 
 
-class Connection(Protocol):
+class HttpConnection(Protocol):
     """What is asked of a connection."""
 
     def expire(self, now: float) -> int:
@@ -171,17 +171,17 @@ class ConnectionBounds(Struct, frozen=True, kw_only=True):
         return cls.within(descriptors, own=own, trusted=trusted)
 
 
-class Connections:
+class HttpConnections:
     """The connections of a server."""
 
     def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
         self.peers = PeerLog()
-        self._admitted: dict[Connection, str] = {}
+        self._admitted: dict[HttpConnection, str] = {}
         self._by_address: dict[str, int] = {}
-        self._probes: dict[Connection, None] = {}
+        self._probes: dict[HttpConnection, None] = {}
 
-    def enter(self, connection: Connection, address: str) -> str | None:
+    def enter(self, connection: HttpConnection, address: str) -> str | None:
         """Count a connection; returns the bound that it exceeds, and then it may only probe."""
         peer = subscriber(address)
         here = self._by_address.get(peer, 0)
@@ -199,7 +199,7 @@ class Connections:
         self._probes[connection] = None
         return bound
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: HttpConnection) -> None:
         """Count a connection no longer."""
         self._probes.pop(connection, None)
         peer = self._admitted.pop(connection, None)

@@ -31,9 +31,15 @@ from relevo.errors import (
     Unavailable,
 )
 from relevo.http import streaming
-from relevo.http.access.authenticator import ANONYMOUS, Authenticator, Caller, authorise, call
+from relevo.http.access.authenticator import (
+    ANONYMOUS,
+    AuthenticatedCaller,
+    Authenticator,
+    authorise,
+    call,
+)
 from relevo.http.access.oidc import Issuer
-from relevo.http.admission import Shares, Slot, Throttle
+from relevo.http.admission import RequestShares, Slot, Throttle
 from relevo.http.answers import (
     Answer,
     RequestTimeout,
@@ -61,7 +67,7 @@ Send = Callable[[Message], Awaitable[None]]
 _log = structlog.get_logger(__name__)
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class RequestBounds(Struct, frozen=True, kw_only=True):
     """How much one host takes on; sizes in bytes."""
 
     url_bytes: int = limits.URL_BYTES_MAX
@@ -74,7 +80,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     burst: float = limits.REQUEST_BURST_PER_KEY
 
     @classmethod
-    def of(cls, settings: Settings) -> Bounds:
+    def of(cls, settings: Settings) -> RequestBounds:
         """Return the bounds that the settings ask for; a burst is two seconds' worth."""
         rate = settings.requests_per_second
         return cls(requests_per_second=rate, burst=2 * rate)
@@ -116,13 +122,13 @@ class HttpApi:
         *,
         operations: tuple[Operation, ...] = OPERATIONS,
         surfaces: Surfaces = SURFACES,
-        bounds: Bounds | None = None,
+        bounds: RequestBounds | None = None,
     ) -> None:
         settings = services.app.settings
         self._services = services
         self._routes = Routes(operations)
         self._surfaces = surfaces
-        self._bounds = bounds or Bounds.of(settings)
+        self._bounds = bounds or RequestBounds.of(settings)
         self._throttle = Throttle(self._bounds.requests_per_second, self._bounds.burst)
         self._authenticator = Authenticator(
             services.keys.ring,
@@ -132,9 +138,9 @@ class HttpApi:
         )
         self._seconds = services.app.metrics.http_request_seconds
         self._trusted = Networks.parse("trusted_proxies", settings.trusted_proxies)
-        self._requests = Shares("requests in flight", self._bounds.in_flight)
-        self._long_polls = Shares("requests that wait", self._bounds.long_polls)
-        self._streams = Shares("streams", self._bounds.streams)
+        self._requests = RequestShares("requests in flight", self._bounds.in_flight)
+        self._long_polls = RequestShares("requests that wait", self._bounds.long_polls)
+        self._streams = RequestShares("streams", self._bounds.streams)
         self._stopping = asyncio.Event()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -210,7 +216,7 @@ class HttpApi:
         return encode(operation, exchange.surface, head, response)
 
     async def _call(
-        self, exchange: _Exchange, operation: Operation, caller: Caller, command: Any
+        self, exchange: _Exchange, operation: Operation, caller: AuthenticatedCaller, command: Any
     ) -> Any:
         """Run the handler in a slot of its kind: what waits on purpose holds none of the others."""
         principal = caller.principal
@@ -267,7 +273,7 @@ class HttpApi:
             raise NotFound("there is nothing at this path; /openapi.json lists what there is")
         return Answer(204, ((b"allow", ", ".join(allowed).encode()),), b"")
 
-    async def _admit(self, operation: Operation, exchange: _Exchange) -> Caller:
+    async def _admit(self, operation: Operation, exchange: _Exchange) -> AuthenticatedCaller:
         """Find out who asks, in a slot: first one of its address, then one of its key."""
         head = exchange.head
         if not operation.in_overload:
@@ -275,7 +281,7 @@ class HttpApi:
                 raise Overloaded(head.crowded)
             exchange.slot.take(self._requests, _peer(head))
         if operation.permission == PUBLIC:
-            return Caller(ANONYMOUS)
+            return AuthenticatedCaller(ANONYMOUS)
         caller = await self._authenticator.authenticate(head)
         self._throttle.take(caller.principal.id)
         authorise(caller.principal, operation)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from relevo.http.admission import Connections
+    from relevo.http.admission import HttpConnections
     from relevo.http.protocol import BoundedProtocol
 
 NO_DESCRIPTOR_SECONDS: Final = 0.1
@@ -26,7 +26,9 @@ NO_DESCRIPTOR_SECONDS: Final = 0.1
 class Handshake:
     """A connection that is not known to speak TLS yet."""
 
-    def __init__(self, connection: socket.socket, address: str, connections: Connections) -> None:
+    def __init__(
+        self, connection: socket.socket, address: str, connections: HttpConnections
+    ) -> None:
         self._connection = connection
         self._connections = connections
         self.address = address
@@ -90,7 +92,7 @@ class Handshake:
 async def accept(
     listener: socket.socket,
     tls: ssl.SSLContext,
-    connections: Connections,
+    connections: HttpConnections,
     protocol: Callable[[], BoundedProtocol],
 ) -> None:
     """Take connections until cancelled; those that speak TLS go on as HTTP."""

@@ -1,8 +1,8 @@
-"""HTTP/1.1 on one connection: uvicorn's protocol, with the bounds that it leaves open.
+"""HTTP/1.1 on one connection: uvicorn's protocol, with the bounds that it lacks.
 
-Every state of a connection ends: a head and a body in time and bytes, an idle pause, an answer that
-the peer does not read. Deadlines are numbers that `Connections.sweep` looks at, not timers, so that
-they cost a request nothing.
+Every state of a connection is bounded: a head and a body in time and bytes, an idle pause, an
+answer that the peer does not read. Deadlines are numbers that `HttpConnections.sweep` reads, not
+timers, so they cost a request nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from relevo.http.admission import Connections
+    from relevo.http.admission import HttpConnections
     from relevo.http.answers import Answer
     from relevo.http.handshakes import Handshake
 
@@ -91,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; `refuse` and `admission` are those of the server it belongs to."""
 
     refuse: Callable[[bytes, RelevoError], Answer]
-    admission: Connections
+    admission: HttpConnections
     handshake: Handshake | None = None
     """What the connection was until now, if it came by TLS."""
     _deadline = math.inf

@@ -128,7 +128,7 @@ def split_path(raw_path: bytes) -> tuple[str, ...]:
     return tuple(unquote_to_bytes(part).decode("utf-8", "surrogateescape") for part in parts)
 
 
-class _Plan(Struct, frozen=True):
+class _RequestPlan(Struct, frozen=True):
     """What is known of a request type before any request: its fields by their names on the wire."""
 
     types: dict[str, Any]
@@ -141,13 +141,13 @@ class _Plan(Struct, frozen=True):
 
 
 @functools.cache
-def _plan(request: type[Struct]) -> _Plan:
+def _plan(request: type[Struct]) -> _RequestPlan:
     info = msgspec.inspect.type_info(request)
     assert isinstance(info, msgspec.inspect.StructType)
     lists = (msgspec.inspect.CollectionType, msgspec.inspect.VarTupleType)
     times = (msgspec.inspect.DateTimeType,)
     raw = (msgspec.inspect.BytesType,)
-    return _Plan(
+    return _RequestPlan(
         types={field.encode_name: field.type for field in msgspec.structs.fields(request)},
         many=frozenset(field.encode_name for field in info.fields if _holds(field.type, lists)),
         instants={f.encode_name: f.name for f in info.fields if _holds(f.type, times)},
@@ -249,7 +249,7 @@ def request_of(operation: Operation, command: Struct) -> tuple[str, bytes]:
     return target + (f"?{urlencode(plain, doseq=True)}" if plain else ""), body
 
 
-def _query(raw: bytes, plan: _Plan, *, strict: bool) -> dict[str, Any]:
+def _query(raw: bytes, plan: _RequestPlan, *, strict: bool) -> dict[str, Any]:
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict")
     except (UnicodeDecodeError, ValueError):

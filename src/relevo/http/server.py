@@ -13,7 +13,7 @@ import uvicorn
 from msgspec import Struct
 
 from relevo.errors import SettingsError
-from relevo.http.admission import ConnectionBounds, Connections
+from relevo.http.admission import ConnectionBounds, HttpConnections
 from relevo.http.handshakes import accept
 from relevo.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, check_uvicorn
 
@@ -63,7 +63,7 @@ async def serving(
     if the port is taken. Signals are the caller's business.
     """
     check_uvicorn()
-    connections = Connections(bounds or ConnectionBounds.of_process())
+    connections = HttpConnections(bounds or ConnectionBounds.of_process())
     listener = await asyncio.to_thread(_listen, host, port, connections.bounds.backlog)
     server = _Server(_config(api, grace_seconds, connections), tls, connections)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
@@ -90,7 +90,7 @@ async def serve(
         await asyncio.Event().wait()
 
 
-async def _sweep(connections: Connections) -> None:
+async def _sweep(connections: HttpConnections) -> None:
     clock = asyncio.get_running_loop().time
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
@@ -133,7 +133,7 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
     return listener
 
 
-def _config(api: HttpApi, grace_seconds: int, connections: Connections) -> uvicorn.Config:
+def _config(api: HttpApi, grace_seconds: int, connections: HttpConnections) -> uvicorn.Config:
     class Protocol(BoundedProtocol):
         refuse = staticmethod(api.refuse)
         admission = connections
@@ -161,7 +161,7 @@ class _Server(uvicorn.Server):
     """A uvicorn that leaves signals alone, bounds handshakes, and says when it is up."""
 
     def __init__(
-        self, config: uvicorn.Config, tls: ssl.SSLContext | None, connections: Connections
+        self, config: uvicorn.Config, tls: ssl.SSLContext | None, connections: HttpConnections
     ) -> None:
         super().__init__(config)
         self.up = asyncio.Event()

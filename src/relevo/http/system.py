@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from relevo.kernel.operation import PUBLIC, Operations, Outcome, Text
+from relevo.kernel.operation import PUBLIC, Operations, OtherStatus, Text
 from relevo.kernel.telemetry.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
     """How long ago a write of this host was last tried; at most every 5 s, and only if asked."""
 
 
-_NOT_READY: Final = Outcome(503, lambda readiness: not readiness.ready, "Not ready.")
+_NOT_READY: Final = OtherStatus(503, lambda readiness: not readiness.ready, "Not ready.")
 
 
 @operation("system.livez", "GET /livez", PUBLIC, in_overload=True)

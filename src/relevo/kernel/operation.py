@@ -86,7 +86,7 @@ class Stream(Struct, frozen=True):
     events: AsyncIterator[Sent | None]
 
 
-class Outcome(Struct, frozen=True):
+class OtherStatus(Struct, frozen=True):
     """A status other than the usual one, for responses that fulfil `when`."""
 
     status: int
@@ -117,7 +117,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     errors: tuple[type[RelevoError], ...] = ()
     """What it may answer beyond the errors that every operation has."""
     status: int = 200
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[OtherStatus, ...] = ()
     scope: str | None = None
     """The resource a key's scopes are held against, such as `queue:{name}`."""
     headers: Mapping[str, str] = {}
@@ -193,7 +193,7 @@ class OperationOptions(TypedDict, total=False):
 
     errors: tuple[type[RelevoError], ...]
     status: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[OtherStatus, ...]
     scope: str | None
     headers: Mapping[str, str]
     url: str | None

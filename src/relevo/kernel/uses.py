@@ -54,12 +54,12 @@ class Use(Struct, frozen=True):
     """Whose request it is; each key has its own share."""
 
 
-class Hold:
+class HeldConnection:
     """That a caller holds a connection, which a further one must not wait for."""
 
     __slots__ = ("of", "outer", "over")
 
-    def __init__(self, of: object, outer: Hold | None) -> None:
+    def __init__(self, of: object, outer: HeldConnection | None) -> None:
         self.of = of
         """The pool that the connection belongs to."""
         self.outer = outer
@@ -70,7 +70,7 @@ PROGRAM: Final = Use("program")
 INSIDE: Final = Use("inside")
 NESTED: Final = Use("nested")
 _current: contextvars.ContextVar[Use] = contextvars.ContextVar("relevo_use", default=PROGRAM)
-_holding: contextvars.ContextVar[Hold | None] = contextvars.ContextVar(
+_holding: contextvars.ContextVar[HeldConnection | None] = contextvars.ContextVar(
     "relevo_holding", default=None
 )
 current = _current.get
@@ -93,7 +93,7 @@ def begin(kind: Kind, key: str = "") -> None:
     _holding.set(None)
 
 
-def holding() -> Hold | None:
+def holding() -> HeldConnection | None:
     """Return the innermost connection that this work was given and may still hold."""
     return _holding.get()
 
@@ -109,14 +109,14 @@ def is_holding(pool: object) -> bool:
     return held is not None
 
 
-def hold(pool: object) -> Hold:
+def hold(pool: object) -> HeldConnection:
     """Note that this work holds a connection of a pool, until `let_go`."""
-    held = Hold(pool, _holding.get())
+    held = HeldConnection(pool, _holding.get())
     _holding.set(held)
     return held
 
 
-def let_go(held: Hold) -> None:
+def let_go(held: HeldConnection) -> None:
     """Hold a connection no longer; a block may end in another task than it began in."""
     held.over = True
     if _holding.get() is held:
@@ -124,7 +124,7 @@ def let_go(held: Hold) -> None:
 
 
 @contextmanager
-def held_as(held: Hold | None) -> Iterator[None]:
+def held_as(held: HeldConnection | None) -> Iterator[None]:
     """Note in this thread what a task for it was given; a block may be collected elsewhere."""
     before = _holding.get()
     _holding.set(held)

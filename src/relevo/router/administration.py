@@ -53,7 +53,7 @@ _PLANS_MAX: Final = 3
 """How often a change is worked out anew because of others before it is done under the lock."""
 
 
-class Stored(Struct, frozen=True, kw_only=True):
+class StoredResource(Struct, frozen=True, kw_only=True):
     """A policy or queue as it is stored."""
 
     kind: Administered
@@ -84,7 +84,7 @@ class Reference(Struct, frozen=True):
 
 
 class _Asked(Struct, frozen=True):
-    """What a patch is to do."""
+    """A patch that was asked for."""
 
     kind: Administered
     id: str
@@ -93,17 +93,17 @@ class _Asked(Struct, frozen=True):
 
 
 class _Plan(Struct, frozen=True):
-    """What a patch comes to."""
+    """The result of a patch, before it is written."""
 
-    current: Stored | None
-    """What it was merged into."""
+    current: StoredResource | None
+    """The stored document that it was merged into."""
     new: Document | None
-    """What is to be stored instead; None if it stays as it is."""
+    """The document to store instead; None if nothing changes."""
     body: str = ""
     """The same as it is stored, secrets sealed."""
 
     def holds_for(self, row: asyncpg.Record | None) -> bool:
-        """Whether what it was merged into is still what there is."""
+        """Whether the stored document is still the one it was merged into."""
         if row is None or self.current is None:
             return row is None and self.current is None
         return (row["number"], row["version"]) == (self.current.number, self.current.version)
@@ -121,14 +121,14 @@ class Administration:
         self._sealer = sealer
         log.catalogue.register(*events.TYPES)
 
-    async def get(self, kind: Administered, resource_id: str) -> Stored:
+    async def get(self, kind: Administered, resource_id: str) -> StoredResource:
         """Return a policy or queue, or raise `NotFound`."""
         row = await self._database.fetchrow(SQL.get_resource, kind, resource_id)
         if row is None:
             raise NotFound(f"there is no {WORDS[kind]} {resource_id!r}")
         return _stored(row)
 
-    async def page(self, kind: Administered, after: int, limit: int) -> Fetched[Stored]:
+    async def page(self, kind: Administered, after: int, limit: int) -> Fetched[StoredResource]:
         """Return those of a kind that were created after number `after`, in order.
 
         At most `limit`, and no more than a page has bytes.
@@ -144,7 +144,7 @@ class Administration:
         resource_id: str,
         change: bytes | Mapping[str, Any],
         conditions: Conditions | None = None,
-    ) -> Stored:
+    ) -> StoredResource:
         """Create a policy or queue, or merge a change into it; bytes are the JSON of a change.
 
         Conditions are looked at before the change. What changes nothing leaves its version as it
@@ -200,15 +200,15 @@ class Administration:
         """Return the channels that were defined, with their names."""
         return {row["id"]: row["name"] for row in await self._database.fetch(SQL.channels)}
 
-    async def opened(self, stored: Stored) -> Document:
-        """Return a document with its secrets as they were given, for whoever uses them."""
+    async def opened(self, stored: StoredResource) -> Document:
+        """Return a document with its secrets in plain text, for the code that uses them."""
         if not documents.secrets_in(stored.document):
             return stored.document
         owner = f"{stored.kind}/{stored.id}"
         return credentials.opened(stored.document, await self._sealer.key(), owner)
 
     async def _plan(self, connection: Database | Transaction, asked: _Asked) -> _Plan:
-        """Work out what a patch comes to, off the event loop."""
+        """Compute the result of a patch, off the event loop."""
         row = await connection.fetchrow(SQL.get_resource, asked.kind, asked.id)
         current = None if row is None else _stored(row)
         asked.conditions.check(
@@ -229,13 +229,13 @@ class Administration:
         key = await self._sealer.key()
         return credentials.sealed(document, key, f"{asked.kind}/{asked.id}")
 
-    async def _apply(self, asked: _Asked, plan: _Plan, tx: Transaction) -> Stored | None:
-        """Write what was planned; None if something else is there by now."""
+    async def _apply(self, asked: _Asked, plan: _Plan, tx: Transaction) -> StoredResource | None:
+        """Write the result; None if the stored document has changed meanwhile."""
         await tx.execute(SQL.lock_resources)
         row = await tx.fetchrow(SQL.version_of_resource, asked.kind, asked.id)
         return await self._write(tx, asked, plan) if plan.holds_for(row) else None
 
-    async def _plan_and_apply(self, asked: _Asked, tx: Transaction) -> Stored:
+    async def _plan_and_apply(self, asked: _Asked, tx: Transaction) -> StoredResource:
         """The same under the lock, for what others change all the time: its rules have been read,
         so that only the change has to be merged."""
         await tx.execute(SQL.lock_resources)
@@ -244,7 +244,7 @@ class Administration:
             return plan.current
         return await self._write(tx, asked, plan)
 
-    async def _write(self, tx: Transaction, asked: _Asked, plan: _Plan) -> Stored:
+    async def _write(self, tx: Transaction, asked: _Asked, plan: _Plan) -> StoredResource:
         current = plan.current
         assert plan.new is not None
         await self._check_references(tx, current, asked.kind, plan.new)
@@ -256,9 +256,9 @@ class Administration:
         return changed
 
     async def _check_references(
-        self, tx: Transaction, current: Stored | None, kind: str, new: Document
+        self, tx: Transaction, current: StoredResource | None, kind: str, new: Document
     ) -> None:
-        """Refuse a reference to what does not exist, unless it has been there before."""
+        """Refuse a reference to a missing resource, unless the document had it before."""
         known = (
             set() if current is None else {_name(one) for one in references(kind, current.document)}
         )
@@ -276,15 +276,15 @@ class Administration:
                     pointer=one.pointer,
                 )
 
-    async def _announce(self, tx: Transaction, stored: Stored) -> None:
-        """Tell matchers; the last statement of a transaction."""
+    async def _announce(self, tx: Transaction, stored: StoredResource) -> None:
+        """Append the event that wakes the matcher; the last statement of a transaction."""
         subject = f"{stored.kind}/{stored.id}"
         data = events.Touched(resource=subject)
         await self._log.append(tx, [Event(events.TOUCHED, subject, stored.version, data)])
 
 
-def _merged(asked: _Asked, current: Stored | None, key: Seal | None) -> Document | None:
-    """Return what a change makes of what is stored, checked; None if it stays as it is."""
+def _merged(asked: _Asked, current: StoredResource | None, key: Seal | None) -> Document | None:
+    """Return the stored document with a change merged in, checked; None if equal."""
     change = asked.change
     given = json_object(change) if isinstance(change, bytes) else change
     old = None if current is None else current.document
@@ -319,8 +319,8 @@ def _name(one: Reference) -> tuple[str, str]:
     return one.kind, one.id
 
 
-def _stored(row: asyncpg.Record) -> Stored:
-    return Stored(
+def _stored(row: asyncpg.Record) -> StoredResource:
+    return StoredResource(
         kind=row["kind"],
         id=row["id"],
         number=row["number"],

@@ -41,16 +41,16 @@ _TAG: Final = re.compile(r'(?:W/)?"[^"]*"|[^\s,]+')
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
-    """What has to hold of a resource as it is, before a change of it is even looked at."""
+    """Conditions on the current state of a resource, checked before its change is read."""
 
     if_match: str | None = None
-    """Entity tags with their quotes, or `*` for whatever there is."""
+    """Entity tags with their quotes, or `*` for any."""
     if_none_match: str | None = None
     """Entity tags with their quotes, or `*`: only if there is none."""
     if_unmodified_since: datetime | None = None
 
     def check(self, etag: str | None, modified_at: datetime | None) -> None:
-        """Raise `ConditionNotMet` unless all hold; both are None for what does not exist."""
+        """Raise `ConditionNotMet` unless all hold; both are None if there is no resource."""
         wanted = _tags(self.if_match)
         if wanted is not None and (etag is None or not ({"*", etag} & wanted)):
             there = "there is nothing there" if etag is None else f"its tag is {etag}"
@@ -62,7 +62,7 @@ class Conditions(Struct, frozen=True, kw_only=True):
                 pointer="If-None-Match",
             )
         since = self.if_unmodified_since
-        # The header has whole seconds; what was sent as Last-Modified must fulfil it.
+        # The header has whole seconds, and a value sent as Last-Modified must meet it.
         changed = None if modified_at is None else modified_at.replace(microsecond=0)
         if since is not None and changed is not None and changed > since:
             raise ConditionNotMet(
@@ -89,14 +89,14 @@ def _tags(header: str | None) -> set[str] | None:
 
 
 Change = bytes | Mapping[str, Any]
-"""A merge patch, or the JSON of one."""
+"""A merge patch, decoded or as JSON."""
 ANYTHING = Conditions()
 
 
 async def given(
     resource_id: str, change: Change, conditions: Conditions
 ) -> Mapping[str, Any] | CallerError:
-    """Return the change, or why it cannot be read: that is told after the conditions were met."""
+    """Return the change, or its error, which is raised only if the conditions hold."""
     check_id(resource_id, "/id")
     if not isinstance(change, bytes):
         return change
@@ -146,12 +146,12 @@ async def each(page: Any, wanted: Any) -> AsyncIterator[Any]:
 
 
 LANES = 2
-"""Transactions under way at once in a host; more would mostly wait for each other's rows."""
+"""Concurrent transactions of a host; more would mostly wait for each other's rows."""
 log = structlog.get_logger(__name__)
 
 
-class Call(Struct, frozen=True):
-    """What to decide, and the rows that it needs."""
+class RouterCall(Struct, frozen=True):
+    """A decision, and the rows that it needs."""
 
     decide: Callable[[World], Any]
     workers: tuple[str, ...] = ()
@@ -161,24 +161,24 @@ class Call(Struct, frozen=True):
     lane: str = ""
 
 
-class Commands:
+class RouterCommands:
     """Runs calls in groups."""
 
     def __init__(self, database: Database, events: EventLog, remembered: Remembered) -> None:
         self._database = database
         self._events = events
         self._remembered = remembered
-        self._group: Group[Call, Any] = Group(
+        self._group: Group[RouterCall, Any] = Group(
             "router", self._run, lane=lambda call: call.lane, lanes=LANES, metrics=database.metrics
         )
 
-    async def call(self, call: Call) -> Any:
-        """Return what one call decided, once that is committed."""
+    async def call(self, call: RouterCall) -> Any:
+        """Return the result of a call once it is committed."""
         return await self._group.call(call)
 
     async def together(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[RouterCall],
         before: Callable[[Transaction], Awaitable[None]] | None = None,
     ) -> list[Any]:
         """Run calls in one transaction of their own; `before` may refuse it (a fence)."""
@@ -209,11 +209,11 @@ class Commands:
         """Let calls under way end."""
         await self._group.close()
 
-    async def _run(self, calls: Sequence[Call]) -> list[Any]:
+    async def _run(self, calls: Sequence[RouterCall]) -> list[Any]:
         return await self.together(calls)
 
 
-def _needs(calls: Sequence[Call]) -> Needs:
+def _needs(calls: Sequence[RouterCall]) -> Needs:
     needs = Needs()
     for call in calls:
         needs.workers.update(call.workers)
@@ -223,8 +223,8 @@ def _needs(calls: Sequence[Call]) -> Needs:
     return needs
 
 
-def _decided(call: Call, world: World) -> Any:
-    """A refusal is the answer of its own call; decisions refuse before they change anything."""
+def _decided(call: RouterCall, world: World) -> Any:
+    """A refusal is the result of its own call; decisions refuse before they change rows."""
     try:
         return call.decide(world)
     except RelevoError as error:

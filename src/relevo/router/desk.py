@@ -1,4 +1,4 @@
-"""A worker at its desk: takes offers as they come, answers them, does the work.
+"""A worker's side of the router: receive offers, answer them, do the work.
 
 async for offer in app.router.worker("ana").offers():
     async with offer.accepted() as job:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Offer:
-    """An offer that can be answered; what it is about stands in `about`."""
+    """An open offer; its job, worker and times are in `about`."""
 
     def __init__(self, router: Router, about: OpenOffer) -> None:
         self._router = router
@@ -31,7 +31,7 @@ class Offer:
         self.job_id = about.job_id
 
     async def accept(self) -> Accepted:
-        """Take the job; raises `OfferGone` if somebody else was faster, or time is up."""
+        """Take the job; raises `OfferGone` if another worker was faster, or it expired."""
         return await self._router.accept_offer(self.about.worker_id, self.id)
 
     async def decline(self, *, retry_at: datetime | None = None) -> None:
@@ -55,14 +55,14 @@ class Offer:
 
 
 class Desk:
-    """Where a worker's offers arrive."""
+    """Receives the offers of a worker."""
 
     def __init__(self, router: Router, worker_id: str) -> None:
         self._router = router
         self.worker_id = worker_id
 
     async def offers(self) -> AsyncIterator[Offer]:
-        """Yield every offer that is open or comes, each once, until nobody asks any more."""
+        """Yield every open and every new offer, each once, until the caller stops."""
         async for one in self._router.watching.follow(self.worker_id, None):
             if one is not None and isinstance(one[0], OpenOffer):
                 yield Offer(self._router, one[0])

@@ -1,4 +1,4 @@
-"""What the router announces: 22 public types, and one that only its own matcher reads.
+"""Events of the router: 22 public types, and one that only its matcher reads.
 
 In the log a type has Relevo's name and its subject is the job or the worker, so that the events of
 each are in order. The outside sees the ancestor's names, subjects and spelling (`envelopes`).
@@ -14,7 +14,7 @@ from msgspec import Struct
 from relevo.kernel.events import EventType
 
 Texts = dict[str, str]
-"""Labels or tags: their values are text in events, whatever they are elsewhere."""
+"""Labels or tags; in events their values are always text."""
 
 
 class _Data(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -56,8 +56,8 @@ class ErrorData(_Data, frozen=True, kw_only=True):
     target: str | None = None
 
 
-class JobData(_Data, frozen=True, kw_only=True):
-    """What every event of a job carries."""
+class RouterJobData(_Data, frozen=True, kw_only=True):
+    """The fields of every event of a job."""
 
     job_id: str
     channel_reference: str | None = None
@@ -67,7 +67,7 @@ class JobData(_Data, frozen=True, kw_only=True):
     tags: Texts
 
 
-class JobReceived(JobData, frozen=True, kw_only=True):
+class JobReceived(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.received`."""
 
     job_status: str
@@ -78,7 +78,7 @@ class JobReceived(JobData, frozen=True, kw_only=True):
     unavailable_for_matching: bool
 
 
-class JobClassified(JobData, frozen=True, kw_only=True):
+class JobClassified(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.classified`."""
 
     queue_details: QueueData
@@ -87,14 +87,14 @@ class JobClassified(JobData, frozen=True, kw_only=True):
     attached_worker_selectors: tuple[SelectorData, ...]
 
 
-class JobClassificationFailed(JobData, frozen=True, kw_only=True):
+class JobClassificationFailed(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.classification_failed`."""
 
     classification_policy_id: str | None = None
     errors: tuple[ErrorData, ...] = ()
 
 
-class JobQueued(JobData, frozen=True, kw_only=True):
+class JobQueued(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.queued`."""
 
     priority: int
@@ -102,21 +102,21 @@ class JobQueued(JobData, frozen=True, kw_only=True):
     attached_worker_selectors: tuple[SelectorData, ...]
 
 
-class JobExceptionTriggered(JobData, frozen=True, kw_only=True):
+class JobExceptionTriggered(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.exception_triggered`."""
 
     rule_key: str
     exception_rule_id: str
 
 
-class JobSelectorsExpired(JobData, frozen=True, kw_only=True):
+class JobSelectorsExpired(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.selectors_expired`."""
 
     expired_requested_worker_selectors: tuple[SelectorData, ...]
     expired_attached_worker_selectors: tuple[SelectorData, ...]
 
 
-class JobAssignment(JobData, frozen=True, kw_only=True):
+class JobAssignment(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.completed` and `job.unassigned`."""
 
     assignment_id: str
@@ -129,16 +129,16 @@ class JobClosed(JobAssignment, frozen=True, kw_only=True):
     disposition_code: str | None = None
 
 
-class JobCancelled(JobData, frozen=True, kw_only=True):
+class JobCancelled(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.cancelled`."""
 
     note: str | None = None
     disposition_code: str | None = None
     worker_id: str | None = None
-    """Who had been at it, if anybody."""
+    """The worker that had the job, if any."""
 
 
-class JobWaitingForActivation(JobData, frozen=True, kw_only=True):
+class JobWaitingForActivation(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.waiting_for_activation`."""
 
     priority: int
@@ -150,7 +150,7 @@ class JobWaitingForActivation(JobData, frozen=True, kw_only=True):
     unavailable_for_matching: bool
 
 
-class JobSchedulingFailed(JobData, frozen=True, kw_only=True):
+class JobSchedulingFailed(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.scheduling_failed`."""
 
     priority: int
@@ -161,7 +161,7 @@ class JobSchedulingFailed(JobData, frozen=True, kw_only=True):
 
 
 class OfferData(_Data, frozen=True, kw_only=True):
-    """What every event of an offer carries."""
+    """The fields of every event of an offer."""
 
     worker_id: str
     job_id: str
@@ -232,7 +232,7 @@ class Touched(_Data, frozen=True, kw_only=True):
 
 PREFIX: Final = "relevo.router."
 OFFERS: Final = PREFIX + "offer."
-"""What the types of events about offers begin with."""
+"""The prefix of the types of offer events."""
 TOUCHED: Final = PREFIX + "touched"
 
 
@@ -257,7 +257,7 @@ TYPES: Final = (
         "A job is due or suspended and waits for its caller.",
     ),
     _type("job.scheduling_failed", JobSchedulingFailed, "A job could not be scheduled."),
-    _type("job.deleted", JobData, "A job was deleted."),
+    _type("job.deleted", RouterJobData, "A job was deleted."),
     _type("offer.issued", OfferIssued, "A job was offered to a worker."),
     _type("offer.accepted", OfferAccepted, "A worker accepted an offer."),
     _type("offer.declined", OfferData, "A worker declined an offer."),

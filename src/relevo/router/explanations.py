@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from relevo.kernel.postgres import Database
-    from relevo.router.matcher.calling import Caller
+    from relevo.router.matcher.calling import RuleCaller
     from relevo.router.matcher.readings import JobReading
     from relevo.router.matching.situation import JobState, QueueState, WorkerState
     from relevo.router.storage import Remembered, Resources
@@ -37,7 +37,7 @@ OFFERS_SHOWN_MAX: Final = 100
 
 
 class PastOffer(Struct, frozen=True):
-    """Whom a job was offered to, and what became of it."""
+    """An offer of a job, and its outcome."""
 
     offer_id: UUID
     worker_id: str
@@ -47,7 +47,7 @@ class PastOffer(Struct, frozen=True):
     ended_at: datetime | None
     retry_at: datetime | None
     score: float | None
-    """What the worker was rated, where the queue takes the best."""
+    """The worker's score, if the queue's mode is bestWorker."""
 
 
 class JobReport(Struct, frozen=True, kw_only=True):
@@ -62,11 +62,11 @@ class JobReport(Struct, frozen=True, kw_only=True):
     offers: tuple[PastOffer, ...] = ()
     """The latest first."""
     next: JobExplanation | None = None
-    """For a job that waits: who is eligible, and what rules out the others."""
+    """For a waiting job: eligible workers, and what rules out the others."""
 
 
 class WorkerReport(Struct, frozen=True, kw_only=True):
-    """Why a worker has what it has."""
+    """Why a worker has its offers and assignments, or none."""
 
     worker_id: str
     state: str
@@ -78,7 +78,7 @@ class WorkerReport(Struct, frozen=True, kw_only=True):
 class Explanations:
     """Answers why a job waits, and why a worker is idle; changes nothing."""
 
-    def __init__(self, database: Database, remembered: Remembered, caller: Caller) -> None:
+    def __init__(self, database: Database, remembered: Remembered, caller: RuleCaller) -> None:
         self._database = database
         self._remembered = remembered
         self._caller = caller
@@ -121,7 +121,7 @@ class Explanations:
         self, policy_id: str, labels: Mapping[str, Any], *, queue_id: str | None = None,
         priority: int = 1,
     ) -> Classified | Unclassifiable:  # fmt: skip
-        """Say what a policy would do with a job of these labels, step by step."""
+        """Return the steps of classifying a job of these labels."""
         resources = await self._remembered.now(self._database)
         policy = resources.classification_policies.get(policy_id)
         if policy is None:
@@ -170,7 +170,7 @@ class Explanations:
         self, resources: Resources, queue: QueueState | None, job: JobState,
         workers: Sequence[WorkerState],
     ) -> Mapping[str, float]:  # fmt: skip
-        """Return what the queue's scoring rule says of those who are eligible."""
+        """Return the scores of eligible workers by the queue's scoring rule."""
         rule = readings.scoring_rule(resources, job.queue)
         if queue is None or rule is None:
             return {}

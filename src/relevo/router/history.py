@@ -1,4 +1,4 @@
-"""What a queue's past says about how long one waits in it."""
+"""The recent past of a queue, from which waits are estimated."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DEPARTURES_MAX: Final = 1_000
 
 
 class History(Struct, frozen=True):
-    """How fast a queue has been moving, and who serves it."""
+    """How fast a queue has been moving, and the slots that serve it."""
 
     rate: float | None
     slots: int
     handling: float
 
     def minutes(self, position: int) -> int:
-        """Return for how long the job at a position waits."""
+        """Return the estimated wait of the job at a position, in minutes."""
         return estimates.minutes(position, self.rate, slots=self.slots, handling=self.handling)
 
 

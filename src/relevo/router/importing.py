@@ -45,7 +45,7 @@ _EXCEPTION: Final = "exceptionPolicyId"
 
 
 class Taken(Struct, frozen=True):
-    """What became of one thing of the source."""
+    """The result for one resource of the source."""
 
     kind: str
     id: str
@@ -54,7 +54,7 @@ class Taken(Struct, frozen=True):
 
 
 class Secret(Struct, frozen=True):
-    """A secret that no service gives out: set it anew, if the rule needs one."""
+    """A secret, which no service shows: set it again if the rule needs one."""
 
     kind: str
     id: str
@@ -63,11 +63,11 @@ class Secret(Struct, frozen=True):
     calls: str | None
     """The address that it calls, without its query."""
     set: str
-    """What to set."""
+    """The property to set."""
 
 
 class Report(Struct, frozen=True):
-    """What an import has done, or with `dry_run` would do."""
+    """The changes of an import; with `dry_run`, those it would make."""
 
     dry_run: bool
     counts: dict[str, dict[str, int]]
@@ -77,22 +77,22 @@ class Report(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing has failed; what is left out on purpose does not count."""
+        """Whether nothing has failed; skipped resources do not count."""
         return not any(one.outcome == "failed" for one in self.not_taken)
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     """A service to copy from."""
 
     def each(self, collection: Collection) -> AsyncIterator[Document]:
-        """Walk what it has, as the wire shows it; of jobs those that are not finished."""
+        """Yield its resources, as the wire shows them; of jobs, the unfinished ones."""
 
 
-class Target(Protocol):
+class ImportTarget(Protocol):
     """A service to copy to."""
 
     async def get(self, collection: Collection, resource_id: str) -> Document | None:
-        """Return what it has under this id, as the wire shows it."""
+        """Return the resource of this id, as the wire shows it."""
 
     async def put(
         self, collection: Collection, resource_id: str, change: Document, *, new: bool
@@ -101,8 +101,8 @@ class Target(Protocol):
 
 
 async def copy(
-    source: Source,
-    target: Target,
+    source: ImportSource,
+    target: ImportTarget,
     *,
     workers: bool = False,
     jobs: bool = False,
@@ -125,7 +125,12 @@ async def copy(
 
 class _Copy:
     def __init__(
-        self, source: Source, target: Target, *, dry_run: bool, told: Callable[[Taken], None]
+        self,
+        source: ImportSource,
+        target: ImportTarget,
+        *,
+        dry_run: bool,
+        told: Callable[[Taken], None],
     ) -> None:
         self._source = source
         self._target = target
@@ -171,7 +176,7 @@ class _Copy:
         )
 
     async def _make_like(self, kind: Collection, document: Document, without: set[str]) -> Taken:
-        """Make one thing of the target like that of the source, but for some properties."""
+        """Make a resource of the target equal to the source's, except some properties."""
         name = str(document["id"])
         try:
             wanted = _without(canonical(kind, document), without)
@@ -214,14 +219,14 @@ class _Copy:
 
 
 def _both(before: Taken, after: Taken) -> Taken:
-    """Return what became of a thing that was made like the source in two steps."""
+    """Return the result for a resource that was written in two steps."""
     if after.outcome == "failed" or before.outcome == "unchanged":
         return after
     return before
 
 
 def canonical(kind: Collection, document: Mapping[str, Any]) -> Document:
-    """Return what callers write of a document, defaults and all, without what they cannot see."""
+    """Return the visible fields of a document that callers write, with defaults."""
     checked = model.checked(kind, documents.merged(kind, None, document))
     shown: Document = documents.shown(model.document_of(checked))
     return shown
@@ -274,7 +279,7 @@ def _alike(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _bare(value: Any) -> Any:
-    """Return a value without credentials: what can be compared of it."""
+    """Return a value without credentials, so that it can be compared."""
     if isinstance(value, Mapping):
         return {name: _bare(each) for name, each in value.items() if name not in _HOLDERS}
     return [_bare(each) for each in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from relevo.errors import Forbidden, InvalidState, NotFound
 from relevo.kernel import checking
 from relevo.kernel.postgres import catalog
 from relevo.router import history
-from relevo.router.commands import ANYTHING, Call, camel, each, given, readable, resource_uuid
+from relevo.router.commands import ANYTHING, RouterCall, camel, each, given, readable, resource_uuid
 from relevo.router.core import job_patches, jobs
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.listing import JobFilter
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from relevo.router.commands import Change, Conditions
     from relevo.router.core.jobs import Unassigned
     from relevo.router.core.world import World
-    from relevo.router.listing import Listing
+    from relevo.router.listing import RouterListing
     from relevo.router.service import Tools
     from relevo.router.wire.views import (
         RouterJob,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 May = Callable[[str], bool]
-"""Whether a caller may touch what the worker of this id has."""
+"""Whether a caller may touch the assignments of a worker, by its id."""
 OPERATORS: Final[dict[str, str]] = {
     "GreaterThanEqual": "greaterThanOrEqual",
     "LessThanEqual": "lessThanOrEqual",
@@ -60,7 +60,7 @@ def selector(
     expires_after: float | timedelta | None = None,
     expedite: bool = False,
 ) -> WorkerSelector:
-    """Return what a job asks of a worker.
+    """Return a selector: a condition of a job on a worker's labels.
 
     >>> selector("English", ">", 5).label_operator
     'greaterThan'
@@ -77,7 +77,7 @@ def selector(
 
 
 class JobOperations:
-    """What `app.router` does with jobs."""
+    """The methods of `app.router` for jobs."""
 
     _tools: PerConnection[Tools]
 
@@ -96,7 +96,7 @@ class JobOperations:
         schedule_at: datetime | None = None,
         suspended: bool = False,
     ) -> RouterJob:
-        """Submit a job; without an id it gets one."""
+        """Submit a job; Relevo generates the id if none is given."""
         change: dict[str, Any] = {
             "channelId": channel, "queueId": queue, "priority": priority,
             "classificationPolicyId": classification_policy,
@@ -117,7 +117,7 @@ class JobOperations:
     async def put_job(
         self, job_id: str, change: Change, conditions: Conditions = ANYTHING
     ) -> Shown[RouterJob]:
-        """Create a job or merge a change into it; the conditions are looked at before all else."""
+        """Create a job or merge a change into it; the conditions are checked first."""
         merged = await given(job_id, change, conditions)
 
         def decide(world: World) -> Shown[RouterJob]:
@@ -145,7 +145,7 @@ class JobOperations:
 
     async def list_jobs(
         self, wanted: JobFilter, after: int = 0, limit: int = 100
-    ) -> Listing[RouterJob]:
+    ) -> RouterListing[RouterJob]:
         """Return a page of jobs in the order they were made."""
         return await wanted.page(self._tools().database, after, limit)
 
@@ -155,7 +155,7 @@ class JobOperations:
             yield job
 
     async def delete_job(self, job_id: str) -> None:
-        """Forget a finished job; one that is not there stays so."""
+        """Delete a finished job; a missing one is no error."""
         await self._on_job(job_id, lambda world: jobs.delete(world, job_id))
 
     async def cancel_job(
@@ -223,13 +223,13 @@ class JobOperations:
         )
 
     async def statistics(self, queue_id: str) -> RouterQueueStatistics:
-        """Return how long a queue is, and how long one waits in it."""
+        """Return the length of a queue and its estimated wait."""
         database = self._tools().database
         rows = await database.fetch(SQL.standing, queue_id)
         return views.statistics(queue_id, rows, await history.read(database, queue_id))
 
     async def _on_job(self, job_id: str, decide: Callable[[World], Any]) -> Any:
-        return await self._tools().commands.call(Call(decide, jobs=(job_id,), lane=job_id))
+        return await self._tools().commands.call(RouterCall(decide, jobs=(job_id,), lane=job_id))
 
     async def _on_assignment(
         self, job_id: str, which: UUID, decide: Callable[[World], Any], may: May | None
@@ -243,10 +243,8 @@ class JobOperations:
 
 
 def _require_own(world: World, job_id: str, which: UUID, may: May) -> None:
-    """Refuse what is not the caller's; one answer for all that is not, so that nothing is told."""
+    """Refuse an assignment of others, with the same error whether it exists or not."""
     job = world.jobs.get(job_id)
     found = world.assignments(job) if job is not None else []
     if not any(one.assignment_id == which and may(one.worker_id) for one in found):
-        raise Forbidden(
-            f"assignment {which} of job {job_id!r} is not one of those that this key is for"
-        )
+        raise Forbidden(f"assignment {which} of job {job_id!r} is outside of this key's scopes")

@@ -1,4 +1,4 @@
-"""Lists of jobs and workers: what is asked for, page by page."""
+"""Filtered lists of jobs and workers, page by page."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ UNFINISHED: Final = frozenset(
 )  # fmt: skip
 
 
-class Listing(Struct, Generic[T], frozen=True):
+class RouterListing(Struct, Generic[T], frozen=True):
     """A page, and where the next one begins."""
 
     items: list[T]
     after: int | None
     """None on the last page."""
     numbers: list[int]
-    """The place of each item: what `after` would be if the page ended there."""
+    """The position of each item: the `after` of a page that begins behind it."""
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     scheduled_before: datetime | None = None
     scheduled_after: datetime | None = None
 
-    async def page(self, database: Database, after: int, limit: int) -> Listing[RouterJob]:
+    async def page(self, database: Database, after: int, limit: int) -> RouterListing[RouterJob]:
         """Return the jobs behind `after`."""
         unfinished = self.status == "active" or self.status in UNFINISHED
         found = await database.fetch_page(
@@ -85,7 +85,7 @@ class WorkerFilter(Struct, frozen=True, kw_only=True):
     has_capacity: bool = False
     """Only those that could take one more job, on that channel or on any."""
 
-    async def page(self, database: Database, after: int, limit: int) -> Listing[RouterWorker]:
+    async def page(self, database: Database, after: int, limit: int) -> RouterListing[RouterWorker]:
         """Return the workers behind `after`."""
         found = await database.fetch_page(
             SQL.list_workers, after, limit + 1, None if self.state == "all" else self.state,
@@ -94,6 +94,8 @@ class WorkerFilter(Struct, frozen=True, kw_only=True):
         return _listing(found, views.worker_in)
 
 
-def _listing(found: Fetched[asyncpg.Record], view: Callable[[asyncpg.Record], T]) -> Listing[T]:
+def _listing(
+    found: Fetched[asyncpg.Record], view: Callable[[asyncpg.Record], T]
+) -> RouterListing[T]:
     numbers = [row["number"] for row in found.items]
-    return Listing(list(map(view, found.items)), numbers[-1] if found.more else None, numbers)
+    return RouterListing(list(map(view, found.items)), numbers[-1] if found.more else None, numbers)

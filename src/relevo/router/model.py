@@ -36,9 +36,9 @@ from relevo.router.wire.exception_policies import ExceptionPolicy, Note, Priorit
 from relevo.router.wire.policies import (
     ClassificationPolicy,
     DistributionPolicy,
+    DocumentPart,
     Id,
     Labels,
-    Part,
     RouterQueue,
     Text,
     WorkerSelectors,
@@ -59,7 +59,7 @@ Kind = Literal[
 Count = Annotated[int, Meta(ge=1, le=limits.ROUTER_COUNT_MAX)]
 
 
-class JobNote(Part, frozen=True, kw_only=True):
+class JobNote(DocumentPart, frozen=True, kw_only=True):
     """A remark on a job; without a time it is of now."""
 
     message: Note
@@ -69,7 +69,7 @@ class JobNote(Part, frozen=True, kw_only=True):
         to_utc(self, "added_at")
 
 
-class MatchingMode(Part, frozen=True, kw_only=True):
+class MatchingMode(DocumentPart, frozen=True, kw_only=True):
     """Whether a job is matched at once, later, or when its caller says so."""
 
     kind: Literal["queueAndMatch", "scheduleAndSuspend", "suspend"]
@@ -88,7 +88,7 @@ class MatchingMode(Part, frozen=True, kw_only=True):
             )
 
 
-class JobDocument(Part, frozen=True, kw_only=True):
+class JobDocument(DocumentPart, frozen=True, kw_only=True):
     """What callers may write of a job."""
 
     channel_id: Id
@@ -114,7 +114,7 @@ class JobDocument(Part, frozen=True, kw_only=True):
         check_labels({f"{at}/labels": self.labels, f"{at}/tags": self.tags})
 
 
-class Channel(Part, frozen=True, kw_only=True):
+class Channel(DocumentPart, frozen=True, kw_only=True):
     """A channel that a worker serves, and what a job on it takes of its capacity."""
 
     channel_id: Id
@@ -122,7 +122,7 @@ class Channel(Part, frozen=True, kw_only=True):
     max_number_of_jobs: Count | None = None
 
 
-class WorkerDocument(Part, frozen=True, kw_only=True):
+class WorkerDocument(DocumentPart, frozen=True, kw_only=True):
     """What callers may write of a worker."""
 
     queues: Annotated[tuple[Id, ...], Meta(max_length=limits.ROUTER_QUEUES_PER_WORKER_MAX)] = ()
@@ -149,20 +149,20 @@ class WorkerDocument(Part, frozen=True, kw_only=True):
         check_labels({f"{at}/labels": self.labels, f"{at}/tags": self.tags})
 
 
-class CancelJobOptions(Part, frozen=True, kw_only=True):
+class CancelJobOptions(DocumentPart, frozen=True, kw_only=True):
     """What a job is cancelled with."""
 
     note: Note | None = None
     disposition_code: Text | None = None
 
 
-class CompleteJobOptions(Part, frozen=True, kw_only=True):
+class CompleteJobOptions(DocumentPart, frozen=True, kw_only=True):
     """What a job is completed with."""
 
     note: Note | None = None
 
 
-class CloseJobOptions(Part, frozen=True, kw_only=True):
+class CloseJobOptions(DocumentPart, frozen=True, kw_only=True):
     """What a job is closed with, and when."""
 
     disposition_code: Text | None = None
@@ -173,13 +173,13 @@ class CloseJobOptions(Part, frozen=True, kw_only=True):
         to_instant(self, "close_at")
 
 
-class UnassignJobOptions(Part, frozen=True, kw_only=True):
+class UnassignJobOptions(DocumentPart, frozen=True, kw_only=True):
     """Whether a job that is taken back waits for its caller."""
 
     suspend_matching: bool = False
 
 
-class DeclineJobOfferOptions(Part, frozen=True, kw_only=True):
+class DeclineJobOfferOptions(DocumentPart, frozen=True, kw_only=True):
     """When a declined job may be offered to the worker again."""
 
     retry_offer_at: datetime | None = None
@@ -188,11 +188,11 @@ class DeclineJobOfferOptions(Part, frozen=True, kw_only=True):
         to_instant(self, "retry_offer_at")
 
 
-class ReclassifyJobOptions(Part, frozen=True, kw_only=True):
+class ReclassifyJobOptions(DocumentPart, frozen=True, kw_only=True):
     """Nothing can be said yet."""
 
 
-_TYPES: Final[Mapping[str, type[Part]]] = {
+_TYPES: Final[Mapping[str, type[DocumentPart]]] = {
     "classificationPolicies": ClassificationPolicy,
     "distributionPolicies": DistributionPolicy,
     "exceptionPolicies": ExceptionPolicy,
@@ -319,7 +319,7 @@ def _check(value: Any, at: str) -> None:
                 each = getattr(value, name)
                 if type(each) not in _PLAIN:
                     _check(each, f"{at}/{wire}")
-            if isinstance(value, Part):
+            if isinstance(value, DocumentPart):
                 value.check(at)
         case tuple():
             for number, each in enumerate(value):

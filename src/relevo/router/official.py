@@ -14,7 +14,7 @@ from relevo.errors import CallerError, InvalidValue, SettingsError, Unauthentica
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.router.importing import Collection, Source
+    from relevo.router.importing import Collection, ImportSource
     from relevo.router.wire.documents import Document
 
 EXTRA: Final = "router-import"
@@ -30,7 +30,7 @@ _LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 
 
 @asynccontextmanager
-async def opened(endpoint: str, key: str) -> AsyncIterator[Source]:
+async def opened(endpoint: str, key: str) -> AsyncIterator[ImportSource]:
     """Give the service at an endpoint as a source of an import.
 
     Raises `SettingsError` if the client is not installed, `InvalidValue` for an endpoint or a key

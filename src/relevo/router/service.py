@@ -1,7 +1,7 @@
 """`app.router`: jobs, workers, offers, policies and queues, in Python.
 
-What changes something is committed when its call returns; matching follows by itself. Names are
-those of the ancestor's API in Python's spelling, and the vocabulary of its beginnings is there too:
+A change is committed when its call returns; matching follows by itself. Names are
+those of Azure's API in Python's spelling, together with those of its first versions:
 `register_worker`, `total_capacity`, `offer_ttl`, `define_channel`.
 """
 
@@ -18,15 +18,15 @@ from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
 from relevo.router import events
-from relevo.router.administration import Administration, Stored
-from relevo.router.commands import Call, Commands
+from relevo.router.administration import Administration, StoredResource
+from relevo.router.commands import RouterCall, RouterCommands
 from relevo.router.core import workers
 from relevo.router.desk import Desk
 from relevo.router.explanations import Explanations
 from relevo.router.jobs import JobOperations
-from relevo.router.matcher.calling import Caller
+from relevo.router.matcher.calling import RuleCaller
 from relevo.router.matcher.matcher import Matcher
-from relevo.router.storage import MANAGED_CHANNELS, Options, Remembered
+from relevo.router.storage import MANAGED_CHANNELS, Remembered, RouterOptions
 from relevo.router.watching import Watching
 from relevo.router.workers import WorkerOperations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 OFFERS_KEPT_SECONDS = 86_400.0
-"""How long an offer that came to nothing is remembered, to tell 409 from 404."""
+"""How long an offer without an assignment is kept, to tell 409 from 404."""
 FORGET_ROWS_MAX = 2_000
 """Rows that are forgotten in one transaction."""
 DAY = 86_400.0
@@ -56,7 +56,7 @@ class Router(JobOperations, WorkerOperations):
     """
 
     def __init__(self, settings: Settings, log: EventLog, sealer: Sealer) -> None:
-        self.options = Options(
+        self.options = RouterOptions(
             unassign_max=settings.router_unassign_max or None,
             deregister_on_expiry=settings.router_deregister_on_expiry,
             idle_seconds=settings.router_worker_idle_days * DAY or None,
@@ -73,7 +73,7 @@ class Router(JobOperations, WorkerOperations):
 
     @property
     def watching(self) -> Watching:
-        """What happens to the offers of one worker."""
+        """The offers of a worker, as they come and end."""
         return self._tools().watching
 
     @property
@@ -83,12 +83,12 @@ class Router(JobOperations, WorkerOperations):
 
     @property
     def explanations(self) -> Explanations:
-        """Why things are as they are."""
+        """Explanations of waiting jobs and idle workers."""
         return self._tools().explanations
 
     @property
     def client(self) -> Outside:
-        """Calls to the outside, to where they may go."""
+        """The client for calls to other services, limited to allowed addresses."""
         return self._tools().client
 
     async def set_distribution_policy(
@@ -99,8 +99,8 @@ class Router(JobOperations, WorkerOperations):
         | Mapping[str, Any] = "longestIdle",
         offer_ttl: timedelta | float | None = None,
         name: str | None = None,
-    ) -> Stored:
-        """Say who is offered jobs, and how long an offer lives; `mode` may be the wire's object."""
+    ) -> StoredResource:
+        """Set a distribution policy; `mode` may be the wire's object."""
         seconds = None if offer_ttl is None else checking.seconds(offer_ttl)
         change = {
             "name": name, "offerExpiresAfterSeconds": seconds,
@@ -116,7 +116,7 @@ class Router(JobOperations, WorkerOperations):
         exception_policy: str | None = None,
         labels: Mapping[str, Any] | None = None,
         name: str | None = None,
-    ) -> Stored:
+    ) -> StoredResource:
         """Make or change a queue."""
         change = {
             "distributionPolicyId": distribution_policy, "exceptionPolicyId": exception_policy,
@@ -139,25 +139,25 @@ class Router(JobOperations, WorkerOperations):
 
 
 class Tools:
-    """What carries out the calls of a router on one connection."""
+    """The objects that carry out a router's calls on one connection."""
 
     def __init__(self, database: Database, wakeups: Wakeups, router: Router) -> None:
         remembered = Remembered(router._sealer, router.options)
         self.database = database
         self.client = client = Outside(router._allowed)
-        self.commands = Commands(database, router._log, remembered)
+        self.commands = RouterCommands(database, router._log, remembered)
         self.policies = Administration(database, router._log, router._sealer)
         self.watching = Watching(database, wakeups)
-        self.caller = Caller(client)
+        self.caller = RuleCaller(client)
         self.matcher = Matcher(database, wakeups, self.commands, remembered, self.caller)
         self.explanations = Explanations(database, remembered, self.caller)
 
 
 class RouterPart(Part[Router]):
-    """Lets a host be a candidate for matching, and removes what nobody needs any more."""
+    """Makes a host a candidate for matching, and deletes expired rows."""
 
     async def start(self, host: Host) -> None:
-        """Be a candidate for matching."""
+        """Become a candidate for matching."""
         await self.service._tools().matcher.join(host.leases)
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ class RouterPart(Part[Router]):
         ]
 
     async def deregister_idle(self) -> int:
-        """Deregister workers that have given no sign for too long; return how many."""
+        """Deregister workers that were idle for too long; return how many."""
         seconds, tools = self.service.options.idle_seconds, self.service._tools()
         if seconds is None:
             return 0
@@ -183,13 +183,13 @@ class RouterPart(Part[Router]):
         return len(rows)
 
     async def forget(self) -> None:
-        """Forget offers that came to nothing, and jobs that ended longer ago than they are kept."""
+        """Delete ended offers, and jobs whose retention is over."""
         await self._forget(SQL.forget_offers, OFFERS_KEPT_SECONDS)
         if self.service.options.job_retention_seconds is not None:
             await self._forget(SQL.forget_jobs, self.service.options.job_retention_seconds)
 
     async def _forget(self, sql: str, seconds: float) -> None:
-        """Forget in small parts until nothing of that age is left."""
+        """Delete in small batches until nothing of that age is left."""
         database = self.service._tools().database
 
         async def step() -> int:
@@ -199,7 +199,7 @@ class RouterPart(Part[Router]):
         await until_fewer(FORGET_ROWS_MAX, step)
 
 
-def _deregister_call(worker_id: str, limit: timedelta) -> Call:
+def _deregister_call(worker_id: str, limit: timedelta) -> RouterCall:
     def decide(world: World) -> None:
         worker = world.workers.get(worker_id)
         if worker is None or not worker.available or worker.holding:
@@ -207,4 +207,4 @@ def _deregister_call(worker_id: str, limit: timedelta) -> Call:
         if world.now - max(worker.seen_at, worker.idle_since) > limit:
             workers.deregister(world, worker, edited=False)
 
-    return Call(decide, whole=(worker_id,))
+    return RouterCall(decide, whole=(worker_id,))

@@ -37,7 +37,7 @@ MANAGED_CHANNELS: Final = ("AcsChatChannel", "AcsVoiceChannel", "AcsSMSChannel")
 """Channels that everybody has, also in the strict mode that refuses unknown ones."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class RouterOptions(Struct, frozen=True, kw_only=True):
     """What an installation may set otherwise than the original."""
 
     unassign_max: int | None = 3
@@ -60,7 +60,7 @@ class Resources(Struct, frozen=True):
     distribution_policies: dict[str, DistributionPolicy]
     exception_policies: dict[str, ExceptionPolicy]
     classification_policies: dict[str, ClassificationPolicy]
-    options: Options = Options()
+    options: RouterOptions = RouterOptions()
     channels: frozenset[str] = frozenset()
     """Those that were defined."""
 
@@ -88,9 +88,9 @@ NOTHING = Resources(-1, {}, {}, {}, {})
 class Remembered:
     """The policies and queues that this host knows."""
 
-    def __init__(self, sealer: Sealer, options: Options | None = None) -> None:
+    def __init__(self, sealer: Sealer, options: RouterOptions | None = None) -> None:
         self._sealer = sealer
-        self._options = options or Options()
+        self._options = options or RouterOptions()
         self._known = NOTHING
 
     async def at(self, connection: Database | Transaction, revision: int) -> Resources:

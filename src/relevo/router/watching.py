@@ -75,7 +75,7 @@ class OfferPage(Struct, frozen=True):
     continuation: str
 
 
-class Position(Struct, frozen=True, array_like=True, omit_defaults=True):
+class OfferPosition(Struct, frozen=True, array_like=True, omit_defaults=True):
     """Where a reader of a worker's offers is."""
 
     log: str
@@ -93,7 +93,7 @@ class _Step(Struct, frozen=True):
     """What one look has found, in order, and where the next one begins."""
 
     happened: list[OpenOffer | OfferEnded]
-    at: Position
+    at: OfferPosition
 
 
 def topics(offers: Iterable[Event]) -> set[str]:
@@ -142,7 +142,7 @@ class Watching:
         return self._follow(worker_id, _position(continuation))
 
     async def _follow(
-        self, worker_id: str, at: Position | None
+        self, worker_id: str, at: OfferPosition | None
     ) -> AsyncIterator[tuple[OpenOffer | OfferEnded, str | None] | None]:
         clock = asyncio.get_running_loop().time
         said = clock()
@@ -160,7 +160,7 @@ class Watching:
                     yield None
                 await woken.wait(POLL_SECONDS)
 
-    async def _look(self, worker_id: str, at: Position | None) -> _Step:
+    async def _look(self, worker_id: str, at: OfferPosition | None) -> _Step:
         rows = await self._database.fetch(
             SQL.offer_events, f"worker/{worker_id}", -1 if at is None else at.lsn, EVENTS_MAX
         )
@@ -168,7 +168,7 @@ class Watching:
         log, found = str(first["incarnation"]), [row for row in rows if row["lsn"] is not None]
         gone = at is not None and (at.log != log or at.lsn < first["trimmed_lsn"])
         if at is None or gone:
-            return await self._all_open(worker_id, Position(log, first["head"]))
+            return await self._all_open(worker_id, OfferPosition(log, first["head"]))
         if at.offer_id is not None:
             return await self._all_open(worker_id, at)
         whole = len(found) < EVENTS_MAX
@@ -181,15 +181,15 @@ class Watching:
         by_id = {one.offer_id: one for one in opened.items}
         happened = [_happened(row, by_id) for row in found]
         lsn = first["head"] if whole else found[-1]["lsn"]
-        return _Step([one for one in happened if one is not None], Position(log, lsn))
+        return _Step([one for one in happened if one is not None], OfferPosition(log, lsn))
 
-    async def _all_open(self, worker_id: str, at: Position) -> _Step:
+    async def _all_open(self, worker_id: str, at: OfferPosition) -> _Step:
         """Return open offers, and go on behind them, or with what happens from that place on."""
         opened = await self._open(worker_id, None, at.offered_at, at.offer_id)
-        then = Position(at.log, at.lsn)
+        then = OfferPosition(at.log, at.lsn)
         if opened.more:
             last = opened.items[-1]
-            then = Position(at.log, at.lsn, last.offered_at, last.offer_id)
+            then = OfferPosition(at.log, at.lsn, last.offered_at, last.offer_id)
         return _Step(list(opened.items), then)
 
     async def _open(
@@ -235,14 +235,14 @@ def _open(row: asyncpg.Record) -> OpenOffer:
     )  # fmt: skip
 
 
-def _position(continuation: str | None) -> Position | None:
+def _position(continuation: str | None) -> OfferPosition | None:
     if continuation is None:
         return None
     try:
         text = base64.b64decode(
             continuation + "=" * (-len(continuation) % 4), altchars=b"-_", validate=True
         )
-        found = msgspec.json.decode(text, type=Position)
+        found = msgspec.json.decode(text, type=OfferPosition)
     except (binascii.Error, ValueError):
         found = None
     if found is None or not 0 <= found.lsn < 2**63:

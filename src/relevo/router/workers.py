@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.errors import InvalidValue, NotFound
 from relevo.kernel.postgres import catalog
 from relevo.router import storage
-from relevo.router.commands import ANYTHING, Call, camel, each, given, readable, resource_uuid
+from relevo.router.commands import ANYTHING, RouterCall, camel, each, given, readable, resource_uuid
 from relevo.router.core import offers, workers
 from relevo.router.core.world import SEEN_EVERY
 from relevo.router.listing import WorkerFilter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from relevo.router.commands import Change, Conditions
     from relevo.router.core.offers import Accepted
     from relevo.router.core.world import World
-    from relevo.router.listing import Listing
+    from relevo.router.listing import RouterListing
     from relevo.router.service import Tools
     from relevo.router.wire.views import RouterWorker
 
@@ -32,7 +32,7 @@ SQL = catalog.load(__package__)
 
 
 class WorkerOperations:
-    """What `app.router` does with workers and their offers."""
+    """The methods of `app.router` for workers and their offers."""
 
     _tools: PerConnection[Tools]
 
@@ -67,7 +67,7 @@ class WorkerOperations:
         return (await self.put_worker(worker_id, change)).view
 
     async def deregister_worker(self, worker_id: str) -> RouterWorker:
-        """Make a worker unavailable; what it has been offered goes to others."""
+        """Make a worker unavailable; its open offers go to others."""
         return (await self.put_worker(worker_id, {"availableForOffers": False})).view
 
     async def update_worker(self, worker_id: str, **change: Any) -> RouterWorker:
@@ -77,7 +77,7 @@ class WorkerOperations:
     async def put_worker(
         self, worker_id: str, change: Change, conditions: Conditions = ANYTHING
     ) -> Shown[RouterWorker]:
-        """Create a worker or merge a change into it; the conditions are looked at before all."""
+        """Create a worker or merge a change into it; the conditions are checked first."""
         merged = await given(worker_id, change, conditions)
 
         def decide(world: World) -> Shown[RouterWorker]:
@@ -91,7 +91,7 @@ class WorkerOperations:
             return Shown(view, done.worker.changed_at, done.created)
 
         found: Shown[RouterWorker] = await self._tools().commands.call(
-            Call(decide, whole=(worker_id,), lane=worker_id)
+            RouterCall(decide, whole=(worker_id,), lane=worker_id)
         )
         return found
 
@@ -100,7 +100,7 @@ class WorkerOperations:
         return (await self.show_worker(worker_id)).view
 
     async def show_worker(self, worker_id: str) -> Shown[RouterWorker]:
-        """Return a worker, and when it or what it holds was modified; raises `NotFound`."""
+        """Return a worker, and when it or its offers were modified; raises `NotFound`."""
         database = self._tools().database
         rows = await database.fetch(SQL.show_workers, [worker_id])
         if not rows:
@@ -111,7 +111,7 @@ class WorkerOperations:
 
     async def list_workers(
         self, wanted: WorkerFilter, after: int = 0, limit: int = 100
-    ) -> Listing[RouterWorker]:
+    ) -> RouterListing[RouterWorker]:
         """Return a page of workers in the order they were made."""
         return await wanted.page(self._tools().database, after, limit)
 
@@ -121,13 +121,13 @@ class WorkerOperations:
             yield worker
 
     async def delete_worker(self, worker_id: str) -> None:
-        """Forget a worker; its open offers are taken back."""
+        """Delete a worker; its open offers are revoked."""
         await self._tools().commands.call(
-            Call(lambda world: workers.delete(world, worker_id), whole=(worker_id,))
+            RouterCall(lambda world: workers.delete(world, worker_id), whole=(worker_id,))
         )
 
     async def accept_offer(self, worker_id: str, offer_id: str) -> Accepted:
-        """Turn an offer into an assignment; of several workers one wins."""
+        """Turn an offer into an assignment; of several workers, the first wins."""
         which = resource_uuid(offer_id, "offer")
         found: Accepted = await self._on_offer(
             worker_id, which, lambda world: offers.accept(world, worker_id, which)
@@ -148,7 +148,7 @@ class WorkerOperations:
         self, worker_id: str, offer_id: UUID, decide: Callable[[World], Any]
     ) -> Any:
         return await self._tools().commands.call(
-            Call(decide, workers=(worker_id,), offers=(offer_id,), lane=worker_id)
+            RouterCall(decide, workers=(worker_id,), offers=(offer_id,), lane=worker_id)
         )
 
 

@@ -12,7 +12,7 @@ from relevo.dataverse.bulk import RowQuery
 from relevo.dataverse.http.surface import render
 from relevo.dataverse.users.model import ORGANIZATION
 from relevo.errors import DatabaseUnavailable, NotFound, OutcomeUnknown
-from relevo.http.application import Bounds
+from relevo.http.application import RequestBounds
 from relevo.jobs import Fail
 from tests.dataverse.http.conftest import Dataverse, code
 
@@ -201,11 +201,11 @@ async def test_a_disabled_user_is_kept_out(dataverse: Dataverse) -> None:
 
 
 async def test_bounds_are_told_in_the_manner_of_the_surface(open_site: Opens) -> None:
-    async with open_site(bounds=Bounds(in_flight=0)) as site:
+    async with open_site(bounds=RequestBounds(in_flight=0)) as site:
         reply = await Dataverse(site).ask("GET", "asyncoperations")
         assert (reply.status, code(reply)) == (503, "0x8004A001")
         assert reply.headers["Retry-After"] == "1"
-    async with open_site(bounds=Bounds(requests_per_second=0.001, burst=1)) as site:
+    async with open_site(bounds=RequestBounds(requests_per_second=0.001, burst=1)) as site:
         await Dataverse(site).ask("GET", "asyncoperations")
         reply = await Dataverse(site).ask("GET", "asyncoperations")
         assert (reply.status, code(reply)) == (429, "0x80072322")

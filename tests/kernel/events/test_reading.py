@@ -97,15 +97,15 @@ async def test_a_damaged_continuation_is_refused(world: World, token: str) -> No
 async def test_a_foreign_continuation_is_refused(world: World) -> None:
     state = await world.log.state()
     positions = {one.id: 0 for one in state.stripes}
-    foreign = model.encode(model.Place("another", positions))
+    foreign = model.encode(model.LogPlace("another", positions))
     with pytest.raises(BadContinuation, match="another database"):
         await world.log.read(foreign)
-    partial = model.encode(model.Place(state.incarnation, {1: 0}))
+    partial = model.encode(model.LogPlace(state.incarnation, {1: 0}))
     with pytest.raises(BadContinuation, match="stripes"):
         await world.log.read(partial)
     ahead = dict.fromkeys(positions, state.last_lsn + 1)
     with pytest.raises(FeedRegressed):
-        await world.log.read(model.encode(model.Place(state.incarnation, ahead)))
+        await world.log.read(model.encode(model.LogPlace(state.incarnation, ahead)))
 
 
 @pytest.mark.parametrize("start", ["yesterday", datetime(2026, 1, 1), None, 5])

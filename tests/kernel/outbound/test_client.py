@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from relevo import limits
 from relevo.errors import OutboundFailed, OutboundRefused
 from relevo.kernel.outbound.addresses import Allowed
-from relevo.kernel.outbound.client import Answer, Client
+from relevo.kernel.outbound.client import Client, OutboundAnswer
 from tests.kernel.outbound.outside import Names, Outside, Status, outside
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def client() -> AsyncIterator[Client]:
         yield ready
 
 
-async def post(client: Client, url: str) -> Answer:
+async def post(client: Client, url: str) -> OutboundAnswer:
     return await client.post(url, b"{}", {"content-type": "application/json"})
 
 
@@ -136,7 +136,7 @@ async def test_a_host_is_opened_by_name_wherever_it_leads(host: Outside) -> None
 PUBLIC = "93.184.215.14"
 
 
-async def send_secret(client: Client, url: str) -> Answer:
+async def send_secret(client: Client, url: str) -> OutboundAnswer:
     return await client.post(url, b"{}", {"x-functions-key": "hush"}, secret=True)
 
 

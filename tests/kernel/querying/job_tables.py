@@ -257,7 +257,7 @@ async def answer(
     caller: Caller = ALL,
     prefer: str | None = None,
     table: Table = JOBS,
-) -> answers.Page:
+) -> answers.AnswerPage:
     """A page of a query."""
     known = preferences.read(prefer)
     if isinstance(query, str):

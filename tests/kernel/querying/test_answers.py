@@ -137,7 +137,7 @@ async def test_expanded_rows_are_written_like_others(jobs: Database) -> None:
 
 
 def test_envelopes_and_contexts() -> None:
-    page = answers.Page([{"a": 1}], False, None)
+    page = answers.AnswerPage([{"a": 1}], False, None)
     wanted = preferences.read('odata.include-annotations="*"')
     plain = preferences.read(None)
     assert answers.envelope(page, context="c", preferences=plain, count=5_001) == {

@@ -15,7 +15,7 @@ from relevo.kernel.querying.fetchxml.dates import (
     DAYS,
     SEVEN_DAYS,
     TICK,
-    Interval,
+    DateInterval,
     interval,
     of_day,
     shift,
@@ -45,7 +45,7 @@ def at(text: str) -> datetime:
     ],
 )
 def test_units_of_the_calendar_are_whole_and_half_open(name: str, since: str, until: str) -> None:
-    assert interval(name, NOW) == Interval(at(since), at(until))
+    assert interval(name, NOW) == DateInterval(at(since), at(until))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_units_of_the_calendar_are_whole_and_half_open(name: str, since: str, un
     ],
 )
 def test_the_last_two_reach_from_a_full_hour_or_day_to_now(name: str, since: str) -> None:
-    assert interval(name, NOW, 2) == Interval(at(since), NOW + TICK)
+    assert interval(name, NOW, 2) == DateInterval(at(since), NOW + TICK)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_last_two_reach_from_a_full_hour_or_day_to_now(name: str, since: str
     ],
 )
 def test_the_next_two_reach_from_now_to_a_full_hour_or_day(name: str, until: str) -> None:
-    assert interval(name, NOW, 2) == Interval(NOW, at(until))
+    assert interval(name, NOW, 2) == DateInterval(NOW, at(until))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_next_two_reach_from_now_to_a_full_hour_or_day(name: str, until: str
     ],
 )
 def test_what_is_older_is_so_to_the_tick(name: str, until: datetime) -> None:
-    assert interval(name, NOW, 2) == Interval(None, until)
+    assert interval(name, NOW, 2) == DateInterval(None, until)
 
 
 def test_seven_days_are_what_they_say() -> None:
@@ -98,15 +98,15 @@ def test_seven_days_are_what_they_say() -> None:
 
 def test_the_day_of_a_date() -> None:
     day, after = at("2026-03-11"), at("2026-03-12")
-    assert of_day("on", NOW) == Interval(day, after)
-    assert of_day("on-or-after", NOW) == Interval(day, None)
-    assert of_day("on-or-before", NOW) == Interval(None, after)
+    assert of_day("on", NOW) == DateInterval(day, after)
+    assert of_day("on-or-after", NOW) == DateInterval(day, None)
+    assert of_day("on-or-before", NOW) == DateInterval(None, after)
 
 
 def test_the_last_day_there_is_has_no_end() -> None:
     last = datetime(9999, 12, 31, 12, tzinfo=UTC)
-    assert of_day("on", last) == Interval(last.replace(hour=0), None)
-    assert of_day("on-or-before", last) == Interval(None, None)
+    assert of_day("on", last) == DateInterval(last.replace(hour=0), None)
+    assert of_day("on-or-before", last) == DateInterval(None, None)
 
 
 def test_the_last_day_of_a_month_stays_the_last() -> None:
@@ -116,7 +116,7 @@ def test_the_last_day_of_a_month_stays_the_last() -> None:
 
 def test_a_day_is_that_of_the_time_zone_and_may_be_short() -> None:
     noon = datetime(2026, 3, 29, 12, tzinfo=ZoneInfo("Europe/Madrid"))
-    assert interval("today", noon) == Interval(at("2026-03-28T23:00"), at("2026-03-29T22:00"))
+    assert interval("today", noon) == DateInterval(at("2026-03-28T23:00"), at("2026-03-29T22:00"))
     assert interval("last-x-hours", noon, 12).since == at("2026-03-28T22:00")
 
 

@@ -22,7 +22,7 @@ from relevo.kernel.querying.catalogue import Catalogue, Table
 from relevo.kernel.querying.errors import CONDITIONS, InvalidQuery
 from relevo.kernel.querying.fetchxml import conditions as fetch_conditions
 from relevo.kernel.querying.fetchxml.elements import Element
-from relevo.kernel.querying.frames import Context, Frame
+from relevo.kernel.querying.frames import FrameContext, QueryFrame
 from relevo.kernel.querying.linking import attach
 from relevo.kernel.querying.model import RULES, Caller, Query
 from relevo.kernel.querying.odata.filters import Reader
@@ -52,9 +52,9 @@ class Planned(Struct, frozen=True, kw_only=True):
 
         Raises `InvalidQuery`, and `ColumnProtected` for what the caller may not look at.
         """
-        context = Context(self.catalogue, self.caller)
+        context = FrameContext(self.catalogue, self.caller)
         context.parameters.first = first
-        frame = Frame(context, self.table, alias, "(select 1) as one")
+        frame = QueryFrame(context, self.table, alias, "(select 1) as one")
         attach(frame, self.query.links, frame.links)
         frame.add(self.query.filter)
         text = f"coalesce({frame.where()}, false)"
@@ -226,7 +226,7 @@ class _Reading:
             replace(one, type="lookup") if (one.type, one.sql_type) == ("guid", "text") else one
             for one in table.columns
         )
-        self._scope = fetch_conditions.Scope(replace(table, columns=columns))
+        self._scope = fetch_conditions.FetchScope(replace(table, columns=columns))
         self._asker = asker
         self._tests = 0
         self._values = 0

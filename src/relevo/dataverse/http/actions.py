@@ -20,7 +20,7 @@ from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
 from relevo.jobs.registry import check_open
-from relevo.kernel.operation import Operations, Outcome, Reply
+from relevo.kernel.operation import Operations, OtherStatus, Reply
 from relevo.kernel.running.verdicts import RetryLater, Verdict
 from relevo.pipeline.model import message_handler
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SUBMIT: Final = "jobs:submit"
 MONITOR: Final = "/api/backgroundoperation/{id}"
-_LATER: Final = Outcome(202, lambda reply: reply.status == 202, "It is done later.")
+_LATER: Final = OtherStatus(202, lambda reply: reply.status == 202, "It is done later.")
 
 
 operation = Operations(WEB_API)

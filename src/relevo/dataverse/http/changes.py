@@ -28,7 +28,7 @@ from relevo.jobs.core.patches import command_of
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.querying.catalogue import JOBS
 from relevo.jobs.states import Refusal
-from relevo.kernel.operation import Operations, Outcome, Reply
+from relevo.kernel.operation import Operations, OtherStatus, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ WRITE: Final = "jobs:write"
 DELETE: Final = "jobs:delete"
 _ROW: Final = f"{BASE}/{{name}}({{id}})"
 _WITH_VERSION: Final = {**HEADERS, "if_match": "If-Match"}
-_SHOWN: Final = Outcome(200, lambda reply: reply.status == 200, "The job as it is then.")
+_SHOWN: Final = OtherStatus(200, lambda reply: reply.status == 200, "The job as it is then.")
 _VERSION: Final = re.compile(r'(?:W/)?"(\d{1,18})"')
 _ERRORS: Final = (
     JobMissing,

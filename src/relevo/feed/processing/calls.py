@@ -15,7 +15,7 @@ from msgspec import Struct
 from relevo.feed.processing.context import wants_context
 from relevo.feed.processing.observing import Observer
 from relevo.kernel import callables, error_text, uses
-from relevo.kernel.running.calls import Call, Limits, watched
+from relevo.kernel.running.calls import HandlerCall, Limits, watched
 from relevo.kernel.running.threads import Threads
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def _call(handler: Callable[..., Any], ctx: Context, changes: Any, watch: 
     running.task.result()
 
 
-class ChangeCall(Call):
+class ChangeCall(HandlerCall):
     """One call of a handler, as a task: in a thread if it may block, then on the loop."""
 
     def __init__(self, handler: Callable[..., Any], arguments: Sequence[Any], ctx: Context) -> None:

@@ -22,7 +22,7 @@ from relevo.kernel.operation import PUBLIC, Operation
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from relevo.http.access.keyring import Key, KeyRing
+    from relevo.http.access.keyring import AccessKey, KeyRing
     from relevo.http.access.oidc import Issuer
     from relevo.http.request import Head
     from relevo.http.services import Services
@@ -111,7 +111,7 @@ def reaches(principal: Principal, resource: str) -> bool:
     return not scopes or any(fnmatchcase(resource, pattern) for pattern in scopes)
 
 
-class Caller(Struct, frozen=True):
+class AuthenticatedCaller(Struct, frozen=True):
     """A principal whose request head was genuine."""
 
     principal: Principal
@@ -137,7 +137,7 @@ class Authenticator:
         self._skew_seconds = skew_seconds
         self._replays = Replays(skew_seconds)
 
-    async def authenticate(self, head: Head) -> Caller:
+    async def authenticate(self, head: Head) -> AuthenticatedCaller:
         """Return who sent this, judged by its head alone; raises `Unauthenticated`.
 
         The body of a signed request is checked when it has been read, by `check_body`, so that
@@ -159,18 +159,18 @@ class Authenticator:
                     "the Authorization header is neither `Bearer` nor `HMAC-SHA256`"
                 )
 
-    async def _bearer(self, token: bytes) -> Caller:
+    async def _bearer(self, token: bytes) -> AuthenticatedCaller:
         if self._issuer is not None and self._issuer.is_token(token):
             await self._ring.signing_keys(fresh=False)  # which also tells the time
             principal = await self._issuer.principal(token, self._ring.now())
             disabled = await self._ring.is_disabled(principal.id)
-            return Caller(msgspec.structs.replace(principal, disabled=disabled))
+            return AuthenticatedCaller(msgspec.structs.replace(principal, disabled=disabled))
         key = await self._ring.by_hash(hashlib.sha256(token).digest())
         if key is None:
             raise Unauthenticated("this key is unknown, revoked or expired")
-        return Caller(self._use(key))
+        return AuthenticatedCaller(self._use(key))
 
-    async def _signature(self, head: Head, text: bytes) -> Caller:
+    async def _signature(self, head: Head, text: bytes) -> AuthenticatedCaller:
         signature = signing.parse(text)
         texts = signing.texts_to_sign(signature, head, self._public_hosts)
         # Memory may not know a key that was made elsewhere a moment ago; then the database does.
@@ -180,7 +180,9 @@ class Authenticator:
             found = signing.match(signature, texts, {key.id: key.secret for key in keys})
             if found is not None:
                 key = next(key for key in keys if key.id == found)
-                return Caller(self._use(key), partial(self._check_body, head, signature, date))
+                return AuthenticatedCaller(
+                    self._use(key), partial(self._check_body, head, signature, date)
+                )
         raise Unauthenticated("the signature is not that of any valid key over this request")
 
     def _check_body(
@@ -191,6 +193,6 @@ class Authenticator:
         if head.method not in READS:
             self._replays.check(signature.text, date, self._ring.now())
 
-    def _use(self, key: Key) -> Principal:
+    def _use(self, key: AccessKey) -> Principal:
         self._ring.note_use(key)
         return key.principal

@@ -38,7 +38,7 @@ LAST_USE_SECONDS: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
-class Key(Struct, frozen=True, kw_only=True):
+class AccessKey(Struct, frozen=True, kw_only=True):
     """A key that is neither revoked nor, at the moment it was read, expired."""
 
     id: str
@@ -59,7 +59,7 @@ class _Loaded(Struct, frozen=True):
     """What one statement found; `at` is the instant before it was sent."""
 
     at: float
-    keys: tuple[Key, ...]
+    keys: tuple[AccessKey, ...]
 
 
 class KeyRing:
@@ -79,11 +79,11 @@ class KeyRing:
         self._database = database
         self._master = master
         self._clock = clock
-        self._by_hash: dict[bytes, tuple[float, Key]] = {}
+        self._by_hash: dict[bytes, tuple[float, AccessKey]] = {}
         self._signing = _Loaded(float("-inf"), ())
         self._forgotten_at = float("-inf")
         self._store_time: tuple[float, datetime] | None = None
-        self._lookups: Group[bytes | None, tuple[Key, ...]] = Group("keys", self._look_up)
+        self._lookups: Group[bytes | None, tuple[AccessKey, ...]] = Group("keys", self._look_up)
         self._identities: dict[str, tuple[float, bool]] = {}
         self._identity_lookups: Group[str, bool] = Group("identities", self._look_up_identities)
         self._last_use = _LastUse(database, clock)
@@ -94,7 +94,7 @@ class KeyRing:
         at, store_time = self._store_time
         return store_time + timedelta(seconds=self._clock() - at)
 
-    async def by_hash(self, secret_hash: bytes) -> Key | None:
+    async def by_hash(self, secret_hash: bytes) -> AccessKey | None:
         """Return the valid key whose secret has this SHA-256, or None."""
         at, key = self._by_hash.get(secret_hash, (float("-inf"), None))
         if key is None or not self._fresh(at):
@@ -102,7 +102,7 @@ class KeyRing:
             key = found[0] if found else None
         return key if key is not None and self._unexpired(key) else None
 
-    async def signing_keys(self, *, fresh: bool = False) -> tuple[Key, ...]:
+    async def signing_keys(self, *, fresh: bool = False) -> tuple[AccessKey, ...]:
         """Return the valid signing keys; `fresh` reads them from the database now."""
         keys = self._signing.keys
         if fresh or not self._fresh(self._signing.at):
@@ -120,7 +120,7 @@ class KeyRing:
         self._by_hash.clear()
         self._identities.clear()
 
-    def note_use(self, key: Key) -> None:
+    def note_use(self, key: AccessKey) -> None:
         """Have `last_used_at` written, soon and not too often."""
         self._last_use.note(key.id)
 
@@ -133,10 +133,12 @@ class KeyRing:
     def _fresh(self, at: float) -> bool:
         return at > self._forgotten_at and self._clock() - at < limits.KEY_CACHE_SECONDS
 
-    def _unexpired(self, key: Key) -> bool:
+    def _unexpired(self, key: AccessKey) -> bool:
         return key.expires_at is None or key.expires_at > self.now()
 
-    async def _look_up(self, calls: Sequence[bytes | None]) -> list[tuple[Key, ...] | Exception]:
+    async def _look_up(
+        self, calls: Sequence[bytes | None]
+    ) -> list[tuple[AccessKey, ...] | Exception]:
         """Answer a group in one statement, which also tells the time; None is all that sign."""
         at = self._clock()
         hashes = [call for call in calls if call is not None]
@@ -159,7 +161,7 @@ class KeyRing:
         self._identities.update((call, (at, call in disabled)) for call in calls)
         return [call in disabled for call in calls]
 
-    def _key(self, row: asyncpg.Record) -> Key | None:
+    def _key(self, row: asyncpg.Record) -> AccessKey | None:
         secret = b""
         if row["secret_sealed"] is not None:
             try:
@@ -177,7 +179,7 @@ class KeyRing:
             reach=reach_of(tuple(row["roles"])),
             disabled=row["disabled"],
         )
-        return Key(
+        return AccessKey(
             id=row["id"],
             principal=principal,
             expires_at=row["expires_at"],

@@ -19,7 +19,7 @@ from relevo.http.access.authenticator import Principal
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from relevo.kernel.outbound.outside import Calls
+    from relevo.kernel.outbound.outside import OutboundCalls
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures with a public key; a secret that both sides know would not do."""
@@ -38,7 +38,7 @@ class Issuer:
     Needs `joserfc`, which the extra `oidc` installs; raises `SettingsError` without it.
     """
 
-    def __init__(self, client: Calls, url: str, audience: str, roles_claim: str) -> None:
+    def __init__(self, client: OutboundCalls, url: str, audience: str, roles_claim: str) -> None:
         try:
             import joserfc  # noqa: F401 - whether it is there
         except ImportError:

@@ -10,16 +10,16 @@ for as long as the log is kept.
 """
 
 from relevo.kernel.events.log import Catalogue, EventLog, EventLogPart, EventType
-from relevo.kernel.events.model import Event, LogState, Page, Recorded, Stripe
+from relevo.kernel.events.model import Event, EventPage, LogState, Recorded, Stripe
 
 __all__ = [
     "Catalogue",
     "Event",
     "EventLog",
     "EventLogPart",
+    "EventPage",
     "EventType",
     "LogState",
-    "Page",
     "Recorded",
     "Stripe",
 ]

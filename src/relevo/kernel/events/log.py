@@ -18,7 +18,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo.errors import Conflict, InvalidValue, TooLarge
 from relevo.kernel.events import model, reading
-from relevo.kernel.events.model import Page, Place
+from relevo.kernel.events.model import EventPage, LogPlace
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, Service
 from relevo.kernel.postgres import catalog
@@ -225,7 +225,7 @@ class EventLog(Service):
         max_items: int = limits.FEED_ITEMS_DEFAULT,
         max_bytes: int = limits.FEED_BYTES_MAX,
         wait: float | None = None,
-    ) -> Page:
+    ) -> EventPage:
         """Return the next events after a continuation, else from `start` on, by LSN.
 
         With `wait`, waits up to so many seconds for something to come. Raises `FeedExpired` if
@@ -239,24 +239,24 @@ class EventLog(Service):
             await woken.wait(min(wait, limits.FEED_WAIT_SECONDS_MAX))
             return await self._page(place, max_items, max_bytes)
 
-    async def _place(self, after: str | None, start: Start) -> Place:
+    async def _place(self, after: str | None, start: Start) -> LogPlace:
         state = await reading.look(self.database)
         if after is None:
             found = await reading.resolve(self.database, state, start)
-            return Place(state.incarnation, found)
+            return LogPlace(state.incarnation, found)
         place = model.decode(after, state)
         reading.check_positions(state, place.positions)
         return place
 
-    async def _page(self, place: Place, max_items: int, max_bytes: int) -> Page:
+    async def _page(self, place: LogPlace, max_items: int, max_bytes: int) -> EventPage:
         events = await reading.read(
             self.database, place.incarnation, place.positions, max_items=max_items,
             max_bytes=max_bytes, frugal=True,
         )  # fmt: skip
         positions = {**place.positions, **{one.stripe: one.lsn for one in events}}
-        return Page(
+        return EventPage(
             events=events,
-            continuation=model.encode(Place(place.incarnation, positions)),
+            continuation=model.encode(LogPlace(place.incarnation, positions)),
             caught_up=not events,
         )
 

@@ -90,7 +90,7 @@ class LogState(Struct, frozen=True, kw_only=True):
     stripes: tuple[Stripe, ...]
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class EventPage(Struct, frozen=True, kw_only=True):
     """Some events, by LSN, and where to go on."""
 
     events: tuple[Recorded, ...]
@@ -99,23 +99,23 @@ class Page(Struct, frozen=True, kw_only=True):
     """True when nothing that was committed before this read is pending."""
 
 
-class Place(Struct, frozen=True, array_like=True):
+class LogPlace(Struct, frozen=True, array_like=True):
     """Where a reader of the whole log is: the LSN it has seen of each stripe."""
 
     incarnation: str
     positions: dict[int, int]
 
 
-def encode(place: Place) -> str:
+def encode(place: LogPlace) -> str:
     """Return a place as an opaque text that travels."""
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def decode(text: str, state: LogState) -> Place:
+def decode(text: str, state: LogState) -> LogPlace:
     """Return the place of a continuation; refuse what is damaged or of another log, by name."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        place = msgspec.json.decode(raw, type=Place)
+        place = msgspec.json.decode(raw, type=LogPlace)
     except (binascii.Error, ValueError) as error:
         raise BadContinuation("the continuation cannot be read; pass it as it was given") from error
     if place.incarnation != state.incarnation:

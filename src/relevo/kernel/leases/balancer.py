@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from relevo.kernel import faults
 from relevo.kernel.leases import balancing
-from relevo.kernel.leases.model import LeaseView, Member, Plan, UnitSettings
+from relevo.kernel.leases.model import Plan, PlannedLease, UnitMember, UnitSettings
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 
 
-class UnitView(Struct, frozen=True, kw_only=True):
+class BalancedUnit(Struct, frozen=True, kw_only=True):
     """A unit as one read shows it."""
 
     id: int
     kind: str
     name: str
     settings: UnitSettings
-    members: tuple[Member, ...]
-    leases: tuple[LeaseView, ...]
+    members: tuple[UnitMember, ...]
+    leases: tuple[PlannedLease, ...]
     next_lapse: float
     """Seconds until the first of the other hosts lapses unless it renews."""
 
@@ -44,7 +44,7 @@ class UnitView(Struct, frozen=True, kw_only=True):
         return sorted(lease.id for lease in self.leases if lease.name in wanted)
 
 
-class Outcome(Struct, kw_only=True):
+class BalanceOutcome(Struct, kw_only=True):
     """What a tick did in one unit."""
 
     gained: list[asyncpg.Record] = []
@@ -55,10 +55,10 @@ class Outcome(Struct, kw_only=True):
     statements: int = 1
 
 
-def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
+def read_view(row: asyncpg.Record, me: UUID) -> BalancedUnit:
     """Turn a row of `read_units` into plain data."""
     members = tuple(
-        Member(
+        UnitMember(
             host=m[0],
             name=m[1],
             weight=m[2],
@@ -70,7 +70,7 @@ def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
         for m in row["members"] or ()
     )
     leases = tuple(
-        LeaseView(
+        PlannedLease(
             id=r[0],
             name=r[1],
             owner=r[2],
@@ -87,7 +87,7 @@ def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
     )
     lapses = [m[7] for m in row["members"] or () if m[0] != me and m[7] > 0]
     lapses += [r[9] for r in row["leases"] or () if r[2] not in (None, me) and r[9] and r[9] > 0]
-    return UnitView(
+    return BalancedUnit(
         id=row["id"],
         kind=row["kind"],
         name=row["name"],
@@ -101,17 +101,17 @@ def read_view(row: asyncpg.Record, me: UUID) -> UnitView:
     )  # fmt: skip
 
 
-async def read_units(database: Database, me: UUID) -> list[UnitView]:
+async def read_units(database: Database, me: UUID) -> list[BalancedUnit]:
     """Read every unit that host `me` serves, in one statement."""
     return [read_view(row, me) for row in await database.fetch(SQL.read_units, me, None)]
 
 
-def is_uneven(view: UnitView) -> bool:
+def is_uneven(view: BalancedUnit) -> bool:
     """Whether the load of a unit that goes by load is spread badly."""
     return view.settings.strategy == "load" and balancing.is_uneven(view.members, view.leases)
 
 
-def plan_unit(view: UnitView, me: UUID, interval: float, uneven_ticks: int = 0) -> Plan:
+def plan_unit(view: BalancedUnit, me: UUID, interval: float, uneven_ticks: int = 0) -> Plan:
     """Return what host `me` should do in a unit."""
     return balancing.plan(
         me, f"{view.kind}/{view.name}", view.settings, interval, view.members, view.leases,
@@ -121,15 +121,15 @@ def plan_unit(view: UnitView, me: UUID, interval: float, uneven_ticks: int = 0) 
 
 async def fulfil(
     database: Database, unit_id: int, me: UUID, interval: float, uneven_ticks: int = 0
-) -> Outcome:
+) -> BalanceOutcome:
     """Plan again under the unit's lock and write what the plan says."""
 
-    async def work(tx: Transaction) -> Outcome:
+    async def work(tx: Transaction) -> BalanceOutcome:
         if not await tx.fetchval(SQL.try_lock_unit, unit_id):
-            return Outcome(busy=True)
+            return BalanceOutcome(busy=True)
         row = await tx.fetchrow(SQL.read_units, me, unit_id)
         if row is None:
-            return Outcome(statements=2)
+            return BalanceOutcome(statements=2)
         view = read_view(row, me)
         outcome = await _write(tx, view, plan_unit(view, me, interval, uneven_ticks), me)
         await faults.point("before_balance_commit")
@@ -140,8 +140,8 @@ async def fulfil(
     return await database.run(work)
 
 
-async def _write(tx: Transaction, view: UnitView, todo: Plan, me: UUID) -> Outcome:
-    outcome = Outcome(statements=2)
+async def _write(tx: Transaction, view: BalancedUnit, todo: Plan, me: UUID) -> BalanceOutcome:
+    outcome = BalanceOutcome(statements=2)
     moved = view.ids(todo.take + todo.seize)
     if moved:
         outcome.statements += 1

@@ -22,7 +22,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from relevo.kernel.leases import load
-from relevo.kernel.leases.model import LeaseView, Member, Plan, UnitSettings
+from relevo.kernel.leases.model import Plan, PlannedLease, UnitMember, UnitSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ __all__ = ["is_uneven", "plan", "quotas"]
 
 def quotas(
     unit: str,
-    members: Sequence[Member],
+    members: Sequence[UnitMember],
     owned: Mapping[UUID, int],
     total: int,
     *,
@@ -77,8 +77,8 @@ def plan(
     unit: str,
     settings: UnitSettings,
     interval: float,
-    members: Sequence[Member],
-    leases: Sequence[LeaseView],
+    members: Sequence[UnitMember],
+    leases: Sequence[PlannedLease],
     uneven_ticks: int = 0,
 ) -> Plan:
     """What host `me` should do now in this unit; falsy when there is nothing to do.
@@ -111,12 +111,12 @@ def plan(
     )
 
 
-def is_uneven(members: Sequence[Member], leases: Sequence[LeaseView]) -> bool:
+def is_uneven(members: Sequence[UnitMember], leases: Sequence[PlannedLease]) -> bool:
     """Whether a host is used much more than the mean and than another one, hand-offs done."""
     return load.is_uneven(load.use(members, _read(members, leases).loads))
 
 
-class _Reading(Struct, frozen=True):
+class _UnitReading(Struct, frozen=True):
     """The leases of a unit sorted by what may happen to them."""
 
     total: int
@@ -125,24 +125,24 @@ class _Reading(Struct, frozen=True):
     """n(i): owned by i and staying, plus pending towards i."""
     loads: dict[UUID, list[float]]
     """How busy those are."""
-    free: list[LeaseView]
-    movable: dict[UUID, list[LeaseView]]
+    free: list[PlannedLease]
+    movable: dict[UUID, list[PlannedLease]]
     """By owner: no request stands on it."""
-    pending: dict[UUID, list[LeaseView]]
+    pending: dict[UUID, list[PlannedLease]]
     """By target: the owner has been asked and has not handed over yet."""
     giving: Counter[UUID]
     """By owner: how many of its leases are pending."""
-    stale: list[LeaseView]
+    stale: list[PlannedLease]
     """Requests by somebody who is gone, whatever the state of the lease."""
 
 
-def _read(members: Sequence[Member], leases: Sequence[LeaseView]) -> _Reading:
+def _read(members: Sequence[UnitMember], leases: Sequence[PlannedLease]) -> _UnitReading:
     takers = {m.host for m in members if m.live and not m.draining}
     ended = {m.host for m in members if not m.live}
     giving: Counter[UUID] = Counter()
     loads: defaultdict[UUID, list[float]] = defaultdict(list)
-    movable: defaultdict[UUID, list[LeaseView]] = defaultdict(list)
-    pending: defaultdict[UUID, list[LeaseView]] = defaultdict(list)
+    movable: defaultdict[UUID, list[PlannedLease]] = defaultdict(list)
+    pending: defaultdict[UUID, list[PlannedLease]] = defaultdict(list)
     stale = [x for x in leases if x.handoff_to is not None and x.handoff_to not in takers]
     active = [x for x in leases if x.state == "active"]
     for lease in active:
@@ -162,16 +162,18 @@ def _read(members: Sequence[Member], leases: Sequence[LeaseView]) -> _Reading:
             loads[owner].append(lease.load)
     counted = Counter({host: len(found) for host, found in loads.items()})
     free = [x for x in active if x.takeable]
-    return _Reading(len(active), counted, loads, free, movable, pending, giving, stale)
+    return _UnitReading(len(active), counted, loads, free, movable, pending, giving, stale)
 
 
-def _welcome(leases: Iterable[LeaseView], me: UUID, others: Collection[UUID]) -> list[LeaseView]:
+def _welcome(
+    leases: Iterable[PlannedLease], me: UUID, others: Collection[UUID]
+) -> list[PlannedLease]:
     """Leases that do not avoid this host; without others there is no choice."""
     return [x for x in leases if x.avoid != me or not others]
 
 
 def _take(
-    member: Member, has: int, need: int, patience: float, free: Iterable[LeaseView]
+    member: UnitMember, has: int, need: int, patience: float, free: Iterable[PlannedLease]
 ) -> list[str]:
     """The longest free up to the need; beyond it what its rightful host has left lying too long."""
     waiting = sorted(free, key=lambda x: (-x.free_for, x.name))
@@ -181,7 +183,7 @@ def _take(
 
 
 def _ask(
-    me: UUID, need: int, quota: Mapping[UUID, int], settings: UnitSettings, reading: _Reading
+    me: UUID, need: int, quota: Mapping[UUID, int], settings: UnitSettings, reading: _UnitReading
 ) -> list[str]:
     """Leases of donors, by falling surplus; a host that is not in `quota` gives everything."""
     surplus = {host: n - quota.get(host, 0) for host, n in reading.counted.items()}
@@ -206,7 +208,7 @@ def _ask(
 
 
 def _relieve(
-    member: Member, settings: UnitSettings, members: Sequence[Member], reading: _Reading
+    member: UnitMember, settings: UnitSettings, members: Sequence[UnitMember], reading: _UnitReading
 ) -> list[str]:
     """What the least used host asks of the most used one; nothing for anybody else."""
     used = load.use(members, reading.loads)
@@ -225,14 +227,14 @@ def _relieve(
     return load.relieve(member, donor, used, ready, count)
 
 
-def _moves_left(donor: UUID, settings: UnitSettings, reading: _Reading) -> int:
+def _moves_left(donor: UUID, settings: UnitSettings, reading: _UnitReading) -> int:
     if settings.max_moves is None:
         return reading.total
     return settings.max_moves - reading.giving[donor]
 
 
 def _kept(
-    takers: Mapping[UUID, Member],
+    takers: Mapping[UUID, UnitMember],
     minima: Mapping[UUID, int],
     owned: Mapping[UUID, int],
     total: int,
@@ -252,7 +254,7 @@ def _kept(
     return quota
 
 
-def _steps(members: Iterable[Member]) -> dict[UUID, int]:
+def _steps(members: Iterable[UnitMember]) -> dict[UUID, int]:
     """What one lease adds to q / weight, in a unit that makes it whole for every member.
 
     Ties must be exact, since they decide who keeps a lease; a weight means the decimal number it
@@ -268,9 +270,9 @@ def _digest(unit: str, name: str) -> bytes:
     return blake2b(f"{unit}\0{name}".encode(), digest_size=16).digest()
 
 
-def _below_max(member: Member, count: int) -> bool:
+def _below_max(member: UnitMember, count: int) -> bool:
     return member.max_leases is None or count < member.max_leases
 
 
-def _names(leases: Iterable[LeaseView]) -> tuple[str, ...]:
+def _names(leases: Iterable[PlannedLease]) -> tuple[str, ...]:
     return tuple(sorted(x.name for x in leases))

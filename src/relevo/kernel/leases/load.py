@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor, fsum
 from typing import TYPE_CHECKING
 
-from relevo.kernel.leases.model import IDLE, LeaseView, Load, Member
+from relevo.kernel.leases.model import IDLE, Load, PlannedLease, UnitMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -134,7 +134,7 @@ class Streak:
         self.ticks = 0
 
 
-def use(members: Iterable[Member], loads: Mapping[UUID, Sequence[float]]) -> dict[UUID, float]:
+def use(members: Iterable[UnitMember], loads: Mapping[UUID, Sequence[float]]) -> dict[UUID, float]:
     """Return U(i) of every host that takes part; `loads` are those of the leases it will have."""
     # fsum, since a plan must not depend on the order of what was read.
     return {
@@ -150,7 +150,7 @@ def is_uneven(used: Mapping[UUID, float]) -> bool:
     return most > EXCESS * _mean(used) and most - least > GAP
 
 
-def is_loaded(members: Iterable[Member], leases: Iterable[LeaseView]) -> bool:
+def is_loaded(members: Iterable[UnitMember], leases: Iterable[PlannedLease]) -> bool:
     """Whether the load could be uneven at all; below that, counts decide as in equal units."""
     weights = [m.weight for m in members if m.live and not m.draining]
     busy = fsum(x.load for x in leases if x.state == "active")
@@ -158,10 +158,10 @@ def is_loaded(members: Iterable[Member], leases: Iterable[LeaseView]) -> bool:
 
 
 def relieve(
-    me: Member,
-    donor: Member,
+    me: UnitMember,
+    donor: UnitMember,
     used: Mapping[UUID, float],
-    ready: Iterable[LeaseView],
+    ready: Iterable[PlannedLease],
     most: int,
 ) -> list[str]:
     """Return up to `most` leases of the most used host that the least used one asks for.
@@ -174,7 +174,7 @@ def relieve(
         if x.load >= WORTH and (x.moved_ago is None or x.moved_ago >= REST_SECONDS)
     ]  # fmt: skip
     budget = SHARE * (used[donor.host] - _mean(used)) * min(me.weight, donor.weight)
-    chosen: list[LeaseView] = []
+    chosen: list[PlannedLease] = []
     for lease in worth:
         if len(chosen) < most and fsum(x.load for x in (*chosen, lease)) <= budget:
             chosen.append(lease)
@@ -184,14 +184,14 @@ def relieve(
 
 
 def _evening(
-    me: Member, donor: Member, used: Mapping[UUID, float], worth: Sequence[LeaseView]
-) -> list[LeaseView]:
+    me: UnitMember, donor: UnitMember, used: Mapping[UUID, float], worth: Sequence[PlannedLease]
+) -> list[PlannedLease]:
     """Return the lease after whose move the more used of two hosts carries least, if that helps.
 
     Every such move lowers the use of the most used host for good, so nothing goes back and forth.
     """
 
-    def most_used(lease: LeaseView) -> float:
+    def most_used(lease: PlannedLease) -> float:
         left = used[donor.host] - lease.load / donor.weight
         return max(left, used[me.host] + lease.load / me.weight)
 

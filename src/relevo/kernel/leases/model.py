@@ -82,7 +82,7 @@ class Membership(Struct, frozen=True, kw_only=True):
             )
 
 
-class Member(Struct, frozen=True, kw_only=True):
+class UnitMember(Struct, frozen=True, kw_only=True):
     """A host in a unit, as the balancer sees it."""
 
     host: UUID
@@ -106,7 +106,7 @@ class Load(Struct, frozen=True):
 IDLE = Load()
 
 
-class LeaseView(Struct, frozen=True, kw_only=True):
+class PlannedLease(Struct, frozen=True, kw_only=True):
     """A lease, as the balancer sees it: every time is already a comparison made by the store."""
 
     id: int

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 
 
-class Rounds:
+class BalancerRounds:
     """What a host remembers from round to round, over all its lives."""
 
     def __init__(self, database: Database, wakeups: Wakeups, config: LeaseConfig) -> None:

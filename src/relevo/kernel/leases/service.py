@@ -28,7 +28,7 @@ from relevo.kernel.leases.hosts import Beat, instant
 from relevo.kernel.leases.life import Identity, Life, begin
 from relevo.kernel.leases.model import LeaseConfig, Membership, UnitSettings
 from relevo.kernel.leases.naming import checked_labels, checked_name, default_host_name
-from relevo.kernel.leases.rounds import Rounds
+from relevo.kernel.leases.rounds import BalancerRounds
 from relevo.kernel.leases.states import HOST, HostState
 from relevo.kernel.leases.units import Bootstrap, Unit, enter, host_topic
 from relevo.kernel.leases.write_probe import Probed, WriteProbe
@@ -84,7 +84,7 @@ class Leases:
         self.state: HostState = "new"
         self.skew = 0.0
         self._units: dict[int, Unit] = {}
-        self._rounds = Rounds(database, wakeups, self.config)
+        self._rounds = BalancerRounds(database, wakeups, self.config)
         self._write_probe = WriteProbe(database)
         self._life: Life | None = None
         self._random = random.Random()  # noqa: S311 - jitter, not a secret

@@ -39,7 +39,7 @@ Permits = Callable[[str, Address], bool]
 _HINT: Final = "the operator may open it with RELEVO_OUTBOUND_ALLOW"
 
 
-class Answer(Struct, frozen=True):
+class OutboundAnswer(Struct, frozen=True):
     """What the other side answered; the body is whole and within the bound."""
 
     status: int
@@ -99,13 +99,13 @@ class Client:
             if session is not None:
                 await session.close()
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
+    async def get(self, url: str, headers: Mapping[str, str]) -> OutboundAnswer:
         """Send a GET and return the answer; otherwise as `post`."""
         return await self._send("GET", url, None, headers)
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, secret: bool = False
-    ) -> Answer:
+    ) -> OutboundAnswer:
         """Send a POST and return the answer, whatever its status.
 
         It is sent once more when the connection fails or the answer is 502, 503 or 504, so the
@@ -124,7 +124,7 @@ class Client:
         headers: Mapping[str, str],
         *,
         secret: bool = False,
-    ) -> Answer:
+    ) -> OutboundAnswer:
         target = self._checked(url, secret=secret)
         _check_headers(headers, target)
         session = self._plain if secret and target.scheme == "http" else self._session
@@ -191,12 +191,14 @@ async def _attempts(
     url: URL,
     body: bytes | None,
     headers: Mapping[str, str],
-) -> Answer:
-    async def once() -> Answer:
+) -> OutboundAnswer:
+    async def once() -> OutboundAnswer:
         async with session.request(
             method, url, data=body, headers=headers, allow_redirects=False
         ) as response:
-            return Answer(response.status, response.headers.copy(), await _read(response, url))
+            return OutboundAnswer(
+                response.status, response.headers.copy(), await _read(response, url)
+            )
 
     for _ in range(limits.OUTBOUND_ATTEMPTS_MAX - 1):
         try:

@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from relevo.kernel.outbound.addresses import Allowed
-    from relevo.kernel.outbound.client import Answer, Client
+    from relevo.kernel.outbound.client import Client, OutboundAnswer
 
 
-class Calls(Protocol):
+class OutboundCalls(Protocol):
     """What can send requests; see `relevo.kernel.outbound.client.Client`."""
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
+    async def get(self, url: str, headers: Mapping[str, str]) -> OutboundAnswer:
         """Send a GET and return the answer."""
         ...
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, secret: bool = False
-    ) -> Answer:
+    ) -> OutboundAnswer:
         """Send a POST and return the answer; `secret` says that a credential goes with it."""
         ...
 
@@ -33,13 +33,13 @@ class Outside:
         self._allowed = allowed
         self._client: Client | None = None
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
+    async def get(self, url: str, headers: Mapping[str, str]) -> OutboundAnswer:
         """Send a GET and return the answer."""
         return await (await self._opened()).get(url, headers)
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, secret: bool = False
-    ) -> Answer:
+    ) -> OutboundAnswer:
         """Send a POST and return the answer; `secret` says that a credential goes with it."""
         return await (await self._opened()).post(url, body, headers, secret=secret)
 

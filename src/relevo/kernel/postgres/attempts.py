@@ -21,7 +21,7 @@ from relevo.kernel.postgres.failures import is_own, meaning
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.kernel.postgres.pool.session import Block, Connection
+    from relevo.kernel.postgres.pool.session import Block, PoolConnection
 
 Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
 """How an attempt failed: as `failures.meaning`, and what it means that a connection was lost."""
@@ -54,7 +54,7 @@ class Attempt:
 
 @asynccontextmanager
 async def transaction_of(
-    connection: Connection, attempt: Attempt, *, theirs: bool = False, opening: str = ""
+    connection: PoolConnection, attempt: Attempt, *, theirs: bool = False, opening: str = ""
 ) -> AsyncIterator[None]:
     """Open a transaction; notes when its commit is sent, and whose error ends it.
 
@@ -83,7 +83,7 @@ def cut(connection: asyncpg.Connection) -> None:
         connection.terminate()
 
 
-async def _roll_back(connection: Connection, transaction: Block) -> None:
+async def _roll_back(connection: PoolConnection, transaction: Block) -> None:
     """Roll back also when cancelled; if the connection is gone, the server does it by itself."""
     ended = asyncio.ensure_future(transaction.rollback())
     # Cancelled once more, nobody waits for it any longer: then its error is nobody's.

@@ -24,7 +24,7 @@ _ANY_MARK: Final = "/*relevo "
 _ANY_PATH: Final = "-- path: any"
 
 
-class Query(Struct, frozen=True):
+class NamedQuery(Struct, frozen=True):
     """A named statement and the sentence that says what it is for."""
 
     name: str
@@ -35,7 +35,7 @@ class Query(Struct, frozen=True):
 class Queries:
     """The statements of one part; attributes are their texts."""
 
-    def __init__(self, part: str, queries: dict[str, Query]) -> None:
+    def __init__(self, part: str, queries: dict[str, NamedQuery]) -> None:
         self.part = part
         self.queries = queries
         vars(self).update((name, query.sql) for name, query in queries.items())
@@ -89,7 +89,7 @@ def marked_with(sql: str, schema: str) -> str:
 def parse(part: str, text: str) -> Queries:
     """Split a `queries.sql` into its statements; each needs a unique name and a sentence."""
     pieces = _NAME.split(text)
-    found: dict[str, Query] = {}
+    found: dict[str, NamedQuery] = {}
     for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
         lines = body.strip().split("\n")
         comment = [line for line in lines if line.startswith("--")]
@@ -103,7 +103,7 @@ def parse(part: str, text: str) -> Queries:
         sentence = " ".join(c.removeprefix("--").strip() for c in comment if c != _ANY_PATH)
         label = f"{part.rpartition('.')[2]}.{name}"
         marked = own(label, sql, any_path=_ANY_PATH in comment)
-        found[name] = Query(name, sentence, marked)
+        found[name] = NamedQuery(name, sentence, marked)
     return Queries(part, found)
 
 

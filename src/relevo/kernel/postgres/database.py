@@ -38,7 +38,7 @@ from relevo.kernel.postgres.attempts import (
 from relevo.kernel.postgres.failures import is_demoted
 from relevo.kernel.postgres.pool.connections import Connections, Sleepers
 from relevo.kernel.postgres.pool.endpoint import Endpoint
-from relevo.kernel.postgres.pool.session import Connection
+from relevo.kernel.postgres.pool.session import PoolConnection
 from relevo.kernel.postgres.user_queries import UserQueries
 from relevo.kernel.telemetry.metrics import Metrics
 
@@ -103,7 +103,7 @@ class Database:
             max_size=pool_size,
             max_inactive_connection_lifetime=300.0,
             connect=lambda *_, **options: endpoint.connect(**options),
-            connection_class=Connection,
+            connection_class=PoolConnection,
         )
         return cls(endpoint, pool, metrics or Metrics())
 
@@ -151,7 +151,7 @@ class Database:
         most = bytes_max or self.page_bytes
         return await self.read(lambda tx: pages.read(tx, (sql, *args), rows=rows, bytes_max=most))
 
-    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def read(self, work: Callable[[PoolConnection], Awaitable[T]]) -> T:
         """Run `work`, which only reads and leaves nothing behind, in a transaction of its own."""
 
         async def transaction(attempt: Attempt) -> T:
@@ -165,7 +165,7 @@ class Database:
         return await self._attempt(transaction, repeatable=True)
 
     @asynccontextmanager
-    async def _borrowed(self) -> AsyncIterator[Connection]:
+    async def _borrowed(self) -> AsyncIterator[PoolConnection]:
         use = uses.INSIDE if uses.is_holding(self) else uses.current()
         connection = await self._take(use)
         try:
@@ -258,12 +258,12 @@ class Database:
         self._connections.keep(_pooled(connection), use)
         return rows
 
-    async def _take(self, use: Use) -> Connection:
+    async def _take(self, use: Use) -> PoolConnection:
         if self._closed:
             raise Closed("the database is closed; no further statement is possible")
         try:
             # The pool's stand-in for a connection of ours; it behaves as one.
-            return cast(Connection, await self._connections.take(use))
+            return cast(PoolConnection, await self._connections.take(use))
         except CONNECT_ERRORS as error:
             if self._closed:
                 raise Closed("the database was closed while the call waited") from error
@@ -301,5 +301,5 @@ class Database:
         raise told from error
 
 
-def _pooled(connection: Connection) -> Pooled:
+def _pooled(connection: PoolConnection) -> Pooled:
     return cast("Pooled", connection)

@@ -71,7 +71,7 @@ class Group(Generic[C, R]):
         self._key = key
         self._lane = lane
         self._lanes = [
-            _Lane(
+            _GroupLane(
                 self, statement, keyed=key is not None, calls_max=calls_max, waiting_max=waiting_max
             )
             for _ in range(lanes)
@@ -117,7 +117,7 @@ class Group(Generic[C, R]):
             await lane.drain()
 
 
-class _Lane(Generic[C, R]):
+class _GroupLane(Generic[C, R]):
     """One statement at a time; what arrives meanwhile is the next group."""
 
     def __init__(

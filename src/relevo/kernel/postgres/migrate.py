@@ -26,7 +26,7 @@ from relevo.errors import SchemaError, SchemaTooNew
 from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.failures import told
-from relevo.kernel.postgres.migrations import Migration, Step, known
+from relevo.kernel.postgres.migrations import Migration, MigrationStep, known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -328,10 +328,12 @@ async def _apply_steps(database: Database, tx: Transaction, migration: Migration
         worker.terminate()
 
 
-def _named(migration: Migration, step: Step, sql: str) -> str:
+def _named(migration: Migration, step: MigrationStep, sql: str) -> str:
     return catalog.own(f"step {step.name} of migration {migration.label}", sql)
 
 
-async def _note(worker: asyncpg.Connection, sql: str, migration: Migration, step: Step) -> None:
+async def _note(
+    worker: asyncpg.Connection, sql: str, migration: Migration, step: MigrationStep
+) -> None:
     async with worker.transaction():  # for PgBouncer: a statement with arguments is two messages
         await worker.execute(sql, migration.version, step.name)

@@ -22,7 +22,7 @@ from relevo.kernel.postgres.schema import FunctionFile
 _FILE = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 
 
-class Step(Struct, frozen=True):
+class MigrationStep(Struct, frozen=True):
     """One statement that runs outside of a transaction, and how to clear up a killed attempt."""
 
     name: str
@@ -38,7 +38,7 @@ class Migration(Struct, frozen=True, kw_only=True):
     text: str
     description: str
     locks: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MigrationStep, ...] = ()
     script: str = ""
     """What is run, where that is more than the text."""
     functions: tuple[FunctionFile, ...] = ()
@@ -76,10 +76,10 @@ def parse(filename: str, text: str) -> Migration:
     )
 
 
-def _steps(text: str) -> tuple[Step, ...]:
+def _steps(text: str) -> tuple[MigrationStep, ...]:
     pieces = re.split(r"^-- step: (\S+)$", text, flags=re.MULTILINE)
     return tuple(
-        Step(
+        MigrationStep(
             name,
             re.sub(r"^--.*$", "", body, flags=re.MULTILINE).strip().rstrip(";"),
             undo[1] if (undo := re.search(r"^-- undo: (.+?);?$", body, re.MULTILINE)) else None,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres.database import Database
-    from relevo.kernel.postgres.pool.session import Connection
+    from relevo.kernel.postgres.pool.session import PoolConnection
 
 T = TypeVar("T")
 SQL = catalog.load(__package__)
@@ -40,7 +40,7 @@ class UserQueries:
     async def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
         """Return all rows of a statement; raises `QueryTooCostly`."""
 
-        async def work(connection: Connection) -> list[asyncpg.Record]:
+        async def work(connection: PoolConnection) -> list[asyncpg.Record]:
             rows: list[asyncpg.Record] = await connection.fetch(_marked(sql), *args)
             return rows
 
@@ -54,7 +54,7 @@ class UserQueries:
             if time.monotonic() > until:
                 raise self._too_costly()
 
-        async def work(connection: Connection) -> Fetched[asyncpg.Record]:
+        async def work(connection: PoolConnection) -> Fetched[asyncpg.Record]:
             return await pages.read(
                 connection,
                 (_marked(sql), *args),
@@ -65,8 +65,8 @@ class UserQueries:
 
         return await self._limited(work)
 
-    async def _limited(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        async def limited(connection: Connection) -> T:
+    async def _limited(self, work: Callable[[PoolConnection], Awaitable[T]]) -> T:
+        async def limited(connection: PoolConnection) -> T:
             bounds = (f"{self.seconds * 1_000:.0f}", f"{limits.QUERY_TEMPORARY_BYTES_MAX // 1024}")
             await connection.fetch(SQL.limit_query, *bounds)
             started = time.monotonic()

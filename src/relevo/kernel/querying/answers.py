@@ -39,7 +39,7 @@ Row = Mapping[str, Any]
 """A row of a statement by its cells: what the driver gives, or JSON."""
 
 
-class Page(Struct, frozen=True):
+class AnswerPage(Struct, frozen=True):
     """The rows of a page as they are sent."""
 
     rows: list[dict[str, Any]]
@@ -49,11 +49,11 @@ class Page(Struct, frozen=True):
     """Where the next page starts, if there is one."""
 
 
-def read(rows: Sequence[Row], shape: Shape, preferences: Preferences, caller: Caller) -> Page:
+def read(rows: Sequence[Row], shape: Shape, preferences: Preferences, caller: Caller) -> AnswerPage:
     """Return a page; raises `InvalidQuery` if too many rows went into groups."""
     if rows:
         _check_input(rows[0], shape)
-    writer = _Writer(preferences, caller)
+    writer = _AnswerWriter(preferences, caller)
     kept = rows[: shape.rows_max]
     written_rows = [writer.row(one, shape) for one in kept]
     if shape.bytes_max is not None:
@@ -64,7 +64,7 @@ def read(rows: Sequence[Row], shape: Shape, preferences: Preferences, caller: Ca
     if more:
         values = tuple(kept[-1][key.cell] for key in shape.sort)
         position = Position(values, shape.taken + len(kept))
-    return Page(written_rows, more, position)
+    return AnswerPage(written_rows, more, position)
 
 
 def _is_followed(rows: Sequence[Row], kept: int, shape: Shape) -> bool:
@@ -91,7 +91,7 @@ def _check_input(row: Row, shape: Shape) -> None:
 
 
 def envelope(
-    page: Page,
+    page: AnswerPage,
     *,
     context: str,
     preferences: Preferences,
@@ -154,7 +154,7 @@ def shown_date(value: datetime, caller: Caller) -> str:
     return f"{local.month}/{local.day}/{local.year} {hour}:{local.minute:02} {half}"
 
 
-class _Writer:
+class _AnswerWriter:
     def __init__(self, preferences: Preferences, caller: Caller) -> None:
         self.caller = caller
         self.formatted = preferences.wants(FORMATTED)

@@ -41,7 +41,7 @@ _GUID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _NUMBERS: Final = frozenset({"bigint", "numeric", "float8"})
 
 
-class Context:
+class FrameContext:
     """What all parts of one statement share."""
 
     def __init__(self, catalogue: Catalogue, caller: Caller, bytes_max: int | None = None) -> None:
@@ -154,14 +154,14 @@ class Joined(Struct, frozen=True):
     """A frame that hangs on another."""
 
     how: str
-    frame: Frame
+    frame: QueryFrame
     on: str
 
 
-class Frame:
+class QueryFrame:
     """A table in a statement, with what is joined to it."""
 
-    def __init__(self, context: Context, table: Table, alias: str, source: str) -> None:
+    def __init__(self, context: FrameContext, table: Table, alias: str, source: str) -> None:
         self.context = context
         self.table = table
         self.alias = alias
@@ -169,14 +169,16 @@ class Frame:
         self.joined: list[Joined] = []
         self.conditions: list[str] = []
         """What rows must fulfil: stands behind `where`, or behind `on` of a joined frame."""
-        self.links: dict[str, Frame] = {}
+        self.links: dict[str, QueryFrame] = {}
         """Joined links by alias, where paths may start with them."""
         self.tests: dict[str, Callable[[], str]] = {}
         """What `related(alias)` means."""
-        self._reached: dict[tuple[str, str, str], Frame] = {}
+        self._reached: dict[tuple[str, str, str], QueryFrame] = {}
 
     @classmethod
-    def of(cls, context: Context, table: Table, condition: Expression | None = None) -> Frame:
+    def of(
+        cls, context: FrameContext, table: Table, condition: Expression | None = None
+    ) -> QueryFrame:
         """Return a frame for a table under a new alias."""
         alias = context.alias()
         return cls(context, table, alias, context.source(table, alias, condition))
@@ -204,7 +206,7 @@ class Frame:
             )
         return found
 
-    def find(self, path: Path) -> tuple[Frame, Column]:
+    def find(self, path: Path) -> tuple[QueryFrame, Column]:
         """Return the column that a path leads to and the frame that has it; joins what it needs."""
         *way, last = path
         frame = self
@@ -221,15 +223,15 @@ class Frame:
             frame = frame.reach(navigation)
         return frame, frame.column(last)
 
-    def reach(self, navigation: Navigation) -> Frame:
+    def reach(self, navigation: Navigation) -> QueryFrame:
         """Return the frame of the row behind a single-valued navigation."""
         return self.reach_by(navigation.column, navigation.table, navigation.target_column)
 
-    def reach_by(self, column: str, table: str, target_column: str) -> Frame:
+    def reach_by(self, column: str, table: str, target_column: str) -> QueryFrame:
         """Return the frame of the one row of a table with a key that a column has."""
         key = (column, table, target_column)
         if key not in self._reached:
-            frame = Frame.of(self.context, self.context.table(table))
+            frame = QueryFrame.of(self.context, self.context.table(table))
             on = matching(self, self.column(column), frame, frame.column(target_column))
             self.joined.append(Joined("left join", frame, on))
             self._reached[key] = frame
@@ -285,7 +287,7 @@ class Frame:
         self.conditions.append(f"{made.sql}::boolean")
 
 
-def matching(left: Frame, mine: Column, right: Frame, theirs: Column) -> str:
+def matching(left: QueryFrame, mine: Column, right: QueryFrame, theirs: Column) -> str:
     """Return the condition under which two frames' rows belong together.
 
     A lookup that can point into several tables must point into the table of the key that it meets.

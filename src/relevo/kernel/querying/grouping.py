@@ -10,7 +10,7 @@ from relevo import limits
 from relevo.kernel.expressions.to_sql import SqlType
 from relevo.kernel.querying.catalogue import Column
 from relevo.kernel.querying.errors import AGGREGATE_ALIAS, InvalidQuery
-from relevo.kernel.querying.frames import Frame
+from relevo.kernel.querying.frames import QueryFrame
 from relevo.kernel.querying.selecting import Chosen, selected, target_label, tie, written_orders
 from relevo.kernel.querying.shapes import Field, Shape, SortKey
 from relevo.kernel.querying.sorting import Sorted, text_sql, value_sql
@@ -33,7 +33,7 @@ class _Output(Struct, frozen=True, kw_only=True):
     sql: str
     type: SqlType
     group: bool
-    start: Frame
+    start: QueryFrame
     path: tuple[str, ...]
     shown: Column | None = None
     """The column, if its values are shown as they are."""
@@ -43,7 +43,7 @@ class _Output(Struct, frozen=True, kw_only=True):
     """Of a lookup, if it is wanted: the name of the row that it points at."""
 
 
-def grouped(frame: Frame, query: Query, *, names: bool) -> tuple[str, Shape]:
+def grouped(frame: QueryFrame, query: Query, *, names: bool) -> tuple[str, Shape]:
     """Return the groups of a query without order, and how they are read; `names` behind lookups.
 
     Reading checks how many rows went in: the cell `total` says it, up to one more than may be.
@@ -154,7 +154,7 @@ def _check_names(outputs: list[_Output]) -> None:
             raise InvalidQuery(f"Two results are called `{name[:64]}`; rename one.")
 
 
-def _part(frame: Frame, column: Column, item: Item) -> str:
+def _part(frame: QueryFrame, column: Column, item: Item) -> str:
     """The part of a date that is grouped by, as a number."""
     if column.type != "datetime":
         raise InvalidQuery(f"`{column.name}` is no date; group by it without dategrouping.")
@@ -182,7 +182,7 @@ def _aggregate(item: Item, column: Column, cell: str) -> tuple[str, SqlType]:
     raise InvalidQuery(f"{what}, and `{column.name}` has none; aggregate another column.")
 
 
-def _sort(frame: Frame, query: Query, outputs: list[_Output]) -> Iterator[Sorted]:
+def _sort(frame: QueryFrame, query: Query, outputs: list[_Output]) -> Iterator[Sorted]:
     """What is ordered by, then all groups: only these tell rows apart."""
     for start, order in written_orders(frame, query):
         yield _order(start, order, outputs)
@@ -193,7 +193,7 @@ def _sort(frame: Frame, query: Query, outputs: list[_Output]) -> Iterator[Sorted
             yield Sorted(sql=one.sql, type=one.type, name=one.name)
 
 
-def _order(start: Frame, order: Order, outputs: list[_Output]) -> Sorted:
+def _order(start: QueryFrame, order: Order, outputs: list[_Output]) -> Sorted:
     wanted = order.alias if order.alias is not None else ".".join(order.path)
     for one in outputs:
         by_path = one.group and (one.start, one.path) == (start, order.path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from relevo.kernel.querying.errors import InvalidQuery
-from relevo.kernel.querying.frames import Frame, Joined, matching
+from relevo.kernel.querying.frames import Joined, QueryFrame, matching
 from relevo.kernel.querying.model import CONDITIONAL, JOINED, all_links
 from relevo.kernel.querying.sorting import column_key, order_by, row_key
 from relevo.kernel.querying.statements import select
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _JOINS: Final = {"inner": "join", "outer": "left join", "first": "join"}
 
 
-def attach(frame: Frame, links: tuple[Link, ...], registry: dict[str, Frame]) -> None:
+def attach(frame: QueryFrame, links: tuple[Link, ...], registry: dict[str, QueryFrame]) -> None:
     """Hang links on a frame; `registry` gets the joined ones, of all levels, by alias."""
     for link in links:
         if link.kind in CONDITIONAL:
@@ -33,13 +33,13 @@ def attach(frame: Frame, links: tuple[Link, ...], registry: dict[str, Frame]) ->
             frame.conditions.append(_exists(frame, link))
 
 
-def _join(frame: Frame, link: Link, registry: dict[str, Frame]) -> None:
+def _join(frame: QueryFrame, link: Link, registry: dict[str, QueryFrame]) -> None:
     if link.alias in registry:
         raise InvalidQuery(f"Two links have the alias `{link.alias[:64]}`; give one another.")
     context, table = frame.context, frame.context.table(link.table)
     if link.kind == "first":
         alias = context.alias()
-        child = Frame(context, table, alias, _first(frame, link, alias))
+        child = QueryFrame(context, table, alias, _first(frame, link, alias))
         attach(child, tuple(one for one in link.links if one.kind in JOINED), registry)
     else:
         child = _related(frame, link, registry)
@@ -47,9 +47,9 @@ def _join(frame: Frame, link: Link, registry: dict[str, Frame]) -> None:
     frame.joined.append(Joined(_JOINS[link.kind], child, child.where()))
 
 
-def _related(frame: Frame, link: Link, registry: dict[str, Frame]) -> Frame:
+def _related(frame: QueryFrame, link: Link, registry: dict[str, QueryFrame]) -> QueryFrame:
     """A frame of the rows that belong to those of `frame` and fulfil the link's filter."""
-    child = Frame.of(frame.context, frame.context.table(link.table), link.filter)
+    child = QueryFrame.of(frame.context, frame.context.table(link.table), link.filter)
     child.conditions.append(
         matching(frame, frame.column(link.parent_column), child, child.column(link.column))
     )
@@ -59,7 +59,7 @@ def _related(frame: Frame, link: Link, registry: dict[str, Frame]) -> Frame:
     return child
 
 
-def _first(frame: Frame, link: Link, alias: str) -> str:
+def _first(frame: QueryFrame, link: Link, alias: str) -> str:
     """One related row, the first by the link's orders; what is joined to it is joined outside."""
     tests = tuple(one for one in link.links if one.kind not in JOINED)
     inner = _related(frame, replace(link, links=tests), {})
@@ -68,12 +68,12 @@ def _first(frame: Frame, link: Link, alias: str) -> str:
     return f"lateral ({rows}) as {alias}"
 
 
-def _exists(frame: Frame, link: Link) -> str:
+def _exists(frame: QueryFrame, link: Link) -> str:
     child = _related(frame, link, {})
     return f"exists ({select('1', child.sql(), where=child.where())})"
 
 
-def _test(frame: Frame, link: Link) -> Callable[[], str]:
+def _test(frame: QueryFrame, link: Link) -> Callable[[], str]:
     """What a link inside a filter means, made where the filter names it.
 
     `all` is upstream's: there are related rows, and none of them fulfils the filter.

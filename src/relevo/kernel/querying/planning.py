@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from relevo import limits
 from relevo.kernel.querying.errors import PAGE_LIMIT, UNKNOWN_COLUMN, InvalidQuery
-from relevo.kernel.querying.frames import Context, Frame, matching
+from relevo.kernel.querying.frames import FrameContext, QueryFrame, matching
 from relevo.kernel.querying.grouping import grouped
 from relevo.kernel.querying.linking import attach
 from relevo.kernel.querying.model import Query
@@ -47,7 +47,7 @@ def plan(
     `bytes_max` ends the page where its rows have so many bytes. Raises `InvalidQuery` or
     `ColumnProtected`.
     """
-    context = Context(catalogue, caller, bytes_max)
+    context = FrameContext(catalogue, caller, bytes_max)
     rows, shape = _rows(context, query, names=names)
     size = min(query.page_size or limits.QUERY_ROWS_MAX, limits.QUERY_ROWS_MAX)
     taken = query.position.taken if query.position else 0
@@ -81,7 +81,7 @@ def plan_count(query: Query, catalogue: Catalogue, caller: Caller) -> Statement:
     It counts to one more than `limits.QUERY_COUNT_MAX` and no further; `$top` does not matter.
     `answers.counted` reads it.
     """
-    context = Context(catalogue, caller)
+    context = FrameContext(catalogue, caller)
     if query.aggregate or query.distinct:
         rows, shape = _rows(context, query, names=False)
     else:
@@ -96,7 +96,7 @@ def plan_count(query: Query, catalogue: Catalogue, caller: Caller) -> Statement:
     return Statement(counted, tuple(context.parameters.values), shape)
 
 
-def _within(context: Context, rows: str, shape: Shape, bytes_max: int) -> str:
+def _within(context: FrameContext, rows: str, shape: Shape, bytes_max: int) -> str:
     """Those of the rows, in their order, before which there are fewer than so many bytes.
 
     The server knows how long a text is without reading it, so rows behind the last one of a page
@@ -126,16 +126,16 @@ def _offset(page: int, size: int) -> int:
     return rows
 
 
-def _root(context: Context, query: Query) -> Frame:
-    frame = Frame.of(context, context.table(query.table), query.filter)
-    registry: dict[str, Frame] = {}
+def _root(context: FrameContext, query: Query) -> QueryFrame:
+    frame = QueryFrame.of(context, context.table(query.table), query.filter)
+    registry: dict[str, QueryFrame] = {}
     attach(frame, query.links, registry)
     frame.links = registry
     frame.add(query.filter)
     return frame
 
 
-def _rows(context: Context, query: Query, *, names: bool) -> tuple[str, Shape]:
+def _rows(context: FrameContext, query: Query, *, names: bool) -> tuple[str, Shape]:
     """All rows of a query, without order: cells for the answer and cells to sort by."""
     frame = _root(context, query)
     if query.aggregate:
@@ -153,7 +153,7 @@ def _rows(context: Context, query: Query, *, names: bool) -> tuple[str, Shape]:
     return selection.sql(distinct=query.distinct), selection.shape(nested)
 
 
-def _expanded(outer: Selection, parent: Frame, expand: Expand, *, names: bool) -> Nested:
+def _expanded(outer: Selection, parent: QueryFrame, expand: Expand, *, names: bool) -> Nested:
     """Related rows as JSON in one cell."""
     navigation = parent.table.navigation_by_name.get(expand.navigation)
     if navigation is None:
@@ -162,7 +162,7 @@ def _expanded(outer: Selection, parent: Frame, expand: Expand, *, names: bool) -
             dataverse=UNKNOWN_COLUMN,
         )
     context = parent.context
-    frame = Frame.of(context, context.table(navigation.table), expand.filter)
+    frame = QueryFrame.of(context, context.table(navigation.table), expand.filter)
     mine, theirs = parent.column(navigation.column), frame.column(navigation.target_column)
     frame.conditions.append(matching(parent, mine, frame, theirs))
     attach(frame, expand.links, {})

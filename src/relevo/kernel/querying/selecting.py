@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from relevo.kernel.querying.errors import UNKNOWN_COLUMN, InvalidQuery
-from relevo.kernel.querying.frames import Frame, matching
+from relevo.kernel.querying.frames import QueryFrame, matching
 from relevo.kernel.querying.model import Item, Order, all_links
 from relevo.kernel.querying.shapes import Field, Nested, Shape, SortKey
 from relevo.kernel.querying.sorting import Sorted, column_key, row_key
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from relevo.kernel.querying.catalogue import Column
     from relevo.kernel.querying.model import Query
 
-Placed = tuple[Frame, Order]
+Placed = tuple[QueryFrame, Order]
 """An order, and the frame that its path starts at."""
-Chosen = tuple[Frame, Item, str | None]
+Chosen = tuple[QueryFrame, Item, str | None]
 """An item, the frame that its path starts at, and its name unless it is the column's own."""
 
 
 class Selection:
     """Gathers the cells of a statement's rows; `names` asks for those behind lookups too."""
 
-    def __init__(self, frame: Frame, *, names: bool) -> None:
+    def __init__(self, frame: QueryFrame, *, names: bool) -> None:
         self.frame = frame
         self.names = names
         self.cells: dict[str, str] = {}
@@ -36,7 +36,7 @@ class Selection:
         self.sort: list[SortKey] = []
         self.key_cell: str | None = None
         self.version_cell: str | None = None
-        self._shown: list[tuple[Frame, Column, str]] = []
+        self._shown: list[tuple[QueryFrame, Column, str]] = []
 
     def cell(self, sql: str, prefix: str = "c") -> str:
         """Select an expression and return the name of its cell."""
@@ -44,7 +44,7 @@ class Selection:
         self.cells[name] = sql
         return name
 
-    def add(self, frame: Frame, item: Item, name: str | None = None) -> None:
+    def add(self, frame: QueryFrame, item: Item, name: str | None = None) -> None:
         """Select a column; without a name it has its own."""
         found, column = frame.find(item.path)
         name = name or item.alias or column.wire
@@ -93,7 +93,7 @@ class Selection:
             )
         )
 
-    def sort_rows(self, orders: Iterable[Placed], frames: Iterable[Frame]) -> None:
+    def sort_rows(self, orders: Iterable[Placed], frames: Iterable[QueryFrame]) -> None:
         """Sort by orders, then by the keys of the frames whose rows make a row."""
         keys = [column_key(frame, order, self.frame) for frame, order in orders]
         falling = bool(keys) and keys[-1].descending  # one direction, as an index has
@@ -144,7 +144,7 @@ def tie(column: Column, sql: str) -> Sorted:
     return Sorted(sql=sql, type=column.sql_type, name=column.name)
 
 
-def selected(frame: Frame, query: Query) -> list[Chosen]:
+def selected(frame: QueryFrame, query: Query) -> list[Chosen]:
     """Return all items of a query: where each path starts, and its name unless it is the usual."""
     own = query.items or tuple(Item(path=(column.name,)) for column in frame.table.columns)
     found: list[Chosen] = [(frame, item, item.alias) for item in own]
@@ -158,12 +158,12 @@ def selected(frame: Frame, query: Query) -> list[Chosen]:
     return found
 
 
-def placed_orders(frame: Frame, query: Query) -> list[Placed]:
+def placed_orders(frame: QueryFrame, query: Query) -> list[Placed]:
     """Return the orders of a query and of its joined links, and where each path starts."""
     return [_by_path(frame, query, *one) for one in written_orders(frame, query)]
 
 
-def written_orders(frame: Frame, query: Query) -> list[Placed]:
+def written_orders(frame: QueryFrame, query: Query) -> list[Placed]:
     """Return the orders as they are written, which may be by alias."""
     found = [(frame, order) for order in query.orders]
     for link in all_links(query.links):
@@ -172,7 +172,7 @@ def written_orders(frame: Frame, query: Query) -> list[Placed]:
     return found
 
 
-def _by_path(frame: Frame, query: Query, start: Frame, order: Order) -> Placed:
+def _by_path(frame: QueryFrame, query: Query, start: QueryFrame, order: Order) -> Placed:
     """An order by the alias of an item is one by its path."""
     if order.path:
         return start, order
@@ -185,14 +185,14 @@ def _by_path(frame: Frame, query: Query, start: Frame, order: Order) -> Placed:
     )
 
 
-def target_label(frame: Frame, column: Column) -> str:
+def target_label(frame: QueryFrame, column: Column) -> str:
     """Return the name of the row that a lookup points at; looked up for rows that are shown."""
     names = []
     for target in column.targets:
         table = frame.context.catalogue.by_name.get(target)
         if table is None:
             continue
-        there = Frame.of(frame.context, table)
+        there = QueryFrame.of(frame.context, table)
         name = there.column(table.primary_name)
         if not name.payload:
             on = matching(frame, column, there, there.column(table.key))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from relevo.kernel.querying.catalogue import Column
-    from relevo.kernel.querying.frames import Context, Frame
+    from relevo.kernel.querying.frames import FrameContext, QueryFrame
     from relevo.kernel.querying.model import Order
     from relevo.kernel.querying.shapes import SortKey
 
@@ -35,13 +35,13 @@ class Sorted(Struct, frozen=True, kw_only=True):
     required: bool = False
 
 
-def row_key(frame: Frame) -> Sorted:
+def row_key(frame: QueryFrame) -> Sorted:
     """Return what tells rows of a frame apart."""
     key = frame.column(frame.table.key)
     return Sorted(sql=key.of(frame.alias), type=key.sql_type, name=key.name, required=True)
 
 
-def column_key(frame: Frame, order: Order, root: Frame) -> Sorted:
+def column_key(frame: QueryFrame, order: Order, root: QueryFrame) -> Sorted:
     """Return what an order by a column means; only rows of the root are always there."""
     found, column = frame.find(order.path)
     sql, kind = sort_sql(found, column, by_label=order.by_label)
@@ -50,7 +50,7 @@ def column_key(frame: Frame, order: Order, root: Frame) -> Sorted:
     return Sorted(sql=sql, type=kind, name=name, descending=order.descending, required=plain)
 
 
-def sort_sql(frame: Frame, column: Column, *, by_label: bool) -> tuple[str, SqlType]:
+def sort_sql(frame: QueryFrame, column: Column, *, by_label: bool) -> tuple[str, SqlType]:
     """Return the expression that a column sorts by, and its type."""
     sql, context = frame.usable(column).of(frame.alias), frame.context
     if column.type == "lookup":
@@ -58,7 +58,9 @@ def sort_sql(frame: Frame, column: Column, *, by_label: bool) -> tuple[str, SqlT
     return value_sql(context, column, sql, by_label=by_label)
 
 
-def value_sql(context: Context, column: Column, sql: str, *, by_label: bool) -> tuple[str, SqlType]:
+def value_sql(
+    context: FrameContext, column: Column, sql: str, *, by_label: bool
+) -> tuple[str, SqlType]:
     """Return what values of a column, given by some SQL, sort by; lookups by themselves."""
     if column.type == "json":
         raise InvalidQuery(f"The column `{column.name}` has no order; sort by another.")
@@ -69,12 +71,12 @@ def value_sql(context: Context, column: Column, sql: str, *, by_label: bool) -> 
     return sql, column.sql_type
 
 
-def text_sql(context: Context, sql: str) -> str:
+def text_sql(context: FrameContext, sql: str) -> str:
     """Return what a text sorts by."""
     return f'(left({context.parameters.folded(sql)}, {_LENGTH}) collate "C")'
 
 
-def target_name(frame: Frame, column: Column) -> str:
+def target_name(frame: QueryFrame, column: Column) -> str:
     """Return the name of the row that a lookup points at, by joins."""
     names = []
     for target in column.targets:
@@ -86,7 +88,7 @@ def target_name(frame: Frame, column: Column) -> str:
     return f"coalesce({', '.join(names)}, null)" if names else f"{column.of(frame.alias)}::text"
 
 
-def _label(context: Context, column: Column, sql: str) -> str:
+def _label(context: FrameContext, column: Column, sql: str) -> str:
     """The text of a choice; its number if it has none."""
     known = {number: column.label(number, context.caller.language) for number in column.labels}
     numbers = context.bound(list(known), "bigint[]")

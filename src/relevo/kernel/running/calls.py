@@ -31,7 +31,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """After how long without a sign of life it counts as stalled."""
 
 
-class Call:
+class HandlerCall:
     """A handler at work in a task, and the ways to end it."""
 
     cut_for: BaseException | None = None
@@ -71,7 +71,7 @@ class Call:
 
 
 async def watched(
-    call: Call,
+    call: HandlerCall,
     running: asyncio.Future[Any],
     limits: Limits,
     *,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from relevo.kernel.telemetry.metrics import Metrics
 
 
-class Figures:
+class RunFigures:
     """Counts runs, and shows what lanes hold while it is open."""
 
     def __init__(self, metrics: Metrics, part: str, lanes: Mapping[str, HostLane[Any]]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relevo.kernel.running.verdicts import Interruption
 
 
-class Claim(Protocol):
+class RunClaim(Protocol):
     """Work that this host may run, until it settles it or its life ends."""
 
     @property
@@ -45,11 +45,11 @@ class Claim(Protocol):
         """When, by this host's clock: what waits here for long is given back."""
 
 
-C = TypeVar("C", bound=Claim)
-C_co = TypeVar("C_co", bound=Claim, covariant=True)
+C = TypeVar("C", bound=RunClaim)
+C_co = TypeVar("C_co", bound=RunClaim, covariant=True)
 
 
-class Settlement(Protocol[C_co]):
+class RunSettlement(Protocol[C_co]):
     """What became of a run, to be written with the next statement."""
 
     @property
@@ -65,7 +65,7 @@ class Settlement(Protocol[C_co]):
         """How long it ran."""
 
 
-S = TypeVar("S", bound=Settlement[Any])
+S = TypeVar("S", bound=RunSettlement[Any])
 
 
 class Answer(Struct, Generic[C]):

@@ -26,7 +26,7 @@ IDLE_MAX: Final = 8
 """Processes that wait for a next run; more were needed at once and end after theirs."""
 
 
-class Worker:
+class HandlerProcess:
     """A process that runs one handler after the other."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -36,7 +36,7 @@ class Worker:
         self._to, self._from = process.stdin, process.stdout
 
     @classmethod
-    async def start(cls) -> Worker:
+    async def start(cls) -> HandlerProcess:
         """Start a process; it knows the same modules as this one."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "relevo.kernel.running.child", str(os.getpid()),
@@ -91,7 +91,7 @@ class Processes:
     """The processes of a host."""
 
     def __init__(self) -> None:
-        self._idle: list[Worker] = []
+        self._idle: list[HandlerProcess] = []
         self._runs = itertools.count(1)
 
     async def call(
@@ -118,16 +118,16 @@ class Processes:
             raise wire.heard(outcome["error"])
         return outcome["value"]
 
-    async def _worker(self) -> Worker:
+    async def _worker(self) -> HandlerProcess:
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
                 return worker
             await worker.kill()
-        return await Worker.start()
+        return await HandlerProcess.start()
 
     async def _converse(
-        self, worker: Worker, answer: Callable[[dict[str, Any]], Awaitable[Any]], run: int
+        self, worker: HandlerProcess, answer: Callable[[dict[str, Any]], Awaitable[Any]], run: int
     ) -> dict[str, Any]:
         """Do what the handler asks for until it is over.
 

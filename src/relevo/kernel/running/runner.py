@@ -19,7 +19,7 @@ import structlog
 from relevo.errors import RelevoError
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
-from relevo.kernel.running.figures import Figures
+from relevo.kernel.running.figures import RunFigures
 from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.rounds import Rounds
 from relevo.kernel.running.runs import HostStops
@@ -73,7 +73,7 @@ class Runner(Generic[C, S]):
         self._runs: dict[UUID, Run[C, S]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
-        self._figures = Figures(metrics, ledger.part, lanes)
+        self._figures = RunFigures(metrics, ledger.part, lanes)
         self._rounds = Rounds(ledger, lanes, self._runs, numbers)
         self._told = asyncio.Event()
         self._slots: set[asyncio.Task[None]] = set()

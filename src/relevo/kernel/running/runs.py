@@ -13,7 +13,7 @@ import structlog
 
 from relevo.errors import HandlerError, HandlerTimeout
 from relevo.kernel import error_text
-from relevo.kernel.running.calls import Call
+from relevo.kernel.running.calls import HandlerCall
 from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.verdicts import Interruption
 from relevo.kernel.telemetry import tracing
@@ -50,7 +50,7 @@ class RunContext(Protocol):
         """Roll back what the handler left open; raises `HandlerError` then."""
 
 
-class Run(Call, ABC, Generic[C, S]):
+class Run(HandlerCall, ABC, Generic[C, S]):
     """A handler at work on a claim, and the ways to end it; parts say what its end means."""
 
     part: str
@@ -99,7 +99,7 @@ class Run(Call, ABC, Generic[C, S]):
         return self.ctx.settled
 
     def cut(self, reason: BaseException) -> None:
-        """As `Call.cut`; a thread is told by its context. If it asks nothing, it keeps its slot."""
+        """As `HandlerCall.cut`; a thread learns it from its context, or keeps its slot."""
         super().cut(reason)
         self.ctx.cut_for = self.cut_for
 

@@ -205,7 +205,7 @@ def entered(
 
 async def _enter(
     manager: AbstractAsyncContextManager[Transaction],
-) -> tuple[Transaction, uses.Hold | None]:
+) -> tuple[Transaction, uses.HeldConnection | None]:
     return await manager.__aenter__(), uses.holding()
 
 

@@ -1,4 +1,4 @@
-"""`relevo router explain`, `classify` and `watch`: what the job router does, for people."""
+"""The commands `relevo router explain`, `classify` and `watch`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Label(click.ParamType[tuple[str, Any]]):
 @click.argument("id", metavar="ID", help=_ID)
 @click.pass_obj
 def explain_job(session: Session, /, **given: Any) -> None:
-    """Say why a job waits, whom it would go to, and what rules out the others."""
+    """Explain why a job waits, which worker is next, and what rules out the others."""
     found, out = _ask(session, "router.explain.job", given)
     if out is None:
         return
@@ -130,7 +130,7 @@ def explain_worker(session: Session, /, **given: Any) -> None:
 )
 @click.pass_obj
 def classify(session: Session, /, **given: Any) -> None:
-    """Say what a classification policy would do with a job; none is made.
+    """Classify a job on trial, without creating it.
 
     Functions and webhooks that the policy names are really called.
     """
@@ -228,7 +228,7 @@ def _step(one: dict[str, Any]) -> dict[str, Any]:
 )
 @click.pass_obj
 def watch(session: Session, queue: str | None, once: bool, every: float) -> None:
-    """Watch queues: who waits and for how long, what is offered and at work, who is there.
+    """Watch queues: waiting jobs and their wait, offers, assignments and workers.
 
     On a terminal one table is drawn in place, until Ctrl-C; into a pipe one after the other, and
     with --output json a line each time.
@@ -250,7 +250,7 @@ async def _watch(session: Session, queue: str | None, every: float | None) -> No
 
 @asynccontextmanager
 async def _screen(session: Session, every: float | None) -> AsyncIterator[Callable[[bytes], None]]:
-    """Give what shows an answer, in the manner that fits where it goes."""
+    """Yield the function that prints an answer: in place on a terminal, else in lines."""
     renderer = Renderer(session.output)
     if session.output == "json":
         indent = 2 if every is None else -1

@@ -31,8 +31,8 @@ WAIT_SECONDS: Final = 20.0
 AGAIN_SECONDS: Final = 1.0
 
 
-class Desk:
-    """What a worker does with its offers and its jobs; each call is an operation of the table."""
+class TerminalDesk:
+    """The offers and jobs of a worker; each call is an HTTP operation."""
 
     def __init__(self, calls: Calls, worker_id: str) -> None:
         self._calls = calls
@@ -52,7 +52,7 @@ class Desk:
                 values["continuation"] = page["continuation"]
 
     async def open_offers(self) -> list[dict[str, Any]]:
-        """Return what is open now."""
+        """Return the open offers."""
         found: list[dict[str, Any]] = (await self.ask("offers.list", worker=self.worker_id))[
             "items"
         ]
@@ -78,7 +78,7 @@ class Desk:
         await self.ask("offers.decline", id=self.worker_id, offerId=offer["offer_id"])
 
     async def finish(self, verb: str, job_id: str, assignment_id: str) -> None:
-        """Say what became of a job: `complete`, `close` or `unassign`."""
+        """Report the end of a job: `complete`, `close` or `unassign`."""
         await self.ask(f"jobs.{verb}", id=job_id, assignmentId=assignment_id)
 
     async def ask(self, name: str, **values: Any) -> Any:
@@ -94,7 +94,7 @@ class Desk:
 
 
 async def _surely(call: Callable[[], Awaitable[T]]) -> T:
-    """Return what a call gives, also if its host is away for a while; it may be sent twice."""
+    """Return the result of a call; retry while its host is away, so it may run twice."""
     while True:
         try:
             return await call()
@@ -142,8 +142,8 @@ async def _work(
 ) -> int:  # fmt: skip
     operation = operations.operation("router.offers.list")
     async with way_to(operation, session) as calls:
-        desk = Desk(calls, worker)
-        await desk.worker()  # so that a name that is not there is told at once
+        desk = TerminalDesk(calls, worker)
+        await desk.worker()  # so that an unknown name is reported at once
         with StopSignals() as signals:
             signals.starting = False
             if register:
@@ -160,7 +160,9 @@ async def _work(
     return exits.OK
 
 
-async def serve(desk: Desk, stop: asyncio.Event, program: str | None, count: int | None) -> int:
+async def serve(
+    desk: TerminalDesk, stop: asyncio.Event, program: str | None, count: int | None
+) -> int:
     """Accept offers and have their jobs done, until `stop` or `count`; return an exit code."""
     for one in (await desk.worker())["assignedJobs"]:
         note(
@@ -175,14 +177,14 @@ async def serve(desk: Desk, stop: asyncio.Event, program: str | None, count: int
                 async for offer, assignment in accepted:
                     running.append(group.create_task(_do(desk, offer, assignment, program)))
         except RelevoError as error:
-            ended = error  # told when what runs has ended
+            ended = error  # reported when the running work has ended
     if ended is not None:
         raise ended
     return exits.OK if all(one.result() for one in running) else exits.REFUSED
 
 
 async def _accepted(
-    desk: Desk, stop: asyncio.Event, count: int | None
+    desk: TerminalDesk, stop: asyncio.Event, count: int | None
 ) -> AsyncGenerator[tuple[dict[str, Any], str], None]:
     """Accept offers and yield each with its assignment, `count` of them at most."""
     taken = 0
@@ -191,14 +193,16 @@ async def _accepted(
             try:
                 assignment = await _surely(partial(desk.accept, offer))
             except OfferGone:
-                continue  # somebody was faster, or time was up
+                continue  # another worker was faster, or the offer expired
             yield offer, assignment
             taken += 1
             if taken == count:
                 return
 
 
-async def _do(desk: Desk, offer: dict[str, Any], assignment_id: str, program: str | None) -> bool:
+async def _do(
+    desk: TerminalDesk, offer: dict[str, Any], assignment_id: str, program: str | None
+) -> bool:
     """Do a job; return whether it went well."""
     job_id = offer["job_id"]
     job = {**offer, "assignment_id": assignment_id}
@@ -232,7 +236,7 @@ async def _run(program: str, job: bytes) -> int:
 
 
 async def _unless(stop: asyncio.Event, work: Any) -> Any:
-    """Return what some work gives, or None if it is to stop before."""
+    """Return the result of some work, or None if the command stops first."""
     doing, asked = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({doing, asked}, return_when=asyncio.FIRST_COMPLETED)

@@ -36,13 +36,13 @@ _SHARED: Final = (*WHERE, *(one for one in REMOTE if one.name != "key"), *OUTPUT
 
 
 class OverCalls:
-    """What an import writes to: operations, in this process or over HTTP."""
+    """The target of an import: operations, in this process or over HTTP."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
     async def get(self, collection: Collection, resource_id: str) -> Document | None:
-        """Return what is there under this id."""
+        """Return the resource of this id."""
         operation = operations.operation(f"router.{_NOUNS[collection]}.get")
         try:
             reply = await self._calls.call(operation, {**operation.fixed, "id": resource_id})

@@ -22,7 +22,7 @@ from relevo.errors import RelevoError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from relevo.router.cli.desk import Desk
+    from relevo.router.cli.desk import TerminalDesk
 
 LOOK_SECONDS: Final = 1.0
 """How often the desk looks for offers that are gone."""
@@ -33,7 +33,7 @@ _OF_OFFERS: Final = {b"a": "accept", b"d": "decline"}
 _OF_JOBS: Final = {b"c": "complete", b"x": "close", b"u": "unassign"}
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class KeyRow(Struct, frozen=True, kw_only=True):
     """Something on the desk."""
 
     state: str
@@ -45,19 +45,19 @@ class Row(Struct, frozen=True, kw_only=True):
     until: str = ""
 
 
-class Surface:
-    """What lies on the desk, and which of it is chosen."""
+class KeySurface:
+    """The rows on the screen, and the selected one."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: TerminalDesk) -> None:
         self._desk = desk
         self._about: dict[str, str] = {}
         self._completed: set[str] = set()
-        self.rows: list[Row] = []
+        self.rows: list[KeyRow] = []
         self.chosen = 0
         self.said = ""
 
     async def look(self) -> None:
-        """Read what is there now."""
+        """Read the current offers and jobs."""
         try:
             offers, worker = await self._desk.open_offers(), await self._desk.worker()
         except RelevoError as error:
@@ -72,7 +72,7 @@ class Surface:
         self.chosen = max(0, min(self.chosen, len(self.rows) - 1))
 
     async def press(self, key: bytes) -> None:
-        """Do what a key says with what is chosen."""
+        """Carry out a key press on the selected row."""
         if key in _UP or key in _DOWN:
             step = 1 if key in _DOWN else -1
             self.chosen = max(0, min(self.chosen + step, len(self.rows) - 1))
@@ -104,7 +104,7 @@ class Surface:
         body = table if self.rows else Group(table, empty)
         return Group(body, Text(printable(self.said)), Text(KEYS, style="dim"))
 
-    async def _do(self, verb: str, row: Row) -> None:
+    async def _do(self, verb: str, row: KeyRow) -> None:
         match verb:
             case "accept":
                 await self._desk.accept({"offer_id": row.ref})
@@ -115,23 +115,23 @@ class Surface:
                 if verb == "complete":
                     self._completed.add(row.ref)
 
-    def _offer(self, one: dict[str, Any]) -> Row:
+    def _offer(self, one: dict[str, Any]) -> KeyRow:
         until = (one["expires_at"] or "")[11:19]
         about = self._about[one["job_id"]]
-        return Row(
+        return KeyRow(
             state="offered", job_id=one["job_id"], ref=one["offer_id"], about=about, until=until
         )
 
-    def _job(self, one: dict[str, Any]) -> Row:
+    def _job(self, one: dict[str, Any]) -> KeyRow:
         ref = one["assignmentId"]
         state = "completed" if ref in self._completed else "assigned"
         about = self._about.get(one["jobId"], "")
-        return Row(state=state, job_id=one["jobId"], ref=ref, about=about)
+        return KeyRow(state=state, job_id=one["jobId"], ref=ref, about=about)
 
 
-async def by_hand(desk: Desk, stop: asyncio.Event) -> None:
-    """Show the desk and do what keys say, until `q` or `stop`."""
-    shown = Surface(desk)
+async def by_hand(desk: TerminalDesk, stop: asyncio.Event) -> None:
+    """Show the screen and carry out key presses, until `q` or `stop`."""
+    shown = KeySurface(desk)
     pressed: asyncio.Queue[bytes] = asyncio.Queue()
     with _keys(pressed), Live(console=new_console(), auto_refresh=False) as live:
         async with asyncio.TaskGroup() as group:
@@ -148,9 +148,9 @@ async def by_hand(desk: Desk, stop: asyncio.Event) -> None:
                 await shown.press(key)
 
 
-async def _notice(desk: Desk, stop: asyncio.Event, pressed: asyncio.Queue[bytes]) -> None:
+async def _notice(desk: TerminalDesk, stop: asyncio.Event, pressed: asyncio.Queue[bytes]) -> None:
     """Have the desk look at once when an offer comes."""
-    with suppress(RelevoError):  # the desk looks by itself, and shows what is wrong
+    with suppress(RelevoError):  # the screen reads by itself, and shows errors
         async with aclosing(desk.offers(stop)) as offers:
             async for _ in offers:
                 pressed.put_nowait(b"")
@@ -172,7 +172,7 @@ def _keys(pressed: asyncio.Queue[bytes]) -> Iterator[None]:
 
 
 def _put(typed: bytes, pressed: asyncio.Queue[bytes]) -> None:
-    """Hand on what was typed key by key; an end of the terminal leaves the desk."""
+    """Pass on key presses one by one; the end of the terminal leaves the screen."""
     keys = [typed] if typed.startswith(b"\x1b") else [typed[n : n + 1] for n in range(len(typed))]
     for key in keys or [b"q"]:
         pressed.put_nowait(key)

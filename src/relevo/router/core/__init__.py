@@ -1,1 +1,1 @@
-"""What decides about router jobs, workers and offers. Pure."""
+"""Decisions about router jobs, workers and offers. Pure."""

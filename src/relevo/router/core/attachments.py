@@ -1,7 +1,7 @@
-"""What attachments of a classification policy yield for a job: selectors.
+"""The selectors that attachments of a classification policy yield for a job.
 
 The two flavours, for queues and for workers, have five kinds each that mean the same. Pure: values
-of rules come from whoever asks, the draw from the `Random` given.
+of rules come from the caller, the draw from the given `Random`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Attachment: TypeAlias = parts.QueueAttachment | parts.WorkerAttachment
 
 
 class Yield(Struct, frozen=True):
-    """What an attachment has given, and what it decided on the way."""
+    """The selectors of an attachment, and the decisions on the way."""
 
     selectors: tuple[Selector, ...]
     value: bool | int | None = None
@@ -39,7 +39,7 @@ def yielded(
     value_of: Callable[[parts.RouterRule], Any],
     random: Random,
 ) -> Yield:
-    """Return what an attachment yields for a job with these labels; raises `RuleFailed`."""
+    """Return the selectors for a job with these labels; raises `RuleFailed`."""
     match attachment:
         case parts.StaticQueueAttachment():
             return Yield((attachment.queue_selector,))

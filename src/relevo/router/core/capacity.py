@@ -1,4 +1,4 @@
-"""How much of a worker is taken, and whether one more job fits.
+"""The used capacity of a worker, and whether another job fits.
 
 PIZZA = ChannelTerms(cost=50)
 obstacle(capacity=100, used=83, terms=PIZZA, jobs=1)   # "capacity"
@@ -16,14 +16,14 @@ Obstacle = Literal["channel", "capacity", "channelLimit", "offerLimit"]
 
 
 class ChannelTerms(NamedTuple):
-    """What each job of a channel costs a worker, and how many of them it takes at once."""
+    """The cost of a job on a channel, and the worker's limit of such jobs."""
 
     cost: int
     max_jobs: int | None = None
 
 
 def obstacle(*, capacity: int, used: int, terms: ChannelTerms | None, jobs: int) -> Obstacle | None:
-    """Return why one more job of a channel does not fit, or None if it does.
+    """Return why another job of a channel does not fit, or None if it does.
 
     `terms` is None when the worker does not serve the channel. `used` and `jobs` count open offers
     and assignments not yet closed alike. More may be used than there is capacity, while a lowered

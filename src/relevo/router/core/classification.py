@@ -1,4 +1,4 @@
-"""Where a job goes, what it asks of workers, how urgent it is: a policy applied to labels (11).
+"""Classification: a policy and a job's labels give its queue, selectors and priority.
 
 Pure, in two phases. `needed` lists the calls to the outside that the policy's rules need; with
 their answers `classify` gives the outcome, and the trail of how it came about. Both look at the
@@ -19,7 +19,7 @@ from relevo.errors import RuleFailed
 from relevo.kernel.labels import Value
 from relevo.router.core import rules
 from relevo.router.core.attachments import Selector, rule_of, yielded
-from relevo.router.core.rules import Call
+from relevo.router.core.rules import RuleCall
 from relevo.router.core.selectors import WorkerSelector, all_hold
 from relevo.router.events import ErrorData
 from relevo.router.wire.policies import ExpressionRule
@@ -49,7 +49,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     priority: int = limits.ROUTER_PRIORITY_DEFAULT
 
 
-class Candidate(Struct, frozen=True):
+class QueueCandidate(Struct, frozen=True):
     """A queue that a job may go to: its labels, `Id` among them, and how many jobs wait in it."""
 
     id: str
@@ -57,11 +57,11 @@ class Candidate(Struct, frozen=True):
     waiting: int = 0
 
 
-class Step(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What one attachment or rule of the policy has given."""
+class ClassificationStep(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The result of an attachment or rule of the policy."""
 
     place: str
-    """Which one it is, as a JSON pointer into the policy."""
+    """Its place, as a JSON pointer into the policy."""
     kind: str
     value: Any = None
     """The decision of a condition, the number of the allocation drawn, the priority."""
@@ -70,7 +70,7 @@ class Step(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 
 
 class Classified(Struct, frozen=True, kw_only=True):
-    """What a classification has found."""
+    """The result of a classification."""
 
     job_version: int
     policy_version: int
@@ -78,23 +78,23 @@ class Classified(Struct, frozen=True, kw_only=True):
     queue_by: QueueBy
     attached: tuple[WorkerSelector, ...]
     priority: int
-    trail: tuple[Step, ...]
+    trail: tuple[ClassificationStep, ...]
 
 
 class Unclassifiable(Struct, frozen=True, kw_only=True):
-    """Why a classification has found nothing: at least one error."""
+    """A classification that failed, with at least one error."""
 
     job_version: int
     policy_version: int
     errors: tuple[ErrorData, ...]
-    trail: tuple[Step, ...]
+    trail: tuple[ClassificationStep, ...]
 
 
-def needed(policy: ClassificationPolicy, labels: Mapping[str, Value]) -> tuple[Call, ...]:
+def needed(policy: ClassificationPolicy, labels: Mapping[str, Value]) -> tuple[RuleCall, ...]:
     """Return the calls that must be made before a job with these labels can be classified."""
     payload = {"job": dict(labels)}
     return tuple(
-        Call(place, rule, payload) for place, rule in _rules(policy) if rules.is_external(rule)
+        RuleCall(place, rule, payload) for place, rule in _rules(policy) if rules.is_external(rule)
     )
 
 
@@ -106,7 +106,7 @@ def evaluates(policy: ClassificationPolicy) -> bool:
 def classify(
     job: Subject,
     policy: ClassificationPolicy,
-    queues: Mapping[str, Candidate],
+    queues: Mapping[str, QueueCandidate],
     random: Random,
     *,
     policy_version: int = 0,
@@ -114,7 +114,7 @@ def classify(
 ) -> Classified | Unclassifiable:
     """Apply a policy to a job; `answers` are those of the calls that `needed` lists.
 
-    Raises nothing. All rules that fail are told at once, not only the first.
+    Raises nothing. The result lists every rule that failed, not only the first.
     """
     run = _Run(job, answers or {}, random)
     of_queues = run.attach(_QUEUES, policy.queue_selector_attachments)
@@ -149,7 +149,7 @@ def _choose(
     selectors: Sequence[Selector],
     job: Subject,
     policy: ClassificationPolicy,
-    queues: Mapping[str, Candidate],
+    queues: Mapping[str, QueueCandidate],
 ) -> tuple[str, QueueBy] | None:
     """Return the queue and what named it: matching selectors, else the job, else the policy."""
     matching = [one for one in _looked_at(selectors, queues) if all_hold(selectors, one.labels)]
@@ -163,8 +163,8 @@ def _choose(
 
 
 def _looked_at(
-    selectors: Sequence[Selector], queues: Mapping[str, Candidate]
-) -> Iterable[Candidate]:
+    selectors: Sequence[Selector], queues: Mapping[str, QueueCandidate]
+) -> Iterable[QueueCandidate]:
     """Return the queues that can match: none without selectors, one if its id is asked for."""
     if not selectors:
         return ()
@@ -197,23 +197,23 @@ def _rules(policy: ClassificationPolicy) -> Iterator[tuple[str, RouterRule]]:
 
 
 class _Run:
-    """One classification under way: what fails is noted, and the rest is still looked at."""
+    """A classification under way: it notes errors and goes on with the rest."""
 
     def __init__(self, job: Subject, answers: Answers, random: Random) -> None:
         self.errors: list[ErrorData] = []
-        self.trail: list[Step] = []
+        self.trail: list[ClassificationStep] = []
         self._job = job
         self._payload = {"job": dict(job.labels)}
         self._answers = answers
         self._random = random
 
     def fail(self, code: str, message: str, target: str | None = None) -> None:
-        """Note an error. It may quote what others wrote, and the event with it must be storable."""
+        """Note an error. It may quote user text, and the event with it must be storable."""
         text = _UNSTORABLE.sub("?", message)
         self.errors.append(ErrorData(code=code, message=text, target=target))
 
     def attach(self, of: str, attachments: Iterable[Attachment]) -> tuple[Selector, ...]:
-        """Return what all attachments of one flavour yield, in their order."""
+        """Return the selectors of all attachments of one kind, in their order."""
         found: tuple[Selector, ...] = ()
         for index, attachment in enumerate(attachments):
             place, kind = f"{of}/{index}", _tag(attachment)
@@ -229,7 +229,7 @@ class _Run:
                 continue
             found += one.selectors
             self.trail.append(
-                Step(place=place, kind=kind, value=one.value, selectors=one.selectors)
+                ClassificationStep(place=place, kind=kind, value=one.value, selectors=one.selectors)
             )
         return found
 
@@ -242,7 +242,7 @@ class _Run:
         except RuleFailed as error:
             self._note_failure(_PRIORITY, _tag(rule), error)
             return self._job.priority
-        self.trail.append(Step(place=_PRIORITY, kind=_tag(rule), value=found))
+        self.trail.append(ClassificationStep(place=_PRIORITY, kind=_tag(rule), value=found))
         return found
 
     def _value(self, place: str, rule: RouterRule) -> Any:
@@ -250,7 +250,7 @@ class _Run:
 
     def _note_failure(self, place: str, kind: str, error: RuleFailed) -> None:
         self.fail("RuleFailed", error.message, place)
-        self.trail.append(Step(place=place, kind=kind, failure=error.message))
+        self.trail.append(ClassificationStep(place=place, kind=kind, failure=error.message))
 
 
 def _tag(part: Struct) -> str:

@@ -1,4 +1,4 @@
-"""What a classification's outcome does to its job. Pure."""
+"""Applies the result of a classification to its job. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long one waits in a queue, from how fast it has been moving.
+"""Estimates the wait in a queue from how fast it has been moving.
 
 past = Past(ages=[0.5, 2, 3, 9, 30, 41], watched=60)
 minutes(3, past.rate, slots=4)
@@ -19,7 +19,7 @@ HALF_LIFE_MINUTES: Final = 15.0
 ENOUGH: Final = 5
 """Departures that make a rate."""
 HANDLING_MINUTES: Final = 5.0
-"""How long a job takes, as long as nobody knows better."""
+"""The handling time assumed while no job has been measured."""
 
 
 class Past(Struct, frozen=True):

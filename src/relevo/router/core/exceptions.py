@@ -1,4 +1,4 @@
-"""Exception policies: when a rule fires for a waiting job, and what its actions do (17). Pure."""
+"""Exception policies: when a rule fires for a waiting job, and its actions. Pure."""
 
 from __future__ import annotations
 

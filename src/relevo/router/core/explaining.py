@@ -1,4 +1,4 @@
-"""Why a job waits and why a worker has nothing: the conditions of matching, one by one, in words.
+"""Explains why a job waits or a worker is idle: each condition of matching, in words.
 
 Everything is worked out from the states anew, by the rules of matching and without the index,
 as if it were this job's turn. So it also bears witness that the index decides as it should.
@@ -48,13 +48,13 @@ class Obstacle(Struct, frozen=True):
 
     reason: Reason
     selector: WorkerSelector | None = None
-    """Which one it does not meet."""
+    """The condition that it does not meet."""
     retry_at: float | None = None
     """When it may be asked again, if it has declined for a while."""
 
 
-class Candidate(Struct, frozen=True):
-    """A worker that is eligible, with what decides among several."""
+class WorkerCandidate(Struct, frozen=True):
+    """An eligible worker, with the values that rank it."""
 
     worker: str
     load_ratio: float
@@ -73,7 +73,7 @@ class RuledOut(Struct, frozen=True):
 
 
 class JobExplanation(Struct, frozen=True):
-    """Whom a job would be offered to next, or why to nobody.
+    """The worker that a job would be offered to next, or why there is none.
 
     `offered` means that as many offers are open as there may be, `noQueue` that its queue is gone,
     `nobody` that all workers are ruled out, `chosen` that the first candidate is next.
@@ -81,13 +81,13 @@ class JobExplanation(Struct, frozen=True):
 
     job: str
     verdict: Literal["offered", "noQueue", "nobody", "chosen"]
-    candidates: tuple[Candidate, ...] = ()
-    """Who is eligible, whom the mode takes first."""
+    candidates: tuple[WorkerCandidate, ...] = ()
+    """Eligible workers, in the order of the mode."""
     ruled_out: tuple[RuledOut, ...] = ()
 
     @property
-    def chosen(self) -> Candidate | None:
-        """Who is next, if anybody is."""
+    def chosen(self) -> WorkerCandidate | None:
+        """The next worker, if there is one."""
         return self.candidates[0] if self.verdict == "chosen" else None
 
 
@@ -117,7 +117,7 @@ def explain_job(
     *,
     scorer: Scorer | None = None,
 ) -> JobExplanation:
-    """Say who is next for a job and why, and what rules out everybody else.
+    """Explain which worker is next for a job, and what rules out the others.
 
     `scorer` answers for the queue's scoring rule, if it has one; for a rule outside, hand in what
     it has answered. The first candidate is the one that `Index.decide` takes at the job's turn.
@@ -138,7 +138,7 @@ def explain_job(
         able = [one for one in able if one.id in scores]
     able.sort(key=_preference(queue, scores))
     candidates = tuple(
-        Candidate(
+        WorkerCandidate(
             one.id,
             load_ratio(one.used, one.capacity),
             one.idle_since,
@@ -176,7 +176,7 @@ def explain_worker(
 
 
 def obstacle(worker: WorkerState, job: JobState, queue: QueueState) -> Obstacle | None:
-    """Return the first condition of 13.1 that a worker does not meet for a job, if there is one."""
+    """Return the first condition of matching that a worker does not meet, if any."""
     if not worker.available:
         return Obstacle("unavailable")
     if job.queue not in worker.queues:

@@ -36,15 +36,15 @@ _MAY_CHANGE_AFTERWARDS: Final = frozenset(
 )
 
 
-class Patched(Struct, frozen=True):
-    """A job after a patch, and the status to answer with, which may be one that has passed."""
+class PatchedJob(Struct, frozen=True):
+    """A job after a patch, and the status to report, which it may have left already."""
 
     job: JobRow
     created: bool
     reported: str
 
 
-def patch(world: World, job_id: str, change: Mapping[str, Any]) -> Patched:
+def patch(world: World, job_id: str, change: Mapping[str, Any]) -> PatchedJob:
     """Create a job, or merge a change into it."""
     job = world.jobs.get(job_id)
     current = None if job is None else document(job)
@@ -53,19 +53,19 @@ def patch(world: World, job_id: str, change: Mapping[str, Any]) -> Patched:
     )
     _check_references(world, job, wanted)
     if job is None:
-        return Patched(*_create(world, job_id, wanted))
+        return PatchedJob(*_create(world, job_id, wanted))
     before: JobDocument = model.checked("jobs", current, now=world.now)
     changed = {
         name for name in wanted.__struct_fields__ if getattr(wanted, name) != getattr(before, name)
     }
     if not changed:
-        return Patched(job, False, job.status)
+        return PatchedJob(job, False, job.status)
     _refuse_late_changes(job, changed)
-    return Patched(job, False, _edit(world, job, wanted, changed))
+    return PatchedJob(job, False, _edit(world, job, wanted, changed))
 
 
 def document(job: JobRow) -> dict[str, Any]:
-    """Return what callers may write of a job, as on the wire."""
+    """Return the fields of a job that callers may write, as on the wire."""
     return {
         "channelId": job.channel_id, "channelReference": job.channel_reference,
         "queueId": job.queue_id, "classificationPolicyId": job.policy_id,
@@ -125,7 +125,7 @@ def _create(world: World, job_id: str, wanted: JobDocument) -> tuple[JobRow, boo
 
 
 def _take_over(job: JobRow, wanted: JobDocument) -> None:
-    """Write what a caller may write into the row, but for the queue and what has clocks."""
+    """Write a document's fields into the row, except the queue and the selectors."""
     job.channel_id, job.channel_reference = wanted.channel_id, wanted.channel_reference
     job.policy_id, job.priority = wanted.classification_policy_id, wanted.priority
     job.disposition, job.labels, job.tags = wanted.disposition_code, wanted.labels, wanted.tags
@@ -135,7 +135,7 @@ def _take_over(job: JobRow, wanted: JobDocument) -> None:
 
 
 def _follow_mode(world: World, job: JobRow) -> None:
-    """Bring a job that is in no queue to where its matching mode says."""
+    """Move a job that is in no queue to the place of its matching mode."""
     if job.mode == "suspend":
         queueing.suspend(world, job)
     elif job.mode == "scheduleAndSuspend":
@@ -149,7 +149,7 @@ def _follow_mode(world: World, job: JobRow) -> None:
 
 
 def _refuse_late_changes(job: JobRow, changed: set[str]) -> None:
-    """A job that was taken or is finished keeps what its history stands on."""
+    """Refuse a change of fields that an assigned or finished job must keep."""
     if job.status in FINISHED and not changed <= _MAY_CHANGE_AFTERWARDS:
         names = ", ".join(sorted(changed - _MAY_CHANGE_AFTERWARDS))
         raise InvalidState(
@@ -164,7 +164,7 @@ def _refuse_late_changes(job: JobRow, changed: set[str]) -> None:
 
 
 def _edit(world: World, job: JobRow, wanted: JobDocument, changed: set[str]) -> str:
-    """Apply what changed and let follow what follows; return the status to report."""
+    """Apply the changed fields and their consequences; return the status to report."""
     _take_over(job, wanted)
     if "requested_worker_selectors" in changed:
         job.requested = wanted.requested_worker_selectors
@@ -183,7 +183,7 @@ def _edit(world: World, job: JobRow, wanted: JobDocument, changed: set[str]) -> 
 
 
 def _settle(world: World, job: JobRow, queue_id: str | None, changed: set[str]) -> None:
-    """Let a job that waits, or is to be classified, go where it belongs after a change."""
+    """Move a waiting or unclassified job to its place after a change."""
     queued, moved = job.status == "queued", queue_id != job.queue_id
     decided_anew = moved and (not queued or queue_id is None)
     if job.policy_id is not None and (
@@ -205,7 +205,7 @@ def _settle(world: World, job: JobRow, queue_id: str | None, changed: set[str]) 
 
 
 def _name_queue(world: World, job: JobRow, queue_id: str | None) -> None:
-    """Write down where a job that does not wait there yet belongs."""
+    """Set the queue of a job that does not wait in it yet."""
     if queue_id != job.queue_id:
         offers.revoke_all(world, job, "jobMoved")
         job.queue_id, job.enqueued_at = queue_id, None
@@ -213,7 +213,7 @@ def _name_queue(world: World, job: JobRow, queue_id: str | None) -> None:
 
 
 def _requeue(world: World, job: JobRow) -> None:
-    """A waiting job stays where it is; its clocks and its place are looked at again."""
+    """Keep a waiting job in its queue; plan its clocks and its place again."""
     queueing.start_clocks(world, job)
     queueing.plan(world, job)
     world.touch(job)

@@ -1,4 +1,4 @@
-"""Actions on a job (cancel, complete, close, unassign, ...) and what follows from them. Pure."""
+"""Actions on a job (cancel, complete, close, unassign, …) and their consequences. Pure."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def reclassify(world: World, job_id: str) -> None:
 
 
 def delete(world: World, job_id: str) -> None:
-    """Forget a finished job; one that is not there stays so."""
+    """Delete a finished job; a missing one is no error."""
     job = world.jobs.get(job_id)
     if job is None:
         return
@@ -155,12 +155,12 @@ def delete(world: World, job_id: str) -> None:
             f"job {job_id!r} is {job.status}; only one that is closed, cancelled or could not be"
             " classified can be deleted"
         )
-    world.tell_of_job(job, "job.deleted", events.JobData(**announcements.job(job)))
+    world.tell_of_job(job, "job.deleted", events.RouterJobData(**announcements.job(job)))
     world.forget_job(job)
 
 
 def look(world: World, job_id: str) -> bool:
-    """Do what is due for a job by the clock, except for exception rules; True if anything was."""
+    """Carry out what is due for a job, except exception rules; True if anything was."""
     job = world.jobs.get(job_id)
     if job is None:
         return False
@@ -184,7 +184,7 @@ def find(world: World, job_id: str) -> JobRow:
 
 
 def add_note(world: World, job: JobRow, note: str | None) -> None:
-    """Append a remark, with the time."""
+    """Append a note, with the time."""
     if note is not None:
         job.notes = (*job.notes, JobNote(message=note, added_at=world.now))
         world.job_documents.add(job.id)

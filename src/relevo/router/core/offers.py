@@ -1,4 +1,4 @@
-"""Offers: issued, accepted, declined, expired, taken back; and what they take of workers. Pure."""
+"""Offers: issue, accept, decline, expire, revoke; and the capacity that they take. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Reason = Literal[
 
 
 class Accepted(Struct, frozen=True, rename="camel"):
-    """What a worker gets for accepting: the assignment."""
+    """The assignment that a worker gets for accepting."""
 
     assignment_id: str
     job_id: str

@@ -1,4 +1,4 @@
-"""Where a job waits: entering and leaving queues, the clocks meanwhile, what is due when. Pure."""
+"""Jobs in queues: entering, leaving, the clocks meanwhile, and due times. Pure."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def leave(world: World, job: JobRow, status: str, reason: Reason) -> None:
 
 
 def reclassify(world: World, job: JobRow) -> None:
-    """Have a job classified; the memory of who declined it ends."""
+    """Have a job classified; workers that declined it may be asked again."""
     job.round += 1
     leave(world, job, "pendingClassification", "jobReclassified")
 
 
 def suspend(world: World, job: JobRow) -> None:
-    """Let nothing happen to a job until its caller says so."""
+    """Keep a job from matching until its caller activates it."""
     leave(world, job, "waitingForActivation", "jobSuspended")
     world.tell_of_job(job, "job.waiting_for_activation", announcements.waiting(job))
 
@@ -107,7 +107,7 @@ def _newly(
 
 
 def plan(world: World, job: JobRow) -> None:
-    """Set when somebody must look at a job next, whatever else happens."""
+    """Set when the matcher must look at a job next."""
     job.due_at = min(due_times(world.resources, job), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What rules give: a value for an input, and that value as what its place needs.
+"""Rules: the value for an input, converted to the type that its place needs.
 
 Pure. Functions and webhooks answer elsewhere (`calling`): a rule of that kind takes its value from
 the answers that were fetched before. Whatever is wrong with a value is a `RuleFailed` that says
@@ -40,7 +40,7 @@ _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 """Characters that JSON can carry and the database cannot keep."""
 
 
-class Call(Struct, frozen=True):
+class RuleCall(Struct, frozen=True):
     """A call to the outside that a rule needs before it has a value."""
 
     place: str
@@ -52,14 +52,14 @@ class Call(Struct, frozen=True):
         return f"Call(place={self.place!r})"  # the rule may hold secrets
 
 
-class Answer(Struct, frozen=True):
-    """What came of a call: a JSON value, or why there is none."""
+class RuleAnswer(Struct, frozen=True):
+    """The answer to a call: a JSON value, or why there is none."""
 
     value: Any = None
     failure: str | None = None
 
 
-Answers: TypeAlias = Mapping[str, Answer]
+Answers: TypeAlias = Mapping[str, RuleAnswer]
 
 
 def is_external(rule: RouterRule) -> TypeGuard[ExternalRule]:
@@ -80,7 +80,7 @@ def value_of(rule: RouterRule, payload: Mapping[str, Any], answers: Answers, pla
         case DirectMapRule():
             return payload.get("job", {})
         case FunctionRule() | WebhookRule():
-            answer = answers.get(place, Answer(failure="it was not called"))
+            answer = answers.get(place, RuleAnswer(failure="it was not called"))
             if answer.failure is not None:
                 raise RuleFailed(answer.failure)
             return answer.value
@@ -172,7 +172,7 @@ def _asked(given: Any, index: int) -> QueueSelector:
         )
     if _UNSTORABLE.search(key):
         raise RuleFailed(f"the key of selector {index} has characters that cannot be kept")
-    # Published samples of the ancestor differ in the name.
+    # Published samples of Azure differ in the name.
     written = given.get("labelOperator", given.get("operator"))
     operator = _OPERATORS.get(written.lower()) if isinstance(written, str) else None
     if operator is None:

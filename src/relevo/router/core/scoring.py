@@ -1,4 +1,4 @@
-"""How well a worker suits a job: the score that applies without a rule, and what rules are told.
+"""How well a worker suits a job: the score without a rule, and the input of rules.
 
 default_score({}, selectors, {"language": "french", "sales": 15, "cost": 10})   # 0.707
 """
@@ -55,7 +55,7 @@ def _degree(selector: WorkerSelector, label: Value | None) -> float:
 
 
 def payload(scoring: Scoring, job: JobState, workers: Sequence[WorkerState]) -> dict[str, Any]:
-    """Return what a scoring rule is told: one worker, or with batch scoring all of these."""
+    """Return the input of a scoring rule: one worker, or all with batch scoring."""
     told: dict[str, Any] = {}
     if "jobLabels" in scoring.parameters:
         told["job"] = dict(job.labels)

@@ -1,4 +1,4 @@
-"""Scores that a rule gives: who is asked about in which call, and what the values mean.
+"""Scores that a rule gives: the workers of each call, and the meaning of the values.
 
 Pure. Rules that are answered elsewhere need their `calls` made first; the others have their values
 at once.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from relevo.errors import RuleFailed
 from relevo.router.core import rules
-from relevo.router.core.rules import Call
+from relevo.router.core.rules import RuleCall
 from relevo.router.core.scoring import payload
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ _PLACE: Final = "/mode/scoringRule"
 
 def calls(
     rule: RouterRule, scoring: Scoring, job: JobState, workers: Sequence[WorkerState]
-) -> tuple[Call, ...]:
+) -> tuple[RuleCall, ...]:
     """Return the calls that must be made before `scores`; none for a rule of ours."""
     if not rules.is_external(rule):
         return ()
     return tuple(
-        Call(place, rule, payload(scoring, job, asked))
+        RuleCall(place, rule, payload(scoring, job, asked))
         for place, asked in _requests(scoring, workers)
     )
 
@@ -66,7 +66,7 @@ def scores(
 def _requests(
     scoring: Scoring, workers: Sequence[WorkerState]
 ) -> Iterator[tuple[str, Sequence[WorkerState]]]:
-    """Yield who is asked about together, each time under a name for the answer."""
+    """Yield the groups of workers of each call, with a name for its answer."""
     size = scoring.batch_size if scoring.batch else 1
     for start in range(0, len(workers), size):
         yield f"{_PLACE}#{start}", workers[start : start + size]

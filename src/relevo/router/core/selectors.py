@@ -1,4 +1,4 @@
-"""What a job asks of a worker, and a classification policy of a queue, by their labels.
+"""Selectors: conditions of a job on a worker's labels, or of a policy on a queue's.
 
 A list of selectors holds when each of them does; two on one key make a range. The structs are the
 wire form of section 8.5.
@@ -21,7 +21,7 @@ SelectorStatus = Literal["active", "expired"]
 
 
 class QueueSelector(Struct, frozen=True, rename="camel"):
-    """What is asked of a queue: how one of its labels compares with a value."""
+    """A condition on a queue: how one of its labels compares with a value."""
 
     key: str
     label_operator: Operator
@@ -29,7 +29,7 @@ class QueueSelector(Struct, frozen=True, rename="camel"):
 
 
 class WorkerSelector(Struct, frozen=True, rename="camel"):
-    """What is asked of a worker, for how long, and whether the job goes ahead of others meanwhile.
+    """A condition on a worker, its time limit, and whether the job is expedited meanwhile.
 
     The clock of `expires_after_seconds` starts when the job enters a queue; `expires_at` is then
     set. An expired selector asks for nothing any more.
@@ -55,7 +55,7 @@ def started(selector: WorkerSelector, now: datetime) -> WorkerSelector:
 
 
 def asked(selector: WorkerSelector) -> WorkerSelector:
-    """Return the selector as a caller wrote it, without what the service adds."""
+    """Return the selector as the caller wrote it, without the service's fields."""
     return replace(selector, status="active", expires_at=None)
 
 
@@ -71,7 +71,7 @@ def expired(selector: WorkerSelector) -> WorkerSelector:
 
 
 def active(selectors: Iterable[WorkerSelector]) -> tuple[WorkerSelector, ...]:
-    """Return those that still restrict who is eligible."""
+    """Return those that have not expired."""
     return tuple(one for one in selectors if one.status == "active")
 
 

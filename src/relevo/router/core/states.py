@@ -1,4 +1,4 @@
-"""What may happen to a job, and what it is then."""
+"""The transition table of router jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from relevo.kernel.machine import END, Machine, Transition
 
 NEW: Final = "new"
-"""Not there yet: the first request decides what it becomes."""
+"""The state before creation; the first request decides the status."""
 
 FINISHED: Final = frozenset({"closed", "cancelled"})
 CANCELLABLE: Final = (

@@ -1,4 +1,4 @@
-"""What may be done with a worker, and what follows for its offers. Pure."""
+"""Actions on a worker, and their consequences for its offers. Pure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _ANNOUNCED: Final = {
 }
 
 
-class Patched(Struct, frozen=True):
+class PatchedWorker(Struct, frozen=True):
     """A worker after a patch."""
 
     worker: WorkerRow
     created: bool
 
 
-def patch(world: World, worker_id: str, change: Mapping[str, Any]) -> Patched:
+def patch(world: World, worker_id: str, change: Mapping[str, Any]) -> PatchedWorker:
     """Create a worker, or merge a change into it."""
     worker = world.workers.get(worker_id)
     current = None if worker is None else document(worker)
@@ -47,7 +47,7 @@ def patch(world: World, worker_id: str, change: Mapping[str, Any]) -> Patched:
     for number, one in enumerate(wanted.channels):
         world.resources.check_channel(one.channel_id, f"/channels/{number}/channelId")
     if worker is None:
-        return Patched(_create(world, worker_id, wanted), True)
+        return PatchedWorker(_create(world, worker_id, wanted), True)
     world.see(worker)
     before: WorkerDocument = model.checked("workers", current, now=world.now)
     changed = [
@@ -55,11 +55,11 @@ def patch(world: World, worker_id: str, change: Mapping[str, Any]) -> Patched:
     ]
     if changed:
         _edit(world, worker, before, wanted, changed)
-    return Patched(worker, False)
+    return PatchedWorker(worker, False)
 
 
 def document(worker: WorkerRow) -> dict[str, Any]:
-    """Return what callers may write of a worker, as on the wire."""
+    """Return the fields of a worker that callers may write, as on the wire."""
     return {
         "availableForOffers": worker.available, "capacity": worker.capacity,
         "maxConcurrentOffers": worker.max_offers, "queues": list(worker.queues),
@@ -123,7 +123,7 @@ def _take_back_unfit(world: World, worker: WorkerRow, *, everything: bool) -> No
 
 
 def register(world: World, worker: WorkerRow) -> None:
-    """Make a worker available; whom it declined may come again."""
+    """Make a worker available; jobs that it declined may be offered again."""
     worker.available = True
     worker.registration += 1
     worker.registered_at = worker.idle_since = world.now
@@ -134,7 +134,7 @@ def register(world: World, worker: WorkerRow) -> None:
 
 
 def deregister(world: World, worker: WorkerRow, *, edited: bool = True) -> None:
-    """Make a worker unavailable; what it was offered goes to others."""
+    """Make a worker unavailable; its open offers go to others."""
     worker.available = False
     if not edited:
         world.edit_worker(worker)

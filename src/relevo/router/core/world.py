@@ -1,4 +1,4 @@
-"""What one transaction works on: the rows that its commands touch, locked, and what they change.
+"""The rows that a transaction's commands touch, locked, and the changes to them.
 
 Commands are plain functions over a `World`. They check first and change then, so that a refused one
 has changed nothing; those of one transaction see each other's changes. What was changed is written
@@ -76,7 +76,7 @@ class JobRow(Struct, gc=False):
 
     @property
     def selectors(self) -> tuple[WorkerSelector, ...]:
-        """What is asked of a worker, by the caller and by classification."""
+        """The selectors of the caller and of the classification."""
         return self.requested + self.attached
 
 
@@ -120,7 +120,7 @@ class WorkerRow(Struct, gc=False):
 
     @property
     def changed_at(self) -> datetime:
-        """When the worker, or what it holds, changed last."""
+        """When the worker, its offers or its assignments changed last."""
         return max(self.modified_at, self.acted_at)
 
     @property
@@ -157,7 +157,7 @@ class OfferRow(Struct, gc=False):
 
 
 class World:
-    """The locked rows, what is known of policies and queues, the time, and what was changed."""
+    """The locked rows, policies and queues, the time, and the changes."""
 
     def __init__(self, now: datetime, resources: Resources, arrival: int = 0) -> None:
         self.now = now
@@ -203,15 +203,15 @@ class World:
         return [one for one in self._of_job[job.id] if one.state == OPEN]
 
     def open_offers_to(self, worker: WorkerRow) -> list[OfferRow]:
-        """Return the open offers to a worker that was loaded whole."""
+        """Return the open offers of a worker that was loaded with its offers."""
         return [one for one in self._of_worker[worker.id] if one.state == OPEN]
 
     def had(self, worker: WorkerRow) -> list[OfferRow]:
-        """Return what is known of what a worker was offered, ended or not."""
+        """Return the loaded offers of a worker, ended or not."""
         return list(self._of_worker[worker.id])
 
     def held_by(self, worker: WorkerRow) -> Iterator[OfferRow]:
-        """Yield what takes capacity of a worker that was loaded whole."""
+        """Yield the offers that take capacity of a worker loaded with its offers."""
         return (one for one in self._of_worker[worker.id] if one.state in HOLDING)
 
     def assignments(self, job: JobRow) -> list[OfferRow]:
@@ -226,7 +226,7 @@ class World:
         )
 
     def forget_job(self, job: JobRow) -> None:
-        """Drop a job, and with it what became of it; another one of its id may come."""
+        """Drop a job and its offers; another of its id may be created."""
         del self.jobs[job.id]
         for offer in self._of_job.pop(job.id, ()):
             del self.offers[offer.id]
@@ -239,7 +239,7 @@ class World:
             self.deleted_jobs.add(job.id)
 
     def forget_worker(self, worker: WorkerRow) -> None:
-        """Drop a worker; what it was offered remains with the jobs."""
+        """Drop a worker; its offers remain with the jobs."""
         del self.workers[worker.id]
         if worker.id in self.new_workers:
             self.new_workers.discard(worker.id)
@@ -271,7 +271,7 @@ class World:
         self._touched[subject] = Event(TOUCHED, subject, worker.events, hint)
 
     def log_entries(self) -> list[Event]:
-        """Return what goes to the log: what is announced, and hints for what is not."""
+        """Return the entries of the log: public events, and hints for other changes."""
         told = {event.subject for event in self.events}
         return self.events + [one for one in self._touched.values() if one.subject not in told]
 
@@ -282,7 +282,7 @@ class World:
         self.job_documents.add(job.id)
 
     def act_on_worker(self, worker: WorkerRow) -> None:
-        """Note that what a worker holds has changed."""
+        """Note that a worker's offers or assignments have changed."""
         worker.activity += 1
         worker.acted_at = self.now
         self.loads.add(worker.id)
@@ -300,13 +300,13 @@ class World:
             self.worker_documents.add(worker.id)
 
     def tell_of_job(self, job: JobRow, name: str, data: Struct) -> None:
-        """Announce what has happened to a job."""
+        """Record an event of a job."""
         job.events += 1
         self.job_steps.add(job.id)
         self.events.append(Event(PREFIX + name, f"job/{job.id}", job.events, data))
 
     def tell_of_worker(self, worker: WorkerRow, name: str, data: Struct) -> None:
-        """Announce what has happened to a worker, or to an offer to it."""
+        """Record an event of a worker, or of an offer to it."""
         worker.events += 1
         self.loads.add(worker.id)
         self.events.append(Event(PREFIX + name, f"worker/{worker.id}", worker.events, data))

@@ -1,4 +1,4 @@
-"""`/v1/router`: why a job waits, what a policy would do, the channels, and how queues stand."""
+"""`/v1/router`: explanations of jobs and workers, trial classification, channels, overview."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ operation = Operations()
 
 
 class ByRouterId(Struct, frozen=True, kw_only=True):
-    """Which one."""
+    """The id of the resource."""
 
     id: ResourceId
 
 
 class SelectorShown(Struct, frozen=True, kw_only=True):
-    """What is asked of a worker or a queue."""
+    """A condition on the labels of a worker or queue."""
 
     key: str
     label_operator: str
@@ -49,7 +49,7 @@ class SelectorShown(Struct, frozen=True, kw_only=True):
 
 
 class OfferMade(Struct, frozen=True, kw_only=True):
-    """Whom a job was offered to, and what became of it."""
+    """An offer of a job, and its outcome."""
 
     offer_id: UUID
     worker_id: str
@@ -60,11 +60,11 @@ class OfferMade(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
     retry_at: datetime | None
     score: float | None
-    """What the worker was rated, where the queue takes the best."""
+    """The worker's score, if the queue's mode is bestWorker."""
 
 
 class CandidateShown(Struct, frozen=True, kw_only=True):
-    """A worker that is eligible, with what decides among several."""
+    """An eligible worker, with the values that rank it."""
 
     worker_id: str
     load_ratio: float
@@ -77,7 +77,7 @@ class WorkersRuledOut(Struct, frozen=True, kw_only=True):
 
     reason: str
     selector: SelectorShown | None
-    """The one they do not meet."""
+    """The condition that they do not meet."""
     labels: Mapping[str, Value]
     count: int
     workers: tuple[str, ...]
@@ -98,7 +98,7 @@ class JobExplained(Struct, frozen=True, kw_only=True):
     """`chosen`: the first candidate is next. `offered`: as many offers are open as there may be.
     `nobody`: all workers are ruled out. `noQueue`: its queue is gone. Null if it does not wait."""
     candidates: tuple[CandidateShown, ...]
-    """Who is eligible, whom the mode takes first."""
+    """Eligible workers, in the order of the mode."""
     ruled_out: tuple[WorkersRuledOut, ...]
     offers: tuple[OfferMade, ...]
     """Those that were made, the latest first."""
@@ -117,7 +117,7 @@ class JobsNotForIt(Struct, frozen=True, kw_only=True):
 
 
 class WorkerExplained(Struct, frozen=True, kw_only=True):
-    """Why a worker has what it has."""
+    """Why a worker has its offers and assignments, or none."""
 
     worker_id: str
     state: str
@@ -137,7 +137,7 @@ class WorkerExplained(Struct, frozen=True, kw_only=True):
     scope="job:{id}",
 )
 async def explain_job(services: Services, _: Principal, command: ByRouterId) -> JobExplained:
-    """Say why a job waits, whom it would go to, and what rules out the others."""
+    """Explain why a job waits, which worker is next, and what rules out the others."""
     told = await services.app.router.explanations.job(command.id)
     found = told.next
     return JobExplained(
@@ -194,7 +194,7 @@ def _selector(one: Selector) -> SelectorShown:
 
 
 class TryClassification(ByRouterId, frozen=True, kw_only=True):
-    """What a job would be that is not made."""
+    """The job to classify on trial."""
 
     labels: Annotated[dict[str, Value], Meta(description="The labels of the job.")] = {}
     queue_id: Annotated[str, Meta(description="The queue that the job names.")] | None = None
@@ -209,10 +209,10 @@ class TryClassification(ByRouterId, frozen=True, kw_only=True):
 
 
 class StepShown(Struct, frozen=True, kw_only=True):
-    """What one attachment or rule of the policy has given."""
+    """The result of an attachment or rule of the policy."""
 
     place: str
-    """Which one it is, as a JSON pointer into the policy."""
+    """Its place, as a JSON pointer into the policy."""
     kind: str
     value: Any
     """The decision of a condition, the number of the allocation drawn, the priority."""
@@ -229,15 +229,15 @@ class FailureShown(Struct, frozen=True, kw_only=True):
 
 
 class ClassificationTried(Struct, frozen=True, kw_only=True):
-    """What a policy would do with a job."""
+    """The result of a trial classification."""
 
     classified: bool
     queue_id: str | None = None
     queue_by: str | None = None
-    """What named the queue: `selectors` that match, the `job`, or the `fallback` of the policy."""
+    """The source of the queue: matching `selectors`, the `job`, or the policy's `fallback`."""
     priority: int | None = None
     attached: tuple[SelectorShown, ...] = ()
-    """What it would ask of workers."""
+    """The worker selectors that the job would get."""
     errors: tuple[FailureShown, ...] = ()
     trail: tuple[StepShown, ...] = ()
     """Every step, in the order of the policy."""
@@ -253,7 +253,7 @@ class ClassificationTried(Struct, frozen=True, kw_only=True):
 async def try_classification(
     services: Services, _: Principal, command: TryClassification
 ) -> ClassificationTried:
-    """Say what a classification policy would do with a job; none is made.
+    """Classify a job on trial, without creating it.
 
     Rules outside are really called.
     """
@@ -297,7 +297,7 @@ class ChannelInfo(Struct, frozen=True, kw_only=True):
 
 
 class DefineChannel(ByRouterId, frozen=True, kw_only=True):
-    """A channel, and what people call it."""
+    """A channel and its display name."""
 
     name: Annotated[
         str,
@@ -347,7 +347,7 @@ class ListStandings(Struct, frozen=True, kw_only=True):
 async def queue_overview(
     services: Services, _: Principal, command: ListStandings
 ) -> Page[QueueStanding]:
-    """Say of every queue who waits, what is offered and at work, and who is there."""
+    """Show the waiting, offered and assigned jobs and the workers of every queue."""
     after = paging.decode(command.cursor, str) or ""
     found = await overview.queues(
         services.app.database, queue_id=command.queue, after=after, limit=command.limit + 1

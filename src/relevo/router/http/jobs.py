@@ -1,4 +1,4 @@
-"""`/routing/jobs`, and how queues stand: what the ancestor's client asks of jobs."""
+"""`/routing/jobs` and queue statistics: the requests of Azure's client."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from relevo.router.http.surface import (
     MERGE_PATCH,
     ById,
     Listing,
+    ListPlace,
     ListResources,
     PatchResource,
-    Place,
     one_of,
 )
 from relevo.router.listing import JobFilter, JobStatus
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.router.jobs import May
-    from relevo.router.listing import Listing as Found
+    from relevo.router.listing import RouterListing as Found
 
 T = TypeVar("T")
 STATUSES: Final = ("all", "active", *get_args(JobStatus))
@@ -71,10 +71,10 @@ _ANSWER: Final[OperationOptions] = {
 
 
 class Done(Struct, frozen=True):
-    """It is done, and there is nothing more to say."""
+    """The action is done; there is no result."""
 
 
-class ListJobs(ListResources, frozen=True, kw_only=True, rename="camel"):
+class ListRouterJobs(ListResources, frozen=True, kw_only=True, rename="camel"):
     """Which jobs, and which page of them; conditions combine with "and"."""
 
     status: Annotated[
@@ -97,8 +97,8 @@ class ListJobs(ListResources, frozen=True, kw_only=True, rename="camel"):
     ) = None
 
 
-class CancelJob(ById, frozen=True, kw_only=True, rename="camel"):
-    """What a job is cancelled with."""
+class CancelRouterJob(ById, frozen=True, kw_only=True, rename="camel"):
+    """The note and disposition code of a canceled job."""
 
     note: Note | None = None
     disposition_code: Text | None = None
@@ -111,13 +111,13 @@ class ByAssignment(ById, frozen=True, kw_only=True, rename="camel"):
 
 
 class CompleteJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
-    """What a job is completed with."""
+    """The note of a completed job."""
 
     note: Note | None = None
 
 
 class CloseJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
-    """What a job is closed with, and when."""
+    """The disposition code and note of a closed job, and when it is closed."""
 
     disposition_code: Text | None = None
     close_at: (
@@ -127,7 +127,7 @@ class CloseJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
 
 
 class UnassignJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
-    """What becomes of a job that is taken back."""
+    """Whether an unassigned job is matched again."""
 
     suspend_matching: (
         Annotated[bool, Meta(description="Whether it waits for its caller from now on.")] | None
@@ -137,23 +137,23 @@ class UnassignJob(ByAssignment, frozen=True, kw_only=True, rename="camel"):
 def page_of(
     services: Services, found: Found[T], show: Callable[[T], Any] = lambda item: item
 ) -> Page[Any]:
-    """Return what a list of the router found as a page."""
+    """Return a page from a list of the router."""
     numbered = Fetched(list(zip(found.numbers, found.items, strict=True)), found.after is not None)
     return paging.page(
-        services.page_bytes, numbered, lambda one: Place(one[0]), show=lambda one: show(one[1])
+        services.page_bytes, numbered, lambda one: ListPlace(one[0]), show=lambda one: show(one[1])
     )
 
 
 def after(command: ListResources) -> int:
     """Return where a page begins."""
-    found = paging.decode(command.cursor, Place)
+    found = paging.decode(command.cursor, ListPlace)
     return 0 if found is None else found.number
 
 
 @operation(
     "router.jobs.list", "GET /routing/jobs", "router:read", response=Listing[RouterJob], scope=None
 )
-async def list_jobs(services: Services, _: Principal, command: ListJobs) -> Page[RouterJob]:
+async def list_jobs(services: Services, _: Principal, command: ListRouterJobs) -> Page[RouterJob]:
     """List jobs."""
     wanted = JobFilter(
         status=one_of(command.status, STATUSES, "status"),
@@ -207,7 +207,7 @@ async def position(services: Services, _: Principal, command: ById) -> RouterJob
 
 
 @operation("router.jobs.cancel", "POST /routing/jobs/{id}:cancel", "router:work", _ACTION)
-async def cancel_job(services: Services, _: Principal, command: CancelJob) -> Done:
+async def cancel_job(services: Services, _: Principal, command: CancelRouterJob) -> Done:
     """Finish a job without further work."""
     await services.app.router.cancel_job(
         command.id, note=command.note, disposition=command.disposition_code
@@ -281,7 +281,7 @@ async def unassign_job(
     scope="router_queue:{id}",
 )
 async def statistics(services: Services, _: Principal, command: ById) -> RouterQueueStatistics:
-    """Say how long a queue is, and how long one waits in it."""
+    """Show the length of a queue and its estimated wait."""
     router = services.app.router
     await router.policies.get("queues", command.id)
     return await router.statistics(command.id)

@@ -1,4 +1,4 @@
-"""`/v1/router/offers` and `/v1/router/events`: what the ancestor has no endpoint for.
+"""`/v1/router/offers` and `/v1/router/events`, for which Azure has no endpoint.
 
 Both can be polled, with a wait, and both are streams of server-sent events for whoever accepts
 `text/event-stream`; a client that comes back with `Last-Event-ID` goes on where it was.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
-    from relevo.kernel.events import Page, Recorded
+    from relevo.kernel.events import EventPage, Recorded
     from relevo.kernel.events.model import Start
 
 POLL_SECONDS: Final = 1.0
@@ -65,7 +65,7 @@ class ReadOffers(Struct, frozen=True, kw_only=True):
 
 
 async def stream_offers(services: Services, _: Principal, command: ReadOffers) -> Stream:
-    """Send the open offers of a worker, then what happens to its offers, as it happens."""
+    """Stream the open offers of a worker, then every change to its offers."""
     router = services.app.router
     await router.get_worker(command.worker)
     continuation = command.last_event_id or command.continuation
@@ -82,7 +82,7 @@ async def stream_offers(services: Services, _: Principal, command: ReadOffers) -
     scope="worker:{worker}",
 )
 async def read_offers(services: Services, _: Principal, command: ReadOffers) -> OfferPage:
-    """List the open offers of a worker, or wait for one; a stream if asked for."""
+    """List the open offers of a worker, or wait for one; streams on request."""
     router = services.app.router
     await router.get_worker(command.worker)  # a sign of life, and there must be one
     wait = min(command.wait_seconds, WAIT_SECONDS_MAX)
@@ -141,7 +141,7 @@ async def stream_events(services: Services, _: Principal, command: ReadEvents) -
         while True:
             items = _wrapped(command, page)
             for number, one in enumerate(items, 1):
-                # Who is cut off in the midst of a page reads all of it again.
+                # A client that is cut off within a page reads all of it again.
                 at = page.continuation if number == len(items) else None
                 yield Sent(event="event", data=one, id=at)
             if items:
@@ -180,7 +180,7 @@ def _from(command: ReadEvents) -> str | None:
 
 async def _page(
     services: Services, command: ReadEvents, continuation: str | None, wait: float
-) -> Page:
+) -> EventPage:
     return await services.app.events.read(
         continuation,
         start=_start(command.start),
@@ -190,7 +190,7 @@ async def _page(
     )
 
 
-def _wrapped(command: ReadEvents, page: Page) -> list[Any]:
+def _wrapped(command: ReadEvents, page: EventPage) -> list[Any]:
     wrap: Callable[[Recorded], Any] = (
         envelopes.event_grid if command.envelope == "event_grid" else envelopes.cloud_event
     )

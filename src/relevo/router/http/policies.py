@@ -1,4 +1,4 @@
-"""`/routing/…Policies` and `/routing/queues`: what the ancestor's administration client asks."""
+"""`/routing/…Policies` and `/routing/queues`: the requests of Azure's administration client."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from relevo.http import paging
 from relevo.http.paging import Page
 from relevo.kernel import cpu
 from relevo.kernel.operation import Operations, Versioned
-from relevo.router.administration import WORDS, Administered, Stored
+from relevo.router.administration import WORDS, Administered, StoredResource
 from relevo.router.http.surface import (
     FIXED,
     MERGE_PATCH,
     ById,
     Listing,
+    ListPlace,
     ListResources,
     PatchResource,
-    Place,
 )
 from relevo.router.wire import exception_policies, policies, representations
 
@@ -58,7 +58,7 @@ class RouterQueueView(policies.RouterQueue, frozen=True, kw_only=True):
     etag: str
 
 
-async def _versioned(stored: Stored, principal: Principal) -> Versioned[Any]:
+async def _versioned(stored: StoredResource, principal: Principal) -> Versioned[Any]:
     return Versioned(
         body=await _shown(stored, principal),
         etag=stored.etag,
@@ -67,7 +67,7 @@ async def _versioned(stored: Stored, principal: Principal) -> Versioned[Any]:
     )
 
 
-async def _shown(stored: Stored, principal: Principal) -> dict[str, Any]:
+async def _shown(stored: StoredResource, principal: Principal) -> dict[str, Any]:
     to_writer = "router:manage" in principal.permissions
     show = partial(representations.resource, to_writer=to_writer)
     return await cpu.decoded(stored.size, show, stored)
@@ -77,13 +77,13 @@ async def _page(
     services: Services, who: Principal, kind: Administered, command: ListResources
 ) -> Page[Any]:
     limit = min(command.limit, limits.ROUTER_PAGE_ROWS_MAX)
-    after = paging.decode(command.cursor, Place) or Place(0)
+    after = paging.decode(command.cursor, ListPlace) or ListPlace(0)
     found = await services.app.router.policies.page(kind, after.number, limit)
     shown = {stored.number: await _shown(stored, who) for stored in found.items}
     return paging.page(
         services.page_bytes,
         found,
-        lambda stored: Place(stored.number),
+        lambda stored: ListPlace(stored.number),
         show=lambda stored: shown[stored.number],
     )
 

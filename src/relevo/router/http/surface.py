@@ -1,4 +1,4 @@
-"""The job router's surface: its ancestor's errors, lists, headers and what all requests have."""
+"""The `/routing` surface: Azure's errors, lists, headers and common request fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relevo import errors, limits
 from relevo.http.answers import JSON, SECURITY, Answer, Headers, Surface, detail, retry_after
 from relevo.http.paging import Cursor, Page
 from relevo.http.request import origin
-from relevo.kernel.operation import OperationOptions, Outcome
+from relevo.kernel.operation import OperationOptions, OtherStatus
 from relevo.router.commands import Conditions, http_date
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ CONTINUATION: Final = "continuation"
 _ID: Final = re.compile(rb"[!-~]{1,128}")
 
 
-class ErrorDetail(Struct, frozen=True, omit_defaults=True):
-    """What went wrong, in the ancestor's words."""
+class RoutingErrorDetail(Struct, frozen=True, omit_defaults=True):
+    """An error, in the form of Azure's job router."""
 
     code: str
     """Stable and meant for programs."""
@@ -40,10 +40,10 @@ class ErrorDetail(Struct, frozen=True, omit_defaults=True):
     """Where in the request the fault lies: a JSON pointer, or the name of a header."""
 
 
-class ErrorEnvelope(Struct, frozen=True):
-    """An error, as the ancestor wraps it."""
+class RoutingErrorEnvelope(Struct, frozen=True):
+    """The envelope of an error, in the form of Azure's job router."""
 
-    error: ErrorDetail
+    error: RoutingErrorDetail
 
 
 class Listing(Struct, Generic[T], frozen=True, rename="camel", omit_defaults=True):
@@ -80,41 +80,41 @@ CODES: Final[dict[type[errors.RelevoError], str]] = {
     errors.Unavailable: "ServiceUnavailable",
     errors.OutcomeUnknown: "ServiceUnavailable",
 }
-"""The ancestor's names; an error that is not listed goes by its nearest listed ancestor."""
+"""Azure's error codes; an error that is not listed has that of its nearest listed base."""
 
 
 def code_of(kind: type[errors.RelevoError]) -> str:
-    """Return the ancestor's code for a class of our errors."""
+    """Return Azure's code for a class of errors."""
     return next(CODES[each] for each in kind.__mro__ if each in CODES)
 
 
 def render(error: errors.RelevoError, _: str) -> Answer:
-    """Return an error in the ancestor's envelope."""
+    """Return an error in Azure's envelope."""
     code = code_of(type(error))
-    content = ErrorEnvelope(ErrorDetail(code, detail(error), error.pointer or None))
+    content = RoutingErrorEnvelope(RoutingErrorDetail(code, detail(error), error.pointer or None))
     headers = ((b"content-type", JSON), (b"x-ms-error-code", code.encode()), *retry_after(error))
     return Answer(error.status, headers, msgspec.json.encode(content))
 
 
 def check_version(head: Head) -> None:
-    """Refuse a request that does not say which version of the API it speaks, or another one."""
+    """Refuse a request without a supported `api-version`."""
     asked = parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("api-version", [])
     spoken = VERSIONS.decode()
     if not asked or not asked[-1]:
         raise errors.MissingApiVersion(
-            f"the query needs api-version; spoken are {spoken}", pointer="api-version"
+            f"the query needs api-version; supported are {spoken}", pointer="api-version"
         )
     if asked[-1] not in get_args(Version):
         raise errors.UnsupportedApiVersion(
-            f"api-version {asked[-1][:40]!r} is not spoken here; use one of {spoken}",
+            f"api-version {asked[-1][:40]!r} is not supported; use one of {spoken}",
             pointer="api-version",
         )
 
 
 def listing(head: Head, page: Page[Any]) -> Listing[Any]:
-    """Return a page as the ancestor shows it, with an absolute address for the next one.
+    """Return a page in Azure's form, with an absolute address for the next one.
 
-    The address is that which the client itself has used, because it signs the host that it knows.
+    The address has the host that the client used, because the client signs that host.
     """
     if page.next is None:
         return Listing(page.items)
@@ -129,7 +129,7 @@ def listing(head: Head, page: Page[Any]) -> Listing[Any]:
 
 
 def one_of(text: str, names: Iterable[str], argument: str) -> str:
-    """Return the name that is meant, in whatever letter case it was sent."""
+    """Return the name that equals a text except for its letter case."""
     known = {name.casefold(): name for name in names}
     found = known.get(text.casefold())
     if found is None:
@@ -141,7 +141,7 @@ def one_of(text: str, names: Iterable[str], argument: str) -> str:
 
 
 def page_of(listed: Listing[T]) -> Page[T]:
-    """Return a list of the ancestor's form as a page of ours: a client's part."""
+    """Return a list in Azure's form as a page; for clients."""
     query = parse_qs(urlsplit(listed.next_link or "").query)
     return Page(listed.value, query.get(CONTINUATION, [None])[0])
 
@@ -168,7 +168,7 @@ SURFACE: Final = Surface(
     headers=_headers,
     check=check_version,
     page=listing,
-    problem=ErrorEnvelope,
+    problem=RoutingErrorEnvelope,
     problem_type="application/json",
     code=code_of,
 )
@@ -189,11 +189,11 @@ CONDITIONS: Final = {
     "if_unmodified_since": "If-Unmodified-Since",
 }
 MERGE_PATCH: Final[OperationOptions] = {
-    "outcomes": (Outcome(201, lambda answer: answer.created, "It was created."),),
+    "outcomes": (OtherStatus(201, lambda answer: answer.created, "It was created."),),
     "headers": CONDITIONS,
     "body": "patch",
 }
-"""What changes by merge patches have in common."""
+"""Options that all merge-patch operations share."""
 
 
 class _Request(Struct, frozen=True, kw_only=True):
@@ -209,8 +209,8 @@ class ListResources(_Request, frozen=True, kw_only=True):
     cursor: Cursor | None = field(name=CONTINUATION, default=None)
 
 
-class Place(Struct, frozen=True, array_like=True):
-    """Where a page of a list has ended."""
+class ListPlace(Struct, frozen=True, array_like=True):
+    """The position where a page ended."""
 
     number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -222,7 +222,7 @@ class ById(_Request, frozen=True, kw_only=True):
 
 
 class PatchResource(ById, frozen=True, kw_only=True):
-    """What a resource is to become, and on which conditions."""
+    """A merge patch of a resource, and its conditions."""
 
     patch: Annotated[
         bytes,
@@ -242,7 +242,7 @@ class PatchResource(ById, frozen=True, kw_only=True):
 
     @property
     def conditions(self) -> Conditions:
-        """What has to hold before the patch is looked at."""
+        """The conditions, checked before the patch is read."""
         return Conditions(
             if_match=self.if_match,
             if_none_match=self.if_none_match,

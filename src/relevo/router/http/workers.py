@@ -1,4 +1,4 @@
-"""`/routing/workers` and their offers: what the ancestor's client asks of them."""
+"""`/routing/workers` and their offers: the requests of Azure's client."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def delete_worker(services: Services, _: Principal, command: ById) -> None
     query=QUERY,
 )
 async def accept_offer(services: Services, _: Principal, command: ByOffer) -> Accepted:
-    """Turn an offer into an assignment; of several workers one wins."""
+    """Turn an offer into an assignment; of several workers, the first wins."""
     return await services.app.router.accept_offer(command.id, command.offer_id)
 
 

@@ -1,1 +1,1 @@
-"""The matcher: the loop that one host runs to decide who is offered what."""
+"""The matcher: the loop on one host that matches jobs to workers."""

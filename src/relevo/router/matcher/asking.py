@@ -1,6 +1,6 @@
 """Questions to the outside, asked beside the matcher's rounds: rules of policies that are calls.
 
-Nothing is written here. What comes back is kept until the next round takes it in, and compares it
+Nothing is written here. Answers are kept until the next round takes them, and compares them
 with what is true by then.
 """
 
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from relevo.kernel import faults
 from relevo.kernel.events.model import TOPIC
-from relevo.router.core.rules import Answer
+from relevo.router.core.rules import RuleAnswer
 from relevo.router.matcher import readings
 from relevo.router.matcher.readings import JobReading
 from relevo.router.matching.situation import NeedsScores
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.kernel.postgres import Wakeups
-    from relevo.router.core.rules import Call
-    from relevo.router.matcher.calling import Caller
+    from relevo.router.core.rules import RuleCall
+    from relevo.router.matcher.calling import RuleCaller
     from relevo.router.matching.situation import JobState, QueueState, WorkerState
 
 AT_ONCE_MAX: Final = 64
@@ -34,12 +34,12 @@ AT_ONCE_MAX: Final = 64
 log = structlog.get_logger(__name__)
 
 
-class Asked(Struct, frozen=True):
-    """The answers that a job's classification needs, and what they were asked by."""
+class ClassificationAnswers(Struct, frozen=True):
+    """The answers for a job's classification, and the policies they were asked by."""
 
     job: JobReading
     resources: Resources
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, RuleAnswer]
 
 
 class Scored(Struct, frozen=True):
@@ -50,29 +50,29 @@ class Scored(Struct, frozen=True):
 
 
 class Asking:
-    """What is being asked, and what has come back."""
+    """Calls under way, and the answers that arrived."""
 
-    def __init__(self, caller: Caller, wakeups: Wakeups) -> None:
+    def __init__(self, caller: RuleCaller, wakeups: Wakeups) -> None:
         self.busy: set[str] = set()
         """Jobs that are being asked about for their classification."""
         self._caller = caller
         self._wakeups = wakeups
         self._room = asyncio.Semaphore(AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: list[Asked] = []
+        self._asked: list[ClassificationAnswers] = []
         self._scored: list[Scored] = []
 
-    def classify(self, job: JobReading, resources: Resources, calls: tuple[Call, ...]) -> None:
-        """Ask what a job's classification needs."""
+    def classify(self, job: JobReading, resources: Resources, calls: tuple[RuleCall, ...]) -> None:
+        """Make the calls that a job's classification needs."""
 
         async def ask() -> None:
             await faults.point("before_classification")
             answers = await self._caller.answers(calls)
-            self._asked.append(Asked(job, resources, answers))
+            self._asked.append(ClassificationAnswers(job, resources, answers))
 
         def give_up() -> None:
             # Without answers its rules fail, and so does the classification, in the open.
-            self._asked.append(Asked(job, resources, {}))
+            self._asked.append(ClassificationAnswers(job, resources, {}))
 
         self.busy.add(job.id)
         self._start(ask, give_up)
@@ -93,15 +93,15 @@ class Asking:
 
         self._start(ask, lambda: self._scored.append(Scored(wanted, None)))
 
-    def take(self) -> tuple[list[Asked], list[Scored]]:
-        """Return what has come back since the last time."""
+    def take(self) -> tuple[list[ClassificationAnswers], list[Scored]]:
+        """Return the answers since the last time."""
         asked, self._asked = self._asked, []
         scored, self._scored = self._scored, []
         self.busy.difference_update(one.job.id for one in asked)
         return asked, scored
 
     async def close(self) -> None:
-        """Ask no more; what has not come back is not waited for."""
+        """Cancel the calls under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo.errors import OutboundFailed, RuleFailed
 from relevo.kernel import cpu
-from relevo.router.core.rules import Answer, Call, number
+from relevo.router.core.rules import RuleAnswer, RuleCall, number
 from relevo.router.wire.policies import (
     FunctionCredential,
     FunctionRule,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from relevo.kernel.outbound import client as outbound
-    from relevo.kernel.outbound.outside import Calls
+    from relevo.kernel.outbound.outside import OutboundCalls
 
 _TOKEN_SECONDS: Final = 300.0
 """How long a token is used whose server does not say for how long it may be."""
@@ -43,23 +43,25 @@ _FORM: Final = {
 }
 
 
-class Caller:
-    """Fetches what external rules need; one for the life of a process, since it keeps tokens."""
+class RuleCaller:
+    """Makes the calls of external rules; one per process, since it keeps tokens."""
 
-    def __init__(self, client: Calls, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: OutboundCalls, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
         self._tokens = _Tokens(client, monotonic)
 
     async def answers(
-        self, calls: Iterable[Call], *, seconds: float = limits.ROUTER_CALLS_SECONDS_MAX
-    ) -> dict[str, Answer]:
+        self, calls: Iterable[RuleCall], *, seconds: float = limits.ROUTER_CALLS_SECONDS_MAX
+    ) -> dict[str, RuleAnswer]:
         """Make calls, several at a time, and return what came of each, by its place.
 
         Raises nothing: a call that fails, or for which no time was left, has an answer that says
         so.
         """
         made = tuple(calls)
-        found = {one.place: Answer(failure="there was no time left to call it") for one in made}
+        found = {one.place: RuleAnswer(failure="there was no time left to call it") for one in made}
         waiting = iter(made)
         try:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
@@ -69,14 +71,14 @@ class Caller:
             pass
         return found
 
-    async def _work(self, waiting: Iterator[Call], found: dict[str, Answer]) -> None:
+    async def _work(self, waiting: Iterator[RuleCall], found: dict[str, RuleAnswer]) -> None:
         for call in waiting:
             try:
-                found[call.place] = Answer(await self.value(call))
+                found[call.place] = RuleAnswer(await self.value(call))
             except RuleFailed as error:
-                found[call.place] = Answer(failure=error.message)
+                found[call.place] = RuleAnswer(failure=error.message)
 
-    async def value(self, call: Call) -> Any:
+    async def value(self, call: RuleCall) -> Any:
         """Return the JSON value that a rule's host answers; raises `RuleFailed` without one."""
         try:
             body = msgspec.json.encode(call.payload)
@@ -96,7 +98,9 @@ class Caller:
             raise RuleFailed(error.message) from None
         return await cpu.decoded(len(answer.body), _json_of, answer, url)
 
-    async def _post_to_webhook(self, rule: WebhookRule, url: str, body: bytes) -> outbound.Answer:
+    async def _post_to_webhook(
+        self, rule: WebhookRule, url: str, body: bytes
+    ) -> outbound.OutboundAnswer:
         access = _access(rule)
         if access is None:
             return await self._client.post(url, body, _JSON)
@@ -109,7 +113,7 @@ class Caller:
 
 
 class _Access(Struct, frozen=True):
-    """Where a token comes from, and for whom."""
+    """The server of a token, and its client."""
 
     server: str
     client_id: str
@@ -131,7 +135,7 @@ class _Slot:
 class _Tokens:
     """Tokens by access, kept until shortly before they end."""
 
-    def __init__(self, client: Calls, monotonic: Callable[[], float]) -> None:
+    def __init__(self, client: OutboundCalls, monotonic: Callable[[], float]) -> None:
         self._client = client
         self._monotonic = monotonic
         self._slots: dict[_Access, _Slot] = {}
@@ -194,7 +198,7 @@ def _bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def _json_of(answer: outbound.Answer, url: str) -> Any:
+def _json_of(answer: outbound.OutboundAnswer, url: str) -> Any:
     if answer.status != 200:
         raise RuleFailed(f"{_origin(url)} answered {answer.status} instead of 200")
     try:

@@ -1,8 +1,8 @@
-"""The matcher: one host of the installation decides who is offered what.
+"""The matcher: one host of the installation matches jobs to workers.
 
 It keeps an index in memory, built from rows and kept current by the hints of the event log, commits
-decisions in sets under the fence of its lease, and looks after what the clock makes due. Everything
-it knows can be read again: when it dies, another one begins with the rows.
+decisions in batches under the fence of its lease, and acts on due times. Everything
+it knows can be read again: if it dies, the next matcher begins with the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relevo.kernel.leases import fencing
 from relevo.kernel.leases.model import SINGLETON
 from relevo.kernel.postgres import catalog, clock
 from relevo.router.matcher import readings, steps
-from relevo.router.matcher.asking import Asked, Asking
+from relevo.router.matcher.asking import Asking, ClassificationAnswers
 from relevo.router.matcher.memory import ROWS_MAX, Follower, Hints, Memory, in_parts
 from relevo.router.matcher.readings import JobReading
 from relevo.router.matching.situation import Decision, NeedsScores
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from relevo.kernel.leases import Lease, Leases
     from relevo.kernel.postgres import Database, Transaction, Wakeups
     from relevo.kernel.postgres.wakeups import Signal
-    from relevo.router.commands import Call, Commands
-    from relevo.router.matcher.calling import Caller
+    from relevo.router.commands import RouterCall, RouterCommands
+    from relevo.router.matcher.calling import RuleCaller
     from relevo.router.storage import Remembered
 
 SQL = catalog.load("relevo.router")
@@ -42,24 +42,24 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 POLL_SECONDS = 1.0
 DEAF_POLL_SECONDS = 0.5
-"""How often the log is looked at if nobody wakes the matcher, or nobody can."""
+"""How often the log is read without a wake-up, and without a listener."""
 IDLE_SECONDS_MAX = 5.0
-"""How often it is asked what is due although nothing can be."""
+"""How often due times are read although none is known."""
 SHORTEST_SLEEP = 0.005
 RULES_SECONDS_MAX = 0.2
-"""CPU time that scoring rules have before what was decided is committed and the log is read."""
+"""CPU time of scoring rules before decisions are committed and the log is read."""
 
 
 class Matcher:
-    """What a host does while it owns matching."""
+    """Runs matching on the host that owns its lease."""
 
     def __init__(
         self,
         database: Database,
         wakeups: Wakeups,
-        commands: Commands,
+        commands: RouterCommands,
         remembered: Remembered,
-        caller: Caller,
+        caller: RuleCaller,
     ) -> None:
         self._database = database
         self._wakeups = wakeups
@@ -76,7 +76,7 @@ class Matcher:
         while not lease.stopping.is_set():
             try:
                 lease.check()
-                await Matching(self, lease).run()
+                await MatcherRun(self, lease).run()
             except LeaseLost:
                 return
             except RelevoError as error:
@@ -84,8 +84,8 @@ class Matcher:
                 await _stopped_within(lease.stopping, 0.5)
 
 
-class Matching:
-    """One life of the index."""
+class MatcherRun:
+    """Matching from one reading of all rows to the next failure."""
 
     def __init__(self, of: Matcher, lease: Lease) -> None:
         self._database = of._database
@@ -96,7 +96,7 @@ class Matching:
         self._asking = Asking(of._caller, of._wakeups)
         self._memory = Memory(of._database, of._remembered)
         self._broken: set[object] = set()
-        """Whose timers cannot be served: something is wrong with them, and the log says what."""
+        """Due steps that failed; they are not tried again, and the log has the reason."""
         self._idle_until = 0.0
         """By the loop's clock: when the next timer is due, as far as is known."""
         self._random = random.Random()  # noqa: S311 - weighted allocation, not a secret
@@ -116,7 +116,7 @@ class Matching:
                 await self._asking.close()
 
     async def _wait(self, woken: Signal, seconds: float) -> bool:
-        """Sleep until somebody says that something has happened: then return True."""
+        """Sleep until a wake-up comes, then return True; False after `seconds`."""
         waits = [
             asyncio.ensure_future(woken.wait(seconds)),
             asyncio.ensure_future(self._lease.stopping.wait()),
@@ -130,7 +130,7 @@ class Matching:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _build(self) -> None:
-        """Read everything that matching looks at; then bring on what has not got that far."""
+        """Read all rows of matching; then classify and enqueue the jobs that need it."""
         self._memory.clock = await clock.now(self._database)
         await self._memory.renew_resources()
         after, unsettled = "", list[JobReading]()
@@ -147,7 +147,7 @@ class Matching:
         )
 
     async def _round(self, *, told: bool) -> float:
-        """Look at what was named, decide, commit; return for how long there is nothing to do.
+        """Read the named rows, decide, commit; return the seconds until the next due time.
 
         If nobody was `told` anything and the log is silent, no timer can have become due earlier
         than was known: then one question is all that an idle matcher costs.
@@ -178,7 +178,7 @@ class Matching:
 
     @property
     def _poll(self) -> float:
-        """How long the matcher sleeps at the most: it must look oftener if nobody can wake it."""
+        """The longest sleep; shorter if no wake-up can arrive."""
         return POLL_SECONDS if self._wakeups.listening else DEAF_POLL_SECONDS
 
     async def _read_jobs(self, ids: Iterable[str]) -> None:
@@ -206,7 +206,7 @@ class Matching:
             for ids in in_parts(moved):
                 unsettled += await self._memory.put_jobs(ids)
 
-    def _entering(self, found: Sequence[JobReading]) -> Iterable[tuple[JobReading, Call]]:
+    def _entering(self, found: Sequence[JobReading]) -> Iterable[tuple[JobReading, RouterCall]]:
         entering = [job for job in found if job.status == "queued"]
         entering.sort(key=lambda one: (one.enqueued_at, one.arrival))
         ahead = Counter(self._memory.waiting.by_queue)
@@ -214,9 +214,11 @@ class Matching:
             yield job, steps.enter(job.id, ahead[job.queue_id])
             ahead[job.queue_id] += 1
 
-    async def _classified(self, found: Sequence[JobReading]) -> Iterable[tuple[JobReading, Call]]:
-        """Apply the policies of jobs; what needs calls to the outside is asked meanwhile."""
-        ready: list[Asked] = []
+    async def _classified(
+        self, found: Sequence[JobReading]
+    ) -> Iterable[tuple[JobReading, RouterCall]]:
+        """Apply the policies of jobs; calls to other services are made meanwhile."""
+        ready: list[ClassificationAnswers] = []
         for job in found:
             if job.status != "pendingClassification" or job.id in self._asking.busy:
                 continue
@@ -224,27 +226,27 @@ class Matching:
             if calls:
                 self._asking.classify(job, self._memory.resources, calls)
             else:
-                ready.append(Asked(job, self._memory.resources, {}))
+                ready.append(ClassificationAnswers(job, self._memory.resources, {}))
         return zip([one.job for one in ready], await self._outcomes(ready), strict=True)
 
-    async def _outcomes(self, asked: Sequence[Asked]) -> list[Call]:
+    async def _outcomes(self, asked: Sequence[ClassificationAnswers]) -> list[RouterCall]:
         """Classify; in a thread if rules are evaluated, of which a policy may have many."""
 
-        def apply() -> list[Call]:
+        def apply() -> list[RouterCall]:
             return [self._outcome(one) for one in asked]
 
         if any(readings.evaluates(one.job, one.resources) for one in asked):
             return await cpu.off_loop(apply)
         return apply()
 
-    def _outcome(self, asked: Asked) -> Call:
+    def _outcome(self, asked: ClassificationAnswers) -> RouterCall:
         outcome = readings.outcome(
             asked.job, asked.resources, self._memory.waiting.by_queue, self._random, asked.answers
         )
         return steps.classified(asked.job, readings.policy_of(asked.job, asked.resources), outcome)
 
     async def _take_answers(self) -> None:
-        """Take in what was asked outside; what is out of date by now is asked anew."""
+        """Take answers of other services; outdated ones are asked for again."""
         asked, scored = self._asking.take()
         for part in in_parts(await self._outcomes(asked)):
             await self._commit(part)
@@ -255,13 +257,15 @@ class Matching:
         self._memory.stale.jobs.update(one.job.id for one in asked)
 
     async def _look_at_clock(self) -> float:
-        """Do what is due; return for how long nothing is."""
+        """Carry out due steps; return the seconds until the next one."""
         row = (await self._database.fetch(SQL.due, ROWS_MAX))[0]
         self._memory.clock = row["now"]
         ended = dict(zip(row["offers"] or (), row["workers"] or (), strict=True))
         looked = list(dict.fromkeys([*(row["jobs"] or ()), *self._memory.overlooked]))[:ROWS_MAX]
         self._memory.overlooked.difference_update(looked)
-        due: dict[object, Call] = {one: steps.expire(one, worker) for one, worker in ended.items()}
+        due: dict[object, RouterCall] = {
+            one: steps.expire(one, worker) for one, worker in ended.items()
+        }
         due |= {f"absent {one}": steps.take_for_absent(one) for one in set(ended.values())}
         due |= {f"look {one}": steps.look(one) for one in looked}
         for one in self._broken.intersection(due):
@@ -278,7 +282,7 @@ class Matching:
         )
 
     async def _decide(self) -> bool:
-        """Let the index decide, and commit; what no longer holds is read again."""
+        """Let the index decide, and commit; rows of rejected decisions are read again."""
         if self._memory.index.rates_by_rule:
             found = await cpu.off_loop(self._decide_for_a_while)
         else:
@@ -315,7 +319,7 @@ class Matching:
             ]
             self._asking.score(wanted, self._memory.resources, queue, job, workers)
 
-    async def _commit(self, calls: Sequence[Call]) -> list[Any]:
+    async def _commit(self, calls: Sequence[RouterCall]) -> list[Any]:
         """Run calls in one transaction that holds only while the lease does.
 
         One that breaks, or is too much for one transaction, must not keep the others from being

@@ -33,7 +33,7 @@ HINTS_MAX = 2_000
 
 
 class Hints(Struct):
-    """Whom to look at again."""
+    """Rows to read again."""
 
     jobs: set[str] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class Hints(Struct):
 
 
 class Follower:
-    """Where a matcher is in the log."""
+    """A matcher's position in the event log."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -56,7 +56,7 @@ class Follower:
         self._positions = {one.id: heads[one.id] for one in state.stripes if one.kind == "subject"}
 
     async def read(self) -> Hints:
-        """Return whom the log has named since the last time."""
+        """Return the rows that the log has named since the last time."""
         hints = Hints()
         rows = await self._database.fetch(
             SQL.hints, list(self._positions), list(self._positions.values()), HINTS_MAX
@@ -204,7 +204,7 @@ class Memory:
         return revision != self.resources.revision
 
     async def renew_resources(self) -> None:
-        """Policies or queues have changed: tell the index, and look at jobs with other rules."""
+        """Read changed policies and queues; update the index, and jobs with other rules."""
         before, self.resources = self.resources, await self._remembered.now(self._database)
         pointers = {
             row["queue_id"]: row["worker_id"] for row in await self._database.fetch(SQL.pointers)

@@ -1,4 +1,4 @@
-"""From rows to what matching looks at, and from rules to what it asks for."""
+"""Converts rows to the values of matching, and applies rules to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from relevo.errors import RuleFailed
 from relevo.router.core import classification, queueing, rules, scoring_rules
 from relevo.router.core.capacity import ChannelTerms
-from relevo.router.core.classification import Candidate, Subject, Unclassifiable
+from relevo.router.core.classification import QueueCandidate, Subject, Unclassifiable
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.events import ErrorData
 from relevo.router.matching.situation import JobState, Mode, QueueState, Scoring, WorkerState
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import asyncpg
 
     from relevo.router.core.classification import Classified
-    from relevo.router.core.rules import Answers, Call
+    from relevo.router.core.rules import Answers, RuleCall
     from relevo.router.core.world import WorkerRow
-    from relevo.router.matcher.calling import Caller
+    from relevo.router.matcher.calling import RuleCaller
     from relevo.router.storage import Resources
     from relevo.router.wire.policies import ClassificationPolicy
 
@@ -68,11 +68,11 @@ class JobReading(Struct, frozen=True):
     fired: tuple[str, ...]
 
     def barred(self, now: datetime) -> dict[str, None]:
-        """Return who has declined the job and may not be asked yet."""
+        """Return the workers that declined the job and may not be asked yet."""
         return {who: None for who, at in self.declined.items() if at is None or at > now}
 
     def is_overlooked(self, resources: Resources) -> bool:
-        """Whether nobody is to look at it in time: the rules for waiting too long have changed."""
+        """Whether its timer is too late, because the rules for waiting have changed."""
         if self.status != "queued" or self.enqueued_at is None:
             return False
         for rule, seconds in queueing.wait_rules(resources, self.queue_id):
@@ -127,7 +127,7 @@ def worker(row: WorkerRow) -> WorkerState:
 
 
 def queue(resources: Resources, queue_id: str, pointer: str | None) -> QueueState:
-    """Return a queue for the index, with what its distribution policy says."""
+    """Return a queue for the index, with its distribution policy."""
     policy = resources.distribution(queue_id)
     if policy is None:
         return QueueState(id=queue_id, pointer=pointer)
@@ -159,7 +159,7 @@ class Scorer:
     def __call__(
         self, queue: QueueState, job: JobState, workers: Sequence[WorkerState]
     ) -> dict[str, float]:
-        """Return the scores of those who have one."""
+        """Return the scores of workers that have one."""
         rule = scoring_rule(self._resources(), queue.id)
         try:
             return scoring_rules.scores(rule, queue.scoring, job, workers)
@@ -179,7 +179,7 @@ async def scores(
     queue: QueueState,
     job: JobState,
     workers: Sequence[WorkerState],
-    caller: Caller,
+    caller: RuleCaller,
 ) -> dict[str, float] | None:
     """Return the scores that a rule elsewhere gives; None if it failed altogether."""
     rule = scoring_rule(resources, queue.id)
@@ -204,7 +204,7 @@ def evaluates(job: JobReading, resources: Resources) -> bool:
     return policy is not None and classification.evaluates(policy)
 
 
-def calls_for(job: JobReading, resources: Resources) -> tuple[Call, ...]:
+def calls_for(job: JobReading, resources: Resources) -> tuple[RuleCall, ...]:
     """Return the calls to the outside that a job's classification needs."""
     policy = policy_of(job, resources)
     return () if policy is None else classification.needed(policy, job.labels)
@@ -217,7 +217,7 @@ def outcome(
     random: Random,
     answers: Answers,
 ) -> Classified | Unclassifiable:
-    """Classify a job by its policy; what breaks on the way is a reason why it could not be."""
+    """Classify a job by its policy; an error becomes the reason of its failure."""
     policy = policy_of(job, resources)
     if policy is None:
         message = f"classification policy {job.policy_id!r} is gone; set another one"
@@ -241,9 +241,11 @@ def _unclassifiable(job: JobReading, code: str, message: str) -> Unclassifiable:
     return Unclassifiable(job_version=job.version, policy_version=0, trail=(), errors=(error,))
 
 
-def candidates(resources: Resources, waiting: Mapping[str, int]) -> dict[str, Candidate]:
+def candidates(resources: Resources, waiting: Mapping[str, int]) -> dict[str, QueueCandidate]:
     """Return all queues that a job may go to."""
     return {
-        queue_id: Candidate(queue_id, {**queue.labels, "Id": queue_id}, waiting.get(queue_id, 0))
+        queue_id: QueueCandidate(
+            queue_id, {**queue.labels, "Id": queue_id}, waiting.get(queue_id, 0)
+        )
         for queue_id, queue in resources.queues.items()
     }

@@ -1,10 +1,10 @@
-"""What the matcher has done to the rows: each step is a call that decides under their locks."""
+"""Steps of the matcher: each is a call that decides under the locks of its rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relevo.router.commands import Call
+from relevo.router.commands import RouterCall
 from relevo.router.core import classifying, exceptions, jobs, offers, queueing, workers
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relevo.router.wire.policies import ClassificationPolicy
 
 
-def issue(decision: Decision, revision: int) -> Call:
+def issue(decision: Decision, revision: int) -> RouterCall:
     """Issue an offer, if the decision still holds; True if it did."""
 
     def decide(world: World) -> bool:
@@ -29,44 +29,44 @@ def issue(decision: Decision, revision: int) -> Call:
             world.pointers[decision.queue] = decision.pointer
         return True
 
-    return Call(decide, workers=(decision.worker,), jobs=(decision.job,))
+    return RouterCall(decide, workers=(decision.worker,), jobs=(decision.job,))
 
 
 def classified(
     job: JobReading, policy: ClassificationPolicy | None, outcome: Classified | Unclassifiable
-) -> Call:
-    """Write what a classification has found, if it is still of what is there."""
+) -> RouterCall:
+    """Write the result of a classification, if the job has not changed since."""
 
     def decide(world: World) -> bool:
         return classifying.classified(world, job.id, job.round, policy, outcome)
 
-    return Call(decide, jobs=(job.id,))
+    return RouterCall(decide, jobs=(job.id,))
 
 
-def enter(job_id: str, ahead: int) -> Call:
+def enter(job_id: str, ahead: int) -> RouterCall:
     """A job has come into a queue with a rule for its length: let that rule look."""
-    return Call(lambda world: exceptions.enter(world, job_id, ahead), jobs=(job_id,))
+    return RouterCall(lambda world: exceptions.enter(world, job_id, ahead), jobs=(job_id,))
 
 
-def expire(offer_id: UUID, worker_id: str) -> Call:
+def expire(offer_id: UUID, worker_id: str) -> RouterCall:
     """End an offer whose time is up."""
-    return Call(
+    return RouterCall(
         lambda world: offers.expire(world, offer_id), offers=(offer_id,), whole=(worker_id,)
     )
 
 
-def take_for_absent(worker_id: str) -> Call:
-    """Deregister who has let an offer expire; after all of its offers that are due."""
+def take_for_absent(worker_id: str) -> RouterCall:
+    """Deregister a worker that let an offer expire, after all its due offers."""
 
     def decide(world: World) -> None:
         if world.resources.options.deregister_on_expiry:
             workers.take_for_absent(world, worker_id)
 
-    return Call(decide, whole=(worker_id,))
+    return RouterCall(decide, whole=(worker_id,))
 
 
-def look(job_id: str) -> Call:
-    """Do what is due for a job, and plan when to look again."""
+def look(job_id: str) -> RouterCall:
+    """Carry out what is due for a job, and plan the next look."""
 
     def decide(world: World) -> None:
         jobs.look(world, job_id)
@@ -76,4 +76,4 @@ def look(job_id: str) -> Call:
             queueing.plan(world, job)
             world.job_states.add(job_id)
 
-    return Call(decide, jobs=(job_id,))
+    return RouterCall(decide, jobs=(job_id,))

@@ -1,4 +1,4 @@
-"""Who is offered what: the index of workers and waiting jobs, and what follows from it. Pure.
+"""Matching: the index of workers and waiting jobs, and its decisions. Pure.
 
 `index` decides; `situation` has its vocabulary; the others are the structures that make it fast.
 """

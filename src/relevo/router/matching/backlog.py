@@ -1,4 +1,4 @@
-"""The jobs' side of matching: what waits, in order, by queue, channel and what it asks for."""
+"""Waiting jobs in order, by queue, channel and selectors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from relevo.router.core.selectors import WorkerSelector
     from relevo.router.matching.ordering import Chosen, Key
-    from relevo.router.matching.roster import Worker
+    from relevo.router.matching.roster import RosterWorker
     from relevo.router.matching.situation import JobState
-    from relevo.router.matching.vocabulary import Anchor, Shape, Vocabulary
+    from relevo.router.matching.vocabulary import Anchor, SelectorShape, Vocabulary
 
 NOBODY = ""
 """The id of no worker."""
 
 
-class Job:
-    """One job as it stands: its last reading, and what was decided since."""
+class BacklogJob:
+    """A job: its last reading, and the decisions since."""
 
     __slots__ = (
         "alive",
@@ -65,7 +65,7 @@ class Job:
             self.ids = (*self.ids, one)
             if one.label_operator == "equal":
                 self.only = one.value if isinstance(one.value, str) else NOBODY
-        self.shape: Shape = vocabulary.shape(asked)
+        self.shape: SelectorShape = vocabulary.shape(asked)
         self.group = self.shape.number
         self.key: Key = (*order(state, expedited), stamp, self.group, self)
         self.offered_to(state.open_offers)
@@ -83,17 +83,17 @@ class Job:
         return all(holds(one.label_operator, worker_id, one.value) for one in self.ids)
 
     def snapshot(self) -> JobState:
-        """Return the job with what was decided since it was read."""
+        """Return the job with the decisions since it was read."""
         return replace(self.state, open_offers=self.open)
 
 
-class Walk:
+class BacklogWalk:
     """Goes through waiting jobs in order, as long as one of them may still find a worker."""
 
     __slots__ = ("_jobs", "_meets", "_workers")
 
     def __init__(
-        self, jobs: Groups | Ordered, workers: Sequence[tuple[Worker, str, int]] = ()
+        self, jobs: Groups | Ordered, workers: Sequence[tuple[RosterWorker, str, int]] = ()
     ) -> None:
         self._jobs = jobs
         self._workers = workers
@@ -106,7 +106,7 @@ class Walk:
             return self._jobs.first_after(bound, self._meets)
         return next(self._jobs.after(bound), None)
 
-    def past(self, job: Job, *, hopeless: bool) -> tuple[Walk, ...]:
+    def past(self, job: BacklogJob, *, hopeless: bool) -> tuple[BacklogWalk, ...]:
         """Return how to go on from a job that was left waiting.
 
         `hopeless` says that nobody is eligible for anything of this shape; if only this one job
@@ -115,7 +115,7 @@ class Walk:
         if isinstance(self._jobs, Ordered):
             return () if hopeless else (self,)
         self._look_ahead()
-        return (self,) if hopeless else (self, Walk(self._jobs.group(job.group)))
+        return (self,) if hopeless else (self, BacklogWalk(self._jobs.group(job.group)))
 
     def _look_ahead(self) -> None:
         """Go only through groups that somebody who still has room meets.
@@ -129,7 +129,7 @@ class Walk:
             self._meets |= meets
 
 
-class Lane:
+class BacklogLane:
     """The waiting jobs of one queue and channel."""
 
     __slots__ = ("channel", "parts", "personal")
@@ -141,7 +141,7 @@ class Lane:
         self.personal: dict[str, Ordered] = {}
         """By the one worker that can be meant."""
 
-    def add(self, job: Job) -> None:
+    def add(self, job: BacklogJob) -> None:
         """Let a job wait here."""
         if job.only is None:
             anchor = job.shape.anchor
@@ -154,7 +154,7 @@ class Lane:
         else:
             self.personal[job.only] = Ordered(job.key)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: BacklogJob) -> None:
         """Let a job wait here no more."""
         if job.only is None:
             part = self.parts[job.shape.anchor]
@@ -167,14 +167,14 @@ class Lane:
             if not mine:
                 del self.personal[job.only]
 
-    def parts_for(self, worker: Worker) -> list[Groups]:
-        """Return what waits under labels that a worker has."""
+    def parts_for(self, worker: RosterWorker) -> list[Groups]:
+        """Return the waiting jobs that ask for labels of a worker."""
         anchors, parts = worker.member_of.anchors, self.parts
         if len(anchors) < len(parts):
             return [parts[one] for one in anchors if one in parts]
         return [part for one, part in parts.items() if one in anchors]
 
-    def best(self, meets: Chosen, worker: Worker, best: Key | None) -> Key | None:
+    def best(self, meets: Chosen, worker: RosterWorker, best: Key | None) -> Key | None:
         """Return the first job that a worker may take, or `best` if that comes before."""
         if worker.id in self.personal:
             best = _first(self.personal[worker.id], meets.bits, worker, best)
@@ -189,22 +189,22 @@ class Backlog:
     """All jobs, and those that wait by lane."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.by_queue: dict[str, dict[str, Job]] = {}
+        self.jobs: dict[str, BacklogJob] = {}
+        self.by_queue: dict[str, dict[str, BacklogJob]] = {}
         self._vocabulary = vocabulary
-        self._lanes: dict[str, dict[str, Lane]] = {}
+        self._lanes: dict[str, dict[str, BacklogLane]] = {}
 
-    def put(self, state: JobState, bypass: bool, stamp: int) -> Job:
+    def put(self, state: JobState, bypass: bool, stamp: int) -> BacklogJob:
         """Take in a reading of a job, in the place of an older one; it is not in its lane yet."""
         old = self.jobs.get(state.id)
-        job = Job(state, bypass, self._vocabulary, stamp)
+        job = BacklogJob(state, bypass, self._vocabulary, stamp)
         if old is not None:
             self.remove(old)
         self.jobs[job.id] = job
         self.by_queue.setdefault(state.queue, {})[job.id] = job
         return job
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: BacklogJob) -> None:
         """Forget a job."""
         self.rest(job)
         job.alive = False
@@ -215,7 +215,7 @@ class Backlog:
             del self.by_queue[job.state.queue]
         self._vocabulary.release(job.shape)
 
-    def wait(self, job: Job) -> None:
+    def wait(self, job: BacklogJob) -> None:
         """Let workers find the job."""
         if job.waiting:
             return
@@ -223,10 +223,10 @@ class Backlog:
         channels = self._lanes.setdefault(job.state.queue, {})
         lane = channels.get(job.state.channel)
         if lane is None:
-            lane = channels[job.state.channel] = Lane(job.state.channel)
+            lane = channels[job.state.channel] = BacklogLane(job.state.channel)
         lane.add(job)
 
-    def rest(self, job: Job) -> None:
+    def rest(self, job: BacklogJob) -> None:
         """Let workers find the job no more."""
         if not job.waiting:
             return
@@ -239,27 +239,27 @@ class Backlog:
             if not channels:
                 del self._lanes[job.state.queue]
 
-    def walks_for(self, workers: Iterable[Worker]) -> Iterator[Walk]:
+    def walks_for(self, workers: Iterable[RosterWorker]) -> Iterator[BacklogWalk]:
         """Return walks through all jobs that one of these workers may take."""
-        found: dict[Groups, list[tuple[Worker, str, int]]] = {}
+        found: dict[Groups, list[tuple[RosterWorker, str, int]]] = {}
         for worker in workers:
             for lane in self._lanes_of(worker):
                 able = worker, lane.channel, worker.member_of.meets(self._vocabulary).bits
                 for part in lane.parts_for(worker):
                     found.setdefault(part, []).append(able)
                 if worker.id in lane.personal:
-                    yield Walk(lane.personal[worker.id])
+                    yield BacklogWalk(lane.personal[worker.id])
         for part, workers_of in found.items():
-            yield Walk(part, workers_of)
+            yield BacklogWalk(part, workers_of)
 
-    def walk_behind(self, job: Job) -> Walk:
+    def walk_behind(self, job: BacklogJob) -> BacklogWalk:
         """Return a walk through the waiting jobs among which a waiting job is."""
         lane = self._lanes[job.state.queue][job.state.channel]
         if job.only is not None:
-            return Walk(lane.personal[job.only])
-        return Walk(lane.parts[job.shape.anchor].group(job.group))
+            return BacklogWalk(lane.personal[job.only])
+        return BacklogWalk(lane.parts[job.shape.anchor].group(job.group))
 
-    def best_for(self, worker: Worker) -> Job | None:
+    def best_for(self, worker: RosterWorker) -> BacklogJob | None:
         """Return the first waiting job, over all its queues and channels, that a worker may take.
 
         Both sides ask for the same things, so this is a job for which a search would find that
@@ -274,10 +274,10 @@ class Backlog:
             best = lane.best(meets, worker, best)
         return None if best is None else best[-1]
 
-    def _lanes_of(self, worker: Worker) -> list[Lane]:
+    def _lanes_of(self, worker: RosterWorker) -> list[BacklogLane]:
         """Return the lanes in which jobs wait that fit into a worker."""
         queues, lanes = worker.state.queues, self._lanes
-        found: list[Lane] = []
+        found: list[BacklogLane] = []
         for queue in queues if len(queues) < len(lanes) else lanes:
             if queue in lanes and queue in queues:
                 for channel, lane in lanes[queue].items():
@@ -286,7 +286,7 @@ class Backlog:
         return found
 
 
-def _search(part: Groups, meets: Chosen, worker: Worker, best: Key | None) -> Key | None:
+def _search(part: Groups, meets: Chosen, worker: RosterWorker, best: Key | None) -> Key | None:
     for first in part.firsts(meets):
         if best is not None and first > best:
             break
@@ -294,11 +294,11 @@ def _search(part: Groups, meets: Chosen, worker: Worker, best: Key | None) -> Ke
     return best
 
 
-def _first(jobs: Ordered, meets: int, worker: Worker, best: Key | None) -> Key | None:
+def _first(jobs: Ordered, meets: int, worker: RosterWorker, best: Key | None) -> Key | None:
     for key in jobs:
         if best is not None and key > best:
             break
-        job: Job = key[-1]
+        job: BacklogJob = key[-1]
         if meets >> job.group & 1 and (not job.choosy or job.admits(worker.id)):
             return key
     return best

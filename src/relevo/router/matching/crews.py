@@ -1,4 +1,4 @@
-"""Workers by what they can do: who could take one more job, in order.
+"""Workers by their abilities, and which of them could take another job, in order.
 
 A *crew* are the workers that serve the same queues and channels on the same terms; a *class* those
 of a crew with the same capacity and the same labels but for `Id`. What a class can do is worked out
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relevo.router.core.capacity import ChannelTerms
     from relevo.router.matching.ordering import Key
     from relevo.router.matching.situation import WorkerState
-    from relevo.router.matching.vocabulary import Anchor, Shape, Vocabulary
+    from relevo.router.matching.vocabulary import Anchor, SelectorShape, Vocabulary
 
 
 class WorkerClass:
@@ -129,7 +129,7 @@ class Crew:
         unlimited = [terms.cost for terms in channels.values() if terms.max_jobs is None]
         self.cheapest = min(unlimited, default=None)
         self.least = min((terms.cost for terms in channels.values()), default=0)
-        """What a worker must have left for any job at all."""
+        """The least free capacity that any job needs."""
         self.plain = Groups()
         """Workers with room on the cheapest channel that has no limit of its own. In a class they
         stand by what they have used: behind one that has no room for a job nobody has."""
@@ -177,7 +177,7 @@ class Crew:
         """Return the workers with room for a channel, or for a cheaper one."""
         return self.limited.get(channel, self.plain)
 
-    def meeting(self, shape: Shape) -> Chosen:
+    def meeting(self, shape: SelectorShape) -> Chosen:
         """Return the classes that meet a shape: the index from labels to workers.
 
         Bits of classes that are gone may be left; they have no workers.

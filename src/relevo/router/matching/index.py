@@ -29,9 +29,9 @@ from relevo.router.matching.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from relevo.router.matching.backlog import Job, Walk
+    from relevo.router.matching.backlog import BacklogJob, BacklogWalk
     from relevo.router.matching.ordering import Key
-    from relevo.router.matching.roster import Worker
+    from relevo.router.matching.roster import RosterWorker
     from relevo.router.matching.searching import Scorer
     from relevo.router.matching.situation import JobState, QueueState, WorkerState
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Index:
-    """Workers, waiting jobs and queues in memory, and what follows from them.
+    """Workers, waiting jobs and queues in memory, and the decisions from them.
 
     A reading that is older than a decision must be put before that decision is made, or not at all:
     a put replaces what was decided since. `scorer` rates workers by the local rules of queues.
@@ -54,9 +54,9 @@ class Index:
         self._queues: dict[str, QueueState] = {}
         self._pointers: dict[str, str | None] = {}
         self._stamp = 0
-        self._free: dict[str, Worker] = {}
+        self._free: dict[str, RosterWorker] = {}
         """Workers to look for jobs for; they have no places yet."""
-        self._agenda: list[tuple[Key, int, Walk | None]] = []
+        self._agenda: list[tuple[Key, int, BacklogWalk | None]] = []
         """Jobs to look at, in order; with the walk on which it is, if it was not put itself."""
         self._walks = 0
         """How many of these are on a walk."""
@@ -134,7 +134,7 @@ class Index:
             if enough is not None and enough():
                 break
             key, _, walk = heappop(agenda)
-            job: Job = key[-1]
+            job: BacklogJob = key[-1]
             if walk is None:
                 if job.alive:
                     hopeless = self._serve(job, made, limit)
@@ -143,7 +143,7 @@ class Index:
                         self._go_on(self._backlog.walk_behind(job), key)
                 continue
             self._walks -= 1
-            walks: tuple[Walk, ...] = (walk,)
+            walks: tuple[BacklogWalk, ...] = (walk,)
             if job.waiting:
                 hopeless = self._serve(job, made, limit)
                 if job.waiting:
@@ -183,7 +183,7 @@ class Index:
             self._note(self._backlog.jobs[request.job])
 
     def worker(self, worker_id: str) -> WorkerState | None:
-        """Return a worker with what was decided since it was put."""
+        """Return a worker with the decisions since it was put."""
         found = self._roster.workers.get(worker_id)
         return None if found is None else found.snapshot()
 
@@ -192,7 +192,7 @@ class Index:
         return (one.snapshot() for one in self._roster.workers.values())
 
     def job(self, job_id: str) -> JobState | None:
-        """Return a job with what was decided since it was put."""
+        """Return a job with the decisions since it was put."""
         found = self._backlog.jobs.get(job_id)
         return None if found is None else found.snapshot()
 
@@ -210,7 +210,7 @@ class Index:
         return len(self._backlog.by_queue.get(queue_id, ()))
 
     def pointer(self, queue_id: str) -> str | None:
-        """Return who got the last offer of a queue that goes round."""
+        """Return the worker with the last offer of a round-robin queue."""
         return self._pointers.get(queue_id)
 
     def _put_job(self, state: JobState) -> None:
@@ -221,7 +221,7 @@ class Index:
             self._look_at(self._ratings.renew(job))
         self._note(job)
 
-    def _note(self, job: Job) -> None:
+    def _note(self, job: BacklogJob) -> None:
         heappush(self._agenda, (job.key, self._next_stamp(), None))
 
     def _look_at(self, worker_ids: Iterable[str]) -> None:
@@ -239,13 +239,13 @@ class Index:
             self._go_on(walk, ())
         self._free.clear()
 
-    def _go_on(self, walk: Walk, bound: Key) -> None:
+    def _go_on(self, walk: BacklogWalk, bound: Key) -> None:
         key = walk.next(bound)
         if key is not None:
             self._walks += 1
             heappush(self._agenda, (key, self._next_stamp(), walk))
 
-    def _serve(self, job: Job, made: Answers, limit: int) -> bool:
+    def _serve(self, job: BacklogJob, made: Answers, limit: int) -> bool:
         """Offer a job as often as it may be; True if nobody is eligible for any of its shape."""
         queue = self._queues.get(job.state.queue)
         if queue is None:
@@ -265,7 +265,7 @@ class Index:
         self._backlog.rest(job)
         return False
 
-    def _serve_one(self, worker: Worker, made: Answers, limit: int) -> None:
+    def _serve_one(self, worker: RosterWorker, made: Answers, limit: int) -> None:
         """Serve the only worker to look at: everybody else is at rest, so nobody is before it."""
         while (job := self._backlog.best_for(worker)) is not None:
             queue = self._queues[job.state.queue]
@@ -279,7 +279,9 @@ class Index:
                 return
         worker.place()
 
-    def _issue(self, job: Job, queue: QueueState, worker: Worker, score: float | None) -> Decision:
+    def _issue(
+        self, job: BacklogJob, queue: QueueState, worker: RosterWorker, score: float | None
+    ) -> Decision:
         state, cost = job.state, worker.state.channels[job.state.channel].cost
         if worker.homes:
             worker.unplace()

@@ -1,4 +1,4 @@
-"""Scores that come from outside: what was asked for, what is known, who is kept free meanwhile.
+"""Scores of external rules: requested, known, and the workers held meanwhile.
 
 While a job waits for scores, the workers that it may get are *held*: jobs behind it do not get
 them, for it must not be passed over because its rule takes time. Other jobs of its kind ask
@@ -14,17 +14,17 @@ from relevo.router.matching.situation import NeedsScores
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from relevo.router.matching.backlog import Job
+    from relevo.router.matching.backlog import BacklogJob
     from relevo.router.matching.ordering import Key
-    from relevo.router.matching.roster import Worker
+    from relevo.router.matching.roster import RosterWorker
 
 
 class Rating:
-    """What is known of one version of a job."""
+    """The scores of one version of a job."""
 
     __slots__ = ("asked", "held", "key", "known", "resting", "stamp", "version")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: BacklogJob) -> None:
         self.key: Key = job.key
         self.version = job.state.version
         self.stamp = job.stamp
@@ -34,14 +34,14 @@ class Rating:
         """By worker: the version that is being rated."""
         self.held: set[str] = set()
         self.resting = False
-        """Its rule has failed, and nobody has put the job again since."""
+        """Its rule has failed, and the job was not put again since."""
 
-    def knows(self, worker: Worker) -> bool:
+    def knows(self, worker: RosterWorker) -> bool:
         """Whether this worker as it is has been rated."""
         found = self.known.get(worker.id)
         return found is not None and found[0] == worker.state.version
 
-    def score(self, worker: Worker) -> float | None:
+    def score(self, worker: RosterWorker) -> float | None:
         """Return the score of a worker that has one."""
         return self.known[worker.id][1] if self.knows(worker) else None
 
@@ -53,14 +53,14 @@ class Ratings:
         self.by_job: dict[str, Rating] = {}
         self._holders: dict[str, set[str]] = {}
 
-    def of(self, job: Job) -> Rating:
-        """Return what is known of a job."""
+    def of(self, job: BacklogJob) -> Rating:
+        """Return the scores of a job."""
         found = self.by_job.get(job.id)
         if found is None:
             found = self.by_job[job.id] = Rating(job)
         return found
 
-    def renew(self, job: Job) -> set[str]:
+    def renew(self, job: BacklogJob) -> set[str]:
         """A job was put again; return the workers that are held for it no more.
 
         Scores stay as long as its document does. Workers that had none may be asked about again.
@@ -87,8 +87,10 @@ class Ratings:
                 return job_id
         return None
 
-    def ask(self, job: Job, rating: Rating, candidates: Sequence[Worker]) -> NeedsScores | None:
-        """Return what to ask for now, if anything, and hold the candidates.
+    def ask(
+        self, job: BacklogJob, rating: Rating, candidates: Sequence[RosterWorker]
+    ) -> NeedsScores | None:
+        """Return the scores to request now, if any, and hold the candidates.
 
         Nothing while as many jobs before it wait for scores of these workers as there are: each
         may take one. The last that lets go of a worker brings it up again.
@@ -121,7 +123,7 @@ class Ratings:
             rating.asked.clear()
         return None if rating.asked else self._release(request.job, rating)
 
-    def _waiting_before(self, job: Job, workers: Iterable[Worker]) -> int:
+    def _waiting_before(self, job: BacklogJob, workers: Iterable[RosterWorker]) -> int:
         holders = {job_id for one in workers for job_id in self._holders.get(one.id, ())}
         return sum(self.by_job[job_id].key < job.key for job_id in holders)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from relevo.router.matching.vocabulary import Vocabulary
 
 
-class Worker:
-    """One worker as it stands: its last reading, and what was decided since."""
+class RosterWorker:
+    """A worker: its last reading, and the decisions since."""
 
     __slots__ = (
         "group",
@@ -56,7 +56,7 @@ class Worker:
         self.jobs = {**self.jobs, channel: self.jobs.get(channel, 0) + sign}
 
     def fits(self, channel: str) -> bool:
-        """Whether one more job of a channel may be offered to it."""
+        """Whether another job of a channel may be offered to it."""
         state = self.state
         terms = state.channels.get(channel)
         if terms is None or not state.available or self.used + terms.cost > state.capacity:
@@ -103,26 +103,26 @@ class Worker:
         self.homes.clear()
 
     def snapshot(self) -> WorkerState:
-        """Return the worker with what was decided since it was read."""
+        """Return the worker with the decisions since it was read."""
         return replace(
             self.state, used=self.used, open_offers=self.open_offers, jobs=dict(self.jobs)
         )
 
 
 class Roster:
-    """All workers, by id and by what they can do."""
+    """All workers, by id and by ability."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, RosterWorker] = {}
         self._vocabulary = vocabulary
         self._crews: dict[Hashable, Crew] = {}
         self._by_queue: dict[str, dict[Crew, None]] = {}
 
-    def put(self, state: WorkerState, stamp: int) -> Worker | None:
+    def put(self, state: WorkerState, stamp: int) -> RosterWorker | None:
         """Take in a reading; return the worker, without its places, unless nothing changed."""
         worker = self.workers.get(state.id)
         if worker is None:
-            worker = self.workers[state.id] = Worker(state, self._join(state))
+            worker = self.workers[state.id] = RosterWorker(state, self._join(state))
             worker.stamp = stamp
             return worker
         before = worker.state
@@ -144,7 +144,7 @@ class Roster:
         worker.take(state, member_of, stamp)
         return worker
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: RosterWorker) -> None:
         """Forget a worker."""
         worker.unplace()
         del self.workers[worker.id]
@@ -195,7 +195,7 @@ def same_labels(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
     )
 
 
-def _same_load(worker: Worker, state: WorkerState) -> bool:
+def _same_load(worker: RosterWorker, state: WorkerState) -> bool:
     before = worker.state
     return (
         worker.used == state.used

@@ -1,4 +1,4 @@
-"""The search for a worker: whom a queue's mode picks for a job among all that are eligible."""
+"""The search for a worker: the eligible one that the queue's mode picks for a job."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from relevo.router.matching.ordering import FEW, numbers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from relevo.router.matching.backlog import Job
+    from relevo.router.matching.backlog import BacklogJob
     from relevo.router.matching.crews import Crew
     from relevo.router.matching.ordering import Chosen, Groups, Key, Ordered
     from relevo.router.matching.ratings import Ratings
-    from relevo.router.matching.roster import Roster, Worker
+    from relevo.router.matching.roster import Roster, RosterWorker
     from relevo.router.matching.situation import JobState, NeedsScores, QueueState, WorkerState
     from relevo.router.matching.vocabulary import Vocabulary
 
     Scorer = Callable[[QueueState, JobState, Sequence[WorkerState]], Mapping[str, float]]
-    """Rates workers by a queue's local rule; who is left out has no score."""
+    """Rates workers by a queue's local rule; a worker that is left out has no score."""
 
-    Accepts = Callable[[Worker], bool]
+    Accepts = Callable[[RosterWorker], bool]
 
-    Choice = tuple[Worker, float | None]
+    Choice = tuple[RosterWorker, float | None]
     Picked = Choice | NeedsScores | Literal["unrated"] | None
 
 
@@ -38,7 +38,7 @@ class Search:
         self._ratings = ratings
         self._scorer = scorer
 
-    def pick(self, job: Job, queue: QueueState, pointer: str | None) -> Picked:
+    def pick(self, job: BacklogJob, queue: QueueState, pointer: str | None) -> Picked:
         """Return whom the mode picks now; or what must be asked before, or that a score is missing;
         or None if nobody is eligible.
         """
@@ -52,15 +52,15 @@ class Search:
             found = self._longest_idle(job)
         return None if found is None else (found, None)
 
-    def _accepts(self, job: Job) -> Accepts | None:
-        """Return what remains to be asked of a worker that has room and meets the shape."""
+    def _accepts(self, job: BacklogJob) -> Accepts | None:
+        """Return the remaining conditions on a worker with room that meets the shape."""
         if not job.choosy and not self._ratings.by_job:
             return None
         return lambda worker: (
             job.admits(worker.id) and self._ratings.holder(worker.id, job.key) is None
         )
 
-    def _longest_idle(self, job: Job) -> Worker | None:
+    def _longest_idle(self, job: BacklogJob) -> RosterWorker | None:
         best: Key | None = None
         channel, accepts = job.state.channel, self._accepts(job)
         for crew in self._roster.crews(job.state.queue, channel):
@@ -69,16 +69,16 @@ class Search:
             first = roomy.first(chosen)
             if first is None or (best is not None and first > best):
                 continue
-            worker: Worker = first[-1]
+            worker: RosterWorker = first[-1]
             if accepts is None and worker.used + cost <= worker.state.capacity:
                 best = first
             else:
                 best = _search(roomy, chosen, cost, accepts, best)
         return None if best is None else best[-1]
 
-    def _next(self, job: Job, pointer: str | None) -> Worker | None:
-        behind: Worker | None = None
-        from_start: Worker | None = None
+    def _next(self, job: BacklogJob, pointer: str | None) -> RosterWorker | None:
+        behind: RosterWorker | None = None
+        from_start: RosterWorker | None = None
         # The smallest text above the pointer; below its own key, for keys go on behind the id.
         bound = ("",) if pointer is None else (pointer + "\0",)
         accepts = self._accepts(job) or _anybody
@@ -92,7 +92,9 @@ class Search:
                     from_start = found
         return behind or from_start
 
-    def _after(self, crew: Crew, job: Job, bound: Key, accepts: Accepts) -> Worker | None:
+    def _after(
+        self, crew: Crew, job: BacklogJob, bound: Key, accepts: Accepts
+    ) -> RosterWorker | None:
         ring = self._roster.ring(crew, job.state.channel)
         chosen = crew.meeting(job.shape).bits & ring.groups.occupied
         if chosen.bit_count() <= FEW:
@@ -100,11 +102,11 @@ class Search:
             return min((one for one in firsts if one), key=lambda one: one.id, default=None)
         for _, number, worker in ring.everyone.after(bound):
             if chosen >> number & 1 and accepts(worker):
-                found: Worker = worker
+                found: RosterWorker = worker
                 return found
         return None
 
-    def _best(self, job: Job, queue: QueueState) -> Picked:
+    def _best(self, job: BacklogJob, queue: QueueState) -> Picked:
         rule = queue.scoring.rule
         if rule == "outside":
             candidates = list(self._eligible(job, ignore_holds=True))
@@ -116,19 +118,21 @@ class Search:
         return _highest(workers, scores, queue.scoring.descending)
 
     def _rated_by_default(
-        self, job: Job, queue: QueueState, workers: Sequence[Worker]
+        self, job: BacklogJob, queue: QueueState, workers: Sequence[RosterWorker]
     ) -> Mapping[str, float]:
         wanted, selectors = job.state.labels, job.state.selectors
         return {x.id: default_score(wanted, selectors, x.state.all_labels) for x in workers}
 
     def _rated_here(
-        self, job: Job, queue: QueueState, workers: Sequence[Worker]
+        self, job: BacklogJob, queue: QueueState, workers: Sequence[RosterWorker]
     ) -> Mapping[str, float]:
         if self._scorer is None or not workers:
             return {}
         return self._scorer(queue, job.snapshot(), [one.snapshot() for one in workers])
 
-    def _rated_outside(self, job: Job, queue: QueueState, candidates: Sequence[Worker]) -> Picked:
+    def _rated_outside(
+        self, job: BacklogJob, queue: QueueState, candidates: Sequence[RosterWorker]
+    ) -> Picked:
         if not candidates:
             return None
         rating = self._ratings.of(job)
@@ -144,8 +148,8 @@ class Search:
         return _highest(free, scores, queue.scoring.descending)
 
     def _eligible(
-        self, job: Job, *, one_of_each_class: bool = False, ignore_holds: bool = False
-    ) -> Iterator[Worker]:
+        self, job: BacklogJob, *, one_of_each_class: bool = False, ignore_holds: bool = False
+    ) -> Iterator[RosterWorker]:
         """Walk all eligible workers, or of each class the first in the longest-idle order."""
         accepts = _admitted(job) if ignore_holds else self._accepts(job)
         channel = job.state.channel
@@ -171,7 +175,7 @@ class Search:
                         if one_of_each_class:
                             break
 
-    def _may_get_personally(self, worker: Worker, job: Job) -> bool:
+    def _may_get_personally(self, worker: RosterWorker, job: BacklogJob) -> bool:
         return (
             job.state.queue in worker.state.queues
             and worker.fits(job.state.channel)
@@ -187,7 +191,7 @@ def _search(
         if best is not None and first > best:
             break
         for key in roomy.group(first[-2]):
-            worker: Worker = key[-1]
+            worker: RosterWorker = key[-1]
             if worker.used + cost > worker.state.capacity or (best is not None and key > best):
                 break
             if accepts is None or accepts(worker):
@@ -196,14 +200,14 @@ def _search(
     return best
 
 
-def _turn(group: Ordered, bound: Key, accepts: Accepts) -> Worker | None:
+def _turn(group: Ordered, bound: Key, accepts: Accepts) -> RosterWorker | None:
     return next((key[-1] for key in group.after(bound) if accepts(key[-1])), None)
 
 
 def _highest(
-    workers: Sequence[Worker], scores: Mapping[str, float], descending: bool
+    workers: Sequence[RosterWorker], scores: Mapping[str, float], descending: bool
 ) -> Choice | Literal["unrated"] | None:
-    """Return who has the best score; those of equal score by load, idle time and id."""
+    """Return the worker with the best score; equal scores go by load, idle time and id."""
     if not workers:
         return None
     sign = -1 if descending else 1
@@ -216,9 +220,9 @@ def _asks_for_id(job: JobState) -> bool:
     return "Id" in job.labels or any(one.key == "Id" for one in job.selectors)
 
 
-def _admitted(job: Job) -> Accepts:
+def _admitted(job: BacklogJob) -> Accepts:
     return lambda worker: job.admits(worker.id)
 
 
-def _anybody(_: Worker) -> bool:
+def _anybody(_: RosterWorker) -> bool:
     return True

@@ -1,4 +1,4 @@
-"""What matching looks at, and what it answers: workers, jobs and queues as plain values.
+"""Input and output of matching: workers, jobs, queues and decisions as plain values.
 
 A state is a reading of rows. Times are numbers of any unit and origin, as long as all of one kind
 share them; `version` is the counter of the document, which the shell checks when
@@ -45,7 +45,7 @@ class WorkerState(Struct, frozen=True, kw_only=True):
         return {**self.labels, "Id": self.id}
 
     def obstacle(self, channel: str) -> Obstacle | None:
-        """Return why one more job of a channel does not fit, or None if it does."""
+        """Return why another job of a channel does not fit, or None if it does."""
         terms = self.channels.get(channel)
         taken = self.jobs.get(channel, 0)
         found = obstacle(capacity=self.capacity, used=self.used, terms=terms, jobs=taken)

@@ -1,7 +1,7 @@
 """Selectors and sets of selectors, each kept once and numbered, so that they are bits of integers.
 
-Jobs that ask for the same share a `Shape`. Whoever derives something from shapes or selectors reads
-the two logs from where he stopped, and begins anew when `epoch` has moved.
+Jobs with equal selectors share a `SelectorShape`. Code that derives values from shapes or selectors
+reads the two logs from where it stopped, and begins again when `epoch` has moved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPARE: Final = 1024
 """Shapes without a job that are kept at least: what was asked for once is asked for again."""
 
 
-class Shape:
+class SelectorShape:
     """What a job asks of a worker, apart from its id."""
 
     __slots__ = ("anchor", "jobs", "mask", "number", "selectors")
@@ -49,15 +49,15 @@ class Vocabulary:
         """By their numbers, which are given in the order in which they come up."""
         self.asked_by: list[int] = []
         """By selector: the shapes that have it, as bits."""
-        self.shapes: list[Shape] = []
+        self.shapes: list[SelectorShape] = []
         self.every = 0
         """The numbers of all shapes as bits."""
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._by_mask: dict[int, Shape] = {}
+        self._by_mask: dict[int, SelectorShape] = {}
         self._free: list[int] = []
         self._unused = 0
 
-    def shape(self, selectors: Iterable[WorkerSelector]) -> Shape:
+    def shape(self, selectors: Iterable[WorkerSelector]) -> SelectorShape:
         """Return the shape of a further job that asks for these."""
         mask = 0
         for one in selectors:
@@ -74,7 +74,7 @@ class Vocabulary:
         found.jobs += 1
         return found
 
-    def release(self, shape: Shape) -> None:
+    def release(self, shape: SelectorShape) -> None:
         """A job that asked for this is gone."""
         shape.jobs -= 1
         if not shape.jobs:
@@ -87,10 +87,10 @@ class Vocabulary:
         self.asked_by.append(0)
         return len(self.selectors) - 1
 
-    def _fresh_shape(self, mask: int) -> Shape:
+    def _fresh_shape(self, mask: int) -> SelectorShape:
         number = self._free.pop() if self._free else len(self.shapes)
         members = tuple(at for at in range(mask.bit_length()) if mask >> at & 1)
-        found = Shape(number, mask, members, self._anchor(members))
+        found = SelectorShape(number, mask, members, self._anchor(members))
         self._keep(found)
         return found
 
@@ -106,7 +106,7 @@ class Vocabulary:
             return None
         return anchor(self.selectors[rarest].key, self.selectors[rarest].value)
 
-    def _keep(self, shape: Shape) -> None:
+    def _keep(self, shape: SelectorShape) -> None:
         bit = 1 << shape.number
         self.every |= bit
         for selector in shape.selectors:

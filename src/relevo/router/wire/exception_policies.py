@@ -14,7 +14,7 @@ from relevo.router.wire.documents import (
     check_labels,
     check_unique,
 )
-from relevo.router.wire.policies import Id, Part, Seconds, Text, WorkerSelectors
+from relevo.router.wire.policies import DocumentPart, Id, Seconds, Text, WorkerSelectors
 
 Note = Annotated[str, Meta(max_length=limits.ROUTER_NOTE_LENGTH_MAX)]
 Priority = Annotated[int, Meta(ge=limits.ROUTER_PRIORITY_MIN, le=limits.ROUTER_PRIORITY_MAX)]
@@ -22,13 +22,15 @@ _ACTION_IDS: Final = UUID("6f0b1d0c-3c0f-5e0a-9c39-1d2a7c1f4b60")
 """An action without an id gets one from its rule and place: sent twice, it is the same."""
 
 
-class QueueLengthTrigger(Part, frozen=True, kw_only=True, tag_field="kind", tag="queueLength"):
+class QueueLengthTrigger(
+    DocumentPart, frozen=True, kw_only=True, tag_field="kind", tag="queueLength"
+):
     """Fires for a job that finds so many others in its queue."""
 
     threshold: Annotated[int, Meta(ge=0, le=limits.ROUTER_COUNT_MAX)]
 
 
-class WaitTimeTrigger(Part, frozen=True, kw_only=True, tag_field="kind", tag="waitTime"):
+class WaitTimeTrigger(DocumentPart, frozen=True, kw_only=True, tag_field="kind", tag="waitTime"):
     """Fires for a job that has waited so long."""
 
     threshold_seconds: Seconds
@@ -37,7 +39,7 @@ class WaitTimeTrigger(Part, frozen=True, kw_only=True, tag_field="kind", tag="wa
 ExceptionTrigger: TypeAlias = QueueLengthTrigger | WaitTimeTrigger
 
 
-class _Action(Part, frozen=True, kw_only=True, tag_field="kind"):
+class _Action(DocumentPart, frozen=True, kw_only=True, tag_field="kind"):
     id: Id | None = None
     """Given by the service if the caller gives none."""
 
@@ -74,7 +76,7 @@ ExceptionAction: TypeAlias = (
 )
 
 
-class ExceptionRule(Part, frozen=True, kw_only=True):
+class ExceptionRule(DocumentPart, frozen=True, kw_only=True):
     """What happens to a job, and when."""
 
     id: Id
@@ -93,7 +95,7 @@ class ExceptionRule(Part, frozen=True, kw_only=True):
         return str(uuid5(_ACTION_IDS, f"{number}/{self.id}"))
 
 
-class ExceptionPolicy(Part, frozen=True, kw_only=True):
+class ExceptionPolicy(DocumentPart, frozen=True, kw_only=True):
     """What happens when a queue is too long or a job waits too long."""
 
     name: Text | None = None

@@ -36,14 +36,14 @@ Labels = dict[str, Any]
 _ALLOCATIONS: Final = Meta(max_length=limits.ROUTER_ATTACHMENTS_MAX)
 
 
-class Part(Struct, frozen=True, kw_only=True, rename="camel"):
+class DocumentPart(Struct, frozen=True, kw_only=True, rename="camel"):
     """A JSON object of the router's vocabulary."""
 
     def check(self, at: str) -> None:
         """Raise the narrowest error if the values do not go together; `at` points here."""
 
 
-class _Kind(Part, frozen=True, kw_only=True, tag_field="kind"):
+class _Kind(DocumentPart, frozen=True, kw_only=True, tag_field="kind"):
     """An object that says by `kind` what it is."""
 
 
@@ -73,7 +73,7 @@ class DirectMapRule(_Kind, frozen=True, kw_only=True, tag="directMap"):
     """The labels themselves."""
 
 
-class FunctionCredential(Part, frozen=True, kw_only=True):
+class FunctionCredential(DocumentPart, frozen=True, kw_only=True):
     """What a function is called with: its own key, or an application's."""
 
     function_key: Text | None = None
@@ -95,7 +95,7 @@ class FunctionRule(_Kind, frozen=True, kw_only=True, tag="function"):
         check_uri(self.function_uri, f"{at}/functionUri")
 
 
-class WebhookCredential(Part, frozen=True, kw_only=True):
+class WebhookCredential(DocumentPart, frozen=True, kw_only=True):
     """What a token for a webhook is got with."""
 
     client_id: Text | None = None
@@ -147,7 +147,7 @@ class RuleEngineQueueAttachment(_Kind, frozen=True, kw_only=True, tag="ruleEngin
     rule: RouterRule
 
 
-class QueueAllocation(Part, frozen=True, kw_only=True):
+class QueueAllocation(DocumentPart, frozen=True, kw_only=True):
     """A share of the jobs, and the selectors that they get."""
 
     weight: Weight
@@ -200,7 +200,7 @@ class RuleEngineWorkerAttachment(_Kind, frozen=True, kw_only=True, tag="ruleEngi
     rule: RouterRule
 
 
-class WorkerAllocation(Part, frozen=True, kw_only=True):
+class WorkerAllocation(DocumentPart, frozen=True, kw_only=True):
     """A share of the jobs, and the selectors that they get."""
 
     weight: Weight
@@ -226,7 +226,7 @@ WorkerAttachment: TypeAlias = (
 )
 
 
-class ScoringRuleOptions(Part, frozen=True, kw_only=True):
+class ScoringRuleOptions(DocumentPart, frozen=True, kw_only=True):
     """How workers are scored."""
 
     batch_size: Annotated[int, Meta(ge=1, le=limits.ROUTER_SCORING_BATCH_MAX)] = (
@@ -282,7 +282,7 @@ class BestWorkerMode(_Mode, frozen=True, kw_only=True, tag="bestWorker"):
 DistributionMode: TypeAlias = BestWorkerMode | LongestIdleMode | RoundRobinMode
 
 
-class DistributionPolicy(Part, frozen=True, kw_only=True):
+class DistributionPolicy(DocumentPart, frozen=True, kw_only=True):
     """Who is offered a job, how many at a time, and for how long."""
 
     name: Text | None = None
@@ -290,7 +290,7 @@ class DistributionPolicy(Part, frozen=True, kw_only=True):
     mode: DistributionMode = field(default_factory=LongestIdleMode)
 
 
-class RouterQueue(Part, frozen=True, kw_only=True):
+class RouterQueue(DocumentPart, frozen=True, kw_only=True):
     """Where jobs wait, and the policies that apply there."""
 
     name: Text | None = None
@@ -303,7 +303,7 @@ class RouterQueue(Part, frozen=True, kw_only=True):
         check_labels({f"{at}/labels": self.labels})
 
 
-class ClassificationPolicy(Part, frozen=True, kw_only=True):
+class ClassificationPolicy(DocumentPart, frozen=True, kw_only=True):
     """How queue, priority and selectors follow from a job's labels."""
 
     name: Text | None = None

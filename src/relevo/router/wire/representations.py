@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from relevo.router.wire import credentials, documents
 
 if TYPE_CHECKING:
-    from relevo.router.administration import Stored
+    from relevo.router.administration import StoredResource
 
 
-def resource(stored: Stored, *, to_writer: bool = False) -> dict[str, Any]:
+def resource(stored: StoredResource, *, to_writer: bool = False) -> dict[str, Any]:
     """Return a policy or queue: what is unset is left out, what is empty is there."""
     document = documents.shown(stored.document)
     if not to_writer:

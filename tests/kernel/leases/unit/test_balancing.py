@@ -18,9 +18,9 @@ from relevo.kernel.leases.model import (
     ACTORS,
     FEED,
     LeaseState,
-    LeaseView,
-    Member,
     Plan,
+    PlannedLease,
+    UnitMember,
     UnitSettings,
 )
 
@@ -36,8 +36,8 @@ def host(number: int) -> UUID:
     return UUID(int=number)
 
 
-def member(number: int, **wishes: Any) -> Member:
-    return Member(host=host(number), name=f"host-{number}", **wishes)
+def member(number: int, **wishes: Any) -> UnitMember:
+    return UnitMember(host=host(number), name=f"host-{number}", **wishes)
 
 
 class Row(Struct):
@@ -57,7 +57,9 @@ class Row(Struct):
 class Cluster:
     """Applies plans one at a time, as the balance lock does, and judges each before it acts."""
 
-    def __init__(self, members: list[Member], rows: list[Row], rules: UnitSettings = EAGER) -> None:
+    def __init__(
+        self, members: list[UnitMember], rows: list[Row], rules: UnitSettings = EAGER
+    ) -> None:
         self.members = {m.host: m for m in members}
         self.rows = {row.name: row for row in rows}
         self.rules, self.now, self.moves = rules, 0.0, 0
@@ -69,11 +71,11 @@ class Cluster:
     def is_live(self, who: UUID) -> bool:
         return who not in self.members or self.members[who].live
 
-    def view(self, row: Row) -> LeaseView:
+    def view(self, row: Row) -> PlannedLease:
         ended = row.owner is None or not self.is_live(row.owner)
         takeable = ended and self.now >= row.held_until
         overdue = row.target is not None and self.now > row.asked_at + self.rules.handoff_timeout
-        return LeaseView(
+        return PlannedLease(
             id=1,
             name=row.name,
             owner=row.owner,
@@ -201,7 +203,7 @@ def spread(total: int, hosts: int) -> list[Row]:
 
 
 @st.composite
-def teams(draw: st.DrawFn, least: int = 1, leaving: bool = False) -> list[Member]:
+def teams(draw: st.DrawFn, least: int = 1, leaving: bool = False) -> list[UnitMember]:
     """Members with weights, minima and maxima; with `leaving` some drain or have ended."""
     team = []
     for number in range(1, draw(st.integers(least, 7)) + 1):
@@ -253,7 +255,7 @@ seeds = st.randoms(use_true_random=False)
 @timeless
 @given(teams(leaving=True), st.integers(0, 80), seeds)
 def test_quotas_share_out_all_leases_within_minima_and_maxima(
-    team: list[Member], total: int, rng: Random
+    team: list[UnitMember], total: int, rng: Random
 ) -> None:
     takers = {m.host: m for m in team if m.live and not m.draining}
     quota = quotas("u", team, {who: rng.randrange(20) for who in takers}, total)
@@ -277,7 +279,7 @@ def test_equal_hosts_get_equal_quotas_but_for_one(hosts: int, total: int, rng: R
 @timeless
 @given(teams(), st.integers(0, 80), seeds)
 def test_quotas_follow_the_weights_within_one_lease(
-    team: list[Member], total: int, rng: Random
+    team: list[UnitMember], total: int, rng: Random
 ) -> None:
     quota = quotas("u", team, {m.host: rng.randrange(20) for m in team}, total)
     minima_fit = sum(m.min_leases for m in team) <= total
@@ -292,12 +294,14 @@ def test_quotas_follow_the_weights_within_one_lease(
 
 @timeless
 @given(teams(), st.integers(0, 80), seeds)
-def test_fulfilled_quotas_reproduce_themselves(team: list[Member], total: int, rng: Random) -> None:
+def test_fulfilled_quotas_reproduce_themselves(
+    team: list[UnitMember], total: int, rng: Random
+) -> None:
     quota = quotas("u", team, {m.host: rng.randrange(20) for m in team}, total)
     assert quotas("u", team, quota, total) == quota  # B1: then nothing moves
 
 
-def every_fair_filling(team: list[Member], total: int) -> set[tuple[int, ...]]:
+def every_fair_filling(team: list[UnitMember], total: int) -> set[tuple[int, ...]]:
     """All results of filling by smallest q / weight, whichever way ties are decided."""
     minima_fit = sum(m.min_leases for m in team) <= total
     fillings = {tuple(m.min_leases if minima_fit else 0 for m in team)}
@@ -315,7 +319,7 @@ def every_fair_filling(team: list[Member], total: int) -> set[tuple[int, ...]]:
 @timeless
 @given(st.data(), teams(), st.integers(0, 14))
 def test_quotas_are_the_fair_ones_that_need_the_fewest_moves(
-    data: st.DataObject, team: list[Member], total: int
+    data: st.DataObject, team: list[UnitMember], total: int
 ) -> None:
     team = team[:4]
     n = [data.draw(st.integers(0, 8)) for _ in team]
@@ -364,7 +368,7 @@ def change(cluster: Cluster, event: str) -> None:
 @timeless
 @given(teams(least=2), st.integers(0, 60), EVENTS, seeds)
 def test_a_change_of_membership_moves_the_minimum_within_two_ticks_and_then_nothing(
-    team: list[Member], total: int, event: str, rng: Random
+    team: list[UnitMember], total: int, event: str, rng: Random
 ) -> None:
     cluster = Cluster(team, [Row(name=f"l{i:03}") for i in range(total)])
     cluster.settle(rng)
@@ -461,7 +465,7 @@ def test_the_largest_surplus_gives_first_and_of_it_small_loads_then_by_name() ->
     [(2, member(1), 0), (4, member(1), 2), (1, member(1, draining=True), 1)],
     ids=["a single odd lease rests", "a surplus above one moves", "who leaves does not wait"],
 )
-def test_a_lease_rests_after_a_move(leases: int, donor: Member, asked: int) -> None:
+def test_a_lease_rests_after_a_move(leases: int, donor: UnitMember, asked: int) -> None:
     rows = [Row(name=f"l{i}", owner=host(1), moved_at=0.0) for i in range(leases)]
     cluster = Cluster([donor, member(2)], rows, FEED)
     assert len(cluster.plan_of(host(2)).ask) == asked
@@ -489,7 +493,7 @@ def test_an_overdue_hand_off_is_seized_but_never_in_a_strict_unit(strict: bool) 
 )
 @pytest.mark.parametrize("state", ["active", "paused"])
 def test_anybody_clears_the_request_of_a_target_that_is_gone(
-    target: Member, state: LeaseState
+    target: UnitMember, state: LeaseState
 ) -> None:
     present = [member(1), member(2, draining=True)] + [target] * (target.name == "host-3")
     asked = Row(name="l", owner=host(1), target=target.host, state=state)

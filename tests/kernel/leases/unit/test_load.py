@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from relevo.kernel.leases import load
 from relevo.kernel.leases.balancing import is_uneven, plan, quotas
 from relevo.kernel.leases.load import Meter, Streak
-from relevo.kernel.leases.model import IDLE, LeaseView, Load, Member, Plan, UnitSettings
+from relevo.kernel.leases.model import IDLE, Load, Plan, PlannedLease, UnitMember, UnitSettings
 from tests.kernel.leases.unit.test_balancing import INTERVAL, clusters, host, member, teams
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ lengthy = settings(deadline=None, max_examples=30)
 seeds = st.randoms(use_true_random=False)
 
 
-def lease(name: str, owner: int, busy: float, **told: Any) -> LeaseView:
-    return LeaseView(id=1, name=name, owner=host(owner), takeable=False, load=busy, **told)
+def lease(name: str, owner: int, busy: float, **told: Any) -> PlannedLease:
+    return PlannedLease(id=1, name=name, owner=host(owner), takeable=False, load=busy, **told)
 
 
 def planned(
-    me: int, members: list[Member], leases: list[LeaseView], ticks: int = load.TICKS
+    me: int, members: list[UnitMember], leases: list[PlannedLease], ticks: int = load.TICKS
 ) -> Plan:
     return plan(host(me), "u", BY_LOAD, INTERVAL, members, leases, ticks)
 
@@ -107,7 +107,7 @@ def test_counts_are_kept_where_there_is_load_but_for_minimum_and_maximum() -> No
 
 
 def test_what_is_free_is_shared_out_also_where_there_is_load() -> None:
-    free = [LeaseView(id=1, name=f"f{i}", load=0.4) for i in range(4)]
+    free = [PlannedLease(id=1, name=f"f{i}", load=0.4) for i in range(4)]
     owned = [lease("a", 1, 0.5), lease("b", 2, 0.5)]
     found = [planned(me, TWO, [*owned, *free]).take for me in (1, 2)]
     assert [len(names) for names in found] == [2, 2]
@@ -120,7 +120,7 @@ def test_what_a_draining_host_has_goes_at_once_also_where_there_is_load() -> Non
 
 
 @st.composite
-def loaded_units(draw: st.DrawFn) -> tuple[list[Member], list[LeaseView]]:
+def loaded_units(draw: st.DrawFn) -> tuple[list[UnitMember], list[PlannedLease]]:
     team = draw(teams(least=2))
     owners = st.integers(1, len(team))
     moved = st.sampled_from([None, 1.0, 59.0, 60.0, 400.0])
@@ -135,7 +135,7 @@ def loaded_units(draw: st.DrawFn) -> tuple[list[Member], list[LeaseView]]:
 @timeless
 @given(loaded_units())
 def test_what_moves_for_its_load_is_60_percent_of_what_is_above_the_mean_or_one_that_evens(
-    unit: tuple[list[Member], list[LeaseView]],
+    unit: tuple[list[UnitMember], list[PlannedLease]],
 ) -> None:
     team, leases = unit
     before = {m.host: fsum(x.load for x in leases if x.owner == m.host) / m.weight for m in team}
@@ -179,12 +179,12 @@ class Row(Struct):
 class World:
     """A unit whose hosts tick every 5 s and hand over at once."""
 
-    def __init__(self, team: list[Member], rows: list[Row]) -> None:
+    def __init__(self, team: list[UnitMember], rows: list[Row]) -> None:
         self.team, self.rows, self.now = team, rows, 0.0
         self.streaks = {m.host: Streak() for m in team}
         self.moves: list[tuple[float, str]] = []
 
-    def views(self) -> list[LeaseView]:
+    def views(self) -> list[PlannedLease]:
         return [
             lease(
                 row.name, row.owner, row.busy,
@@ -199,7 +199,7 @@ class World:
             for m in self.team
         }
 
-    def tick(self, me: Member) -> None:
+    def tick(self, me: UnitMember) -> None:
         views = self.views()
         ticks = self.streaks[me.host].note(is_uneven(self.team, views), self.now, 0.75 * INTERVAL)
         made = plan(me.host, "u", BY_LOAD, INTERVAL, self.team, views, ticks)
@@ -300,7 +300,7 @@ def test_a_hot_lease_that_is_alone_stays() -> None:
 @timeless
 @given(teams(leaving=True), st.integers(0, 60), seeds)
 def test_kept_quotas_are_what_each_has_within_its_bounds_and_reproduce_themselves(
-    team: list[Member], total: int, rng: Random
+    team: list[UnitMember], total: int, rng: Random
 ) -> None:
     takers = {m.host: m for m in team if m.live and not m.draining}
     owned, left = {}, total
@@ -325,8 +325,8 @@ def test_kept_quotas_are_what_each_has_within_its_bounds_and_reproduce_themselve
 # A lease that keeps away from a host
 
 
-def failing(**told: Any) -> LeaseView:
-    return LeaseView(id=1, name="x", avoid=host(1), free_for=60.0, **told)
+def failing(**told: Any) -> PlannedLease:
+    return PlannedLease(id=1, name="x", avoid=host(1), free_for=60.0, **told)
 
 
 def test_a_host_does_not_take_what_avoids_it_while_others_live() -> None:  # 7.6
@@ -338,7 +338,7 @@ def test_a_host_does_not_take_what_avoids_it_while_others_live() -> None:  # 7.6
 
 
 @pytest.mark.parametrize("other", [member(2, live=False), member(2, draining=True)])
-def test_a_host_that_is_alone_takes_what_avoids_it(other: Member) -> None:
+def test_a_host_that_is_alone_takes_what_avoids_it(other: UnitMember) -> None:
     found = plan(host(1), "u", UnitSettings(), INTERVAL, [member(1), other], [failing()])
     assert found.take == ("x",)
 

@@ -24,7 +24,7 @@ _DEMANDS: Final = frozenset({"channel_binding", "gssencmode"})
 """Options of these that somebody may rely on when they say `require`."""
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class DatabaseAddress(Struct, frozen=True, kw_only=True):
     """Where the servers are, and what their URL says besides."""
 
     urls: tuple[str, ...]
@@ -39,7 +39,7 @@ class Address(Struct, frozen=True, kw_only=True):
     """Of these, those that demand something which Relevo cannot give."""
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> DatabaseAddress:
     """Read a URL; raises `SettingsError` if it cannot be one.
 
     >>> parse("postgresql+asyncpg://db/shop?keepalives=1&connect_timeout=5").urls
@@ -57,7 +57,7 @@ def parse(url: str) -> Address:
     if options.keys() != given.keys():
         parts = parts._replace(query=urlencode(options, quote_via=quote))
     left_out = tuple(name for name in given if name in _LEFT_OUT)
-    return Address(
+    return DatabaseAddress(
         urls=_each_host(parts, options),
         connect_seconds=_seconds(given.get("connect_timeout")),
         is_pooled=given.get("pgbouncer", "").lower() in ("true", "1", "on", "yes"),

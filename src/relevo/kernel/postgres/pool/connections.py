@@ -197,7 +197,7 @@ _FAILURES: Final = (
 )
 
 
-class Watch:
+class SleeperWatch:
     """A block in which sleepers are looked for every few seconds."""
 
     def __init__(self, sleepers: Sleepers) -> None:
@@ -223,9 +223,9 @@ class Sleepers:
         self.after = after
         self._looking: asyncio.Task[None] | None = None
 
-    def watch(self) -> Watch:
+    def watch(self) -> SleeperWatch:
         """Return a block that looks every few seconds while it lasts; a quick one costs a timer."""
-        return Watch(self)
+        return SleeperWatch(self)
 
     def look(self) -> None:
         """Look now, unless that is under way; nobody waits for it or fails with it."""

@@ -13,7 +13,7 @@ from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import DEFAULT, application_name
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.kernel.postgres.pool import address
-from relevo.kernel.postgres.pool.session import START_UP, Connection
+from relevo.kernel.postgres.pool.session import START_UP, PoolConnection
 
 if TYPE_CHECKING:
     from relevo.settings import Settings
@@ -63,7 +63,7 @@ class Endpoint:
         if self.embedded is not None:
             await asyncio.to_thread(self.embedded.leave)
 
-    async def connect(self, **options: Any) -> Connection:
+    async def connect(self, **options: Any) -> PoolConnection:
         """Open one connection; revives an embedded server that has died."""
         try:
             return await self._connect_any(**options)
@@ -73,7 +73,7 @@ class Endpoint:
         await asyncio.to_thread(self.embedded.ensure_running)
         return await self._connect_any(**options)
 
-    async def _connect_any(self, timeout: float | None = None, **options: Any) -> Connection:
+    async def _connect_any(self, timeout: float | None = None, **options: Any) -> PoolConnection:
         """Try host after host, from the last good one; each gets its share of the time.
 
         A machine that died does not even refuse, and must not use up the time of the others.
@@ -93,10 +93,10 @@ class Endpoint:
                 return connection
         raise ConnectionError("; ".join(reasons))
 
-    async def _connect_once(self, url: str, **options: Any) -> Connection:
+    async def _connect_once(self, url: str, **options: Any) -> PoolConnection:
         options.setdefault("command_timeout", limits.STATEMENT_SECONDS_MAX)
-        options.setdefault("connection_class", Connection)
-        connection: Connection = await asyncpg.connect(
+        options.setdefault("connection_class", PoolConnection)
+        connection: PoolConnection = await asyncpg.connect(
             url,
             statement_cache_size=0 if self.pooled else 200,
             max_cached_statement_lifetime=0,

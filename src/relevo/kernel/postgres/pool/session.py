@@ -60,7 +60,7 @@ class Block(DriverTransaction):
     opening = ""
     """What is sent along with BEGIN, after the settings."""
 
-    def __init__(self, connection: Connection, *options: Any) -> None:
+    def __init__(self, connection: PoolConnection, *options: Any) -> None:
         super().__init__(connection, *options)
         self._at = connection
 
@@ -115,7 +115,7 @@ class _Path(NamedTuple):
     """What it was before a statement of Relevo's came; None for that of the role."""
 
 
-class Connection(asyncpg.Connection):
+class PoolConnection(asyncpg.Connection):
     """A connection that never takes a rollback for a commit, and is reset only if need be.
 
     PostgreSQL answers COMMIT of a failed transaction with ROLLBACK and no error; whoever swallowed
@@ -296,7 +296,7 @@ class Connection(asyncpg.Connection):
 class _Cursor:
     """A cursor of a user's transaction that turns to their search path before it is opened."""
 
-    def __init__(self, connection: Connection, query: str, make: Callable[[], Any]) -> None:
+    def __init__(self, connection: PoolConnection, query: str, make: Callable[[], Any]) -> None:
         self._connection = connection
         self._query = query
         self._make = make

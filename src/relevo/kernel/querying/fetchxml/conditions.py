@@ -60,7 +60,7 @@ class Asker(Struct, frozen=True):
         return ZoneInfo(self.caller.zone)
 
 
-class Scope(Struct, frozen=True):
+class FetchScope(Struct, frozen=True):
     """The columns that a condition or an order can name."""
 
     table: Table
@@ -95,7 +95,7 @@ class Test(Struct, frozen=True):
 
     element: Element
     operator: str
-    scope: Scope
+    scope: FetchScope
     path: tuple[str, ...]
     texts: tuple[str, ...]
     asker: Asker
@@ -152,7 +152,7 @@ class Operator(Struct, frozen=True):
     """Whether another column can stand where the value does (`valueof`)."""
 
 
-def condition(element: Element, scope: Scope, asker: Asker) -> Expression:
+def condition(element: Element, scope: FetchScope, asker: Asker) -> Expression:
     """Return the node of a `<condition>`; what is wrong with it is refused with its code."""
     name = element.needs("operator")
     operator = OPERATORS.get(name)
@@ -268,7 +268,7 @@ def _of_day(test: Test) -> Expression:
         raise test.refused(f"`{test.texts[0][:64]}` is too far away. Come closer.") from None
 
 
-def _within(test: Test, found: fetch_dates.Interval) -> Expression:
+def _within(test: Test, found: fetch_dates.DateInterval) -> Expression:
     ends: list[Expression] = []
     if found.since is not None:
         ends.append(Compare(">=", test.subject, Constant(found.since), RULES))

@@ -31,7 +31,7 @@ _LENGTHS: Final[dict[Unit, timedelta]] = {
 }
 
 
-class Interval(Struct, frozen=True):
+class DateInterval(Struct, frozen=True):
     """The instants from `since` on and before `until`, in UTC; an end that is None is open."""
 
     since: datetime | None = None
@@ -63,7 +63,7 @@ DAYS: Final = frozenset({"on", "on-or-before", "on-or-after"})
 """Those that take a date."""
 
 
-def interval(name: str, now: datetime, count: int = 0) -> Interval:
+def interval(name: str, now: datetime, count: int = 0) -> DateInterval:
     """Return the instants that a relative date stands for at `now`.
 
     `last` and `next` reach to the start, or the end, of the hour or day that is `count` units away
@@ -87,7 +87,7 @@ def interval(name: str, now: datetime, count: int = 0) -> Interval:
             return _interval(None, shift(now, unit, -count))
 
 
-def of_day(name: str, moment: datetime) -> Interval:
+def of_day(name: str, moment: datetime) -> DateInterval:
     """Return the instants on, up to the end of, or from the start of the day of `moment`."""
     start = floor(moment, "day")
     open_end = name == "on-or-after" or start.replace(tzinfo=None) == _LAST_DAY
@@ -96,8 +96,8 @@ def of_day(name: str, moment: datetime) -> Interval:
     )
 
 
-def _interval(since: datetime | None, until: datetime | None) -> Interval:
-    return Interval(since and since.astimezone(UTC), until and until.astimezone(UTC))
+def _interval(since: datetime | None, until: datetime | None) -> DateInterval:
+    return DateInterval(since and since.astimezone(UTC), until and until.astimezone(UTC))
 
 
 def floor(moment: datetime, unit: Unit) -> datetime:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from relevo import limits
 from relevo.kernel.querying.errors import AGGREGATE_ALIAS, IMPOSSIBLE
-from relevo.kernel.querying.fetchxml.conditions import Scope
+from relevo.kernel.querying.fetchxml.conditions import FetchScope
 from relevo.kernel.querying.model import Aggregate, DateGrouping, Item, Order
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def claim(element: Element, alias: str, taken: set[str]) -> None:
     taken.add(alias)
 
 
-class Items:
+class FetchItems:
     """The attributes and orders of a document; no two values of the answer have one name."""
 
     def __init__(self, root: Element, table: Table) -> None:
@@ -81,7 +81,7 @@ class Items:
         return tuple(dict.fromkeys(found))
 
     def _item(self, element: Element, table: Table) -> Item:
-        path = Scope(table).path(element, element.needs("name"))
+        path = FetchScope(table).path(element, element.needs("name"))
         alias = element.attributes.get("alias")
         if alias is not None:
             claim(element, alias, self.taken)
@@ -96,7 +96,7 @@ class Items:
             raise element.refused(
                 AGGREGATE_ALIAS, f"{path[0]} has no alias, which aggregate queries need. Add one."
             )
-        return self._aggregated(element, Scope(table).column(path), alias)
+        return self._aggregated(element, FetchScope(table).column(path), alias)
 
     def _aggregated(self, element: Element, column: Column, alias: str) -> Item:
         grouped, distinct = element.flag("groupby"), element.flag("distinct")
@@ -137,7 +137,7 @@ class Items:
             user_zone=element.flag("usertimezone", default=True),
         )
 
-    def orders(self, element: Element, scope: Scope) -> tuple[Order, ...]:
+    def orders(self, element: Element, scope: FetchScope) -> tuple[Order, ...]:
         """What rows are sorted by."""
         found = [self._order(one, scope) for one in element.every("order")]
         if len(found) > limits.QUERY_ORDERS_MAX:
@@ -146,7 +146,7 @@ class Items:
             )
         return tuple(found)
 
-    def _order(self, element: Element, scope: Scope) -> Order:
+    def _order(self, element: Element, scope: FetchScope) -> Order:
         descending, alias = element.flag("descending"), element.attributes.get("alias")
         if self.aggregate:
             if alias not in self.grouped or "attribute" in element.attributes:

@@ -16,8 +16,8 @@ from relevo.kernel.querying.catalogue import are_tied
 from relevo.kernel.querying.errors import ENTITY, IMPOSSIBLE
 from relevo.kernel.querying.fetchxml import elements as fetch_elements
 from relevo.kernel.querying.fetchxml import paging as fetch_paging
-from relevo.kernel.querying.fetchxml.conditions import Asker, Scope, condition
-from relevo.kernel.querying.fetchxml.items import Items, claim
+from relevo.kernel.querying.fetchxml.conditions import Asker, FetchScope, condition
+from relevo.kernel.querying.fetchxml.items import FetchItems, claim
 from relevo.kernel.querying.model import (
     CONDITIONAL,
     JOINED,
@@ -65,11 +65,11 @@ def parse(
     """
     root = fetch_elements.read(text)
     mark = fetch_paging.fingerprint(root, caller)
-    query = _Builder(root, catalogue, table, Asker(caller, now)).query()
+    query = _FetchBuilder(root, catalogue, table, Asker(caller, now)).query()
     return fetch_paging.paged(query, root, mark, key, page_size)
 
 
-class _Builder:
+class _FetchBuilder:
     """Makes the parts of a query from elements; one for each document."""
 
     def __init__(self, root: Element, catalogue: Catalogue, table: str, asker: Asker) -> None:
@@ -87,7 +87,7 @@ class _Builder:
             raise self.entity.refused(
                 ENTITY, f"the query is of {self.table.name} and was sent to {table}. Send it there."
             )
-        self.items = Items(root, self.table)
+        self.items = FetchItems(root, self.table)
 
     def find(self, element: Element) -> Table:
         name = element.needs("name")
@@ -98,7 +98,7 @@ class _Builder:
     def query(self) -> Query:
         root, entity = self.root, self.entity
         root.flag("no-lock")
-        scope = Scope(self.table, dict(self.joined(entity)))
+        scope = FetchScope(self.table, dict(self.joined(entity)))
         return Query(
             table=self.table.name,
             items=self.items.shown(entity, self.table),
@@ -145,7 +145,7 @@ class _Builder:
             )
         element.flag("intersect")
         alias = element.attributes["alias"]
-        scope = Scope(table, {alias: table})
+        scope = FetchScope(table, {alias: table})
         own, other = self.ends(element, table, parent)
         return Link(
             table=table.name,
@@ -162,8 +162,8 @@ class _Builder:
     def ends(self, element: Element, table: Table, parent: Table) -> tuple[str, str]:
         """The columns that tie linked rows to their parent's."""
         own, other = element.needs("from"), element.needs("to")
-        a = Scope(table).column(Scope(table).path(element, own))
-        b = Scope(parent).column(Scope(parent).path(element, other))
+        a = FetchScope(table).column(FetchScope(table).path(element, own))
+        b = FetchScope(parent).column(FetchScope(parent).path(element, other))
         if not are_tied(table, a, parent, b):
             raise element.refused(
                 IMPOSSIBLE,
@@ -173,18 +173,18 @@ class _Builder:
             )
         return own, other
 
-    def filter(self, element: Element, scope: Scope) -> Expression | None:
+    def filter(self, element: Element, scope: FetchScope) -> Expression | None:
         """What all filters of an element demand together."""
         return self.logic("and", element.every("filter"), scope)
 
     def logic(
-        self, operator: LogicOperator, elements: list[Element], scope: Scope
+        self, operator: LogicOperator, elements: list[Element], scope: FetchScope
     ) -> Expression | None:
         found = [self.term(one, scope) for one in elements]
         terms = tuple(term for term in found if term is not None)
         return Logic(operator, terms, RULES) if len(terms) > 1 else next(iter(terms), None)
 
-    def term(self, element: Element, scope: Scope) -> Expression | None:
+    def term(self, element: Element, scope: FetchScope) -> Expression | None:
         match element.name:
             case "condition":
                 return condition(element, scope, self.asker)

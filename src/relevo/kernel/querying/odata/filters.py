@@ -33,9 +33,9 @@ from relevo.kernel.querying.fetchxml.conditions import Asker
 from relevo.kernel.querying.model import RULES, Link, related
 from relevo.kernel.querying.odata import functions as odata_functions
 from relevo.kernel.querying.odata import values as odata_values
-from relevo.kernel.querying.odata.grammar import Place, parse
-from relevo.kernel.querying.odata.paths import Found, behind, find, names_of
-from relevo.kernel.querying.odata.values import Written
+from relevo.kernel.querying.odata.grammar import SourcePlace, parse
+from relevo.kernel.querying.odata.paths import ResolvedPath, behind, find, names_of
+from relevo.kernel.querying.odata.values import WrittenValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ _HOLDS_NOT: Final = Rules(nulls="blank", case="folded", mixed="unknown")
 """`not` that takes what is null for what does not hold."""
 
 
-class Condition(Struct, frozen=True):
+class FilterCondition(Struct, frozen=True):
     """A filter, and the links that it tests for."""
 
     tree: Expression
@@ -82,18 +82,18 @@ class Reader:
         self.links = 0
         self._parsed: dict[str, Tree[Token]] = {}
 
-    def filter(self, text: str, table: Table, option: str = "$filter") -> Condition:
+    def filter(self, text: str, table: Table, option: str = "$filter") -> FilterCondition:
         """Return the condition that a text stands for; raises `InvalidQuery`."""
-        place = Place(option)
+        place = SourcePlace(option)
         return self.condition(parse("filter", text, place), table, place)
 
-    def condition(self, found: Tree[Token], table: Table, place: Place) -> Condition:
+    def condition(self, found: Tree[Token], table: Table, place: SourcePlace) -> FilterCondition:
         """Return the condition of a syntax tree."""
-        builder = _Builder(self, place, table)
+        builder = _FilterBuilder(self, place, table)
         tree = builder.build(found)
-        return Condition(tree, tuple(builder.links))
+        return FilterCondition(tree, tuple(builder.links))
 
-    def counted(self, found: Tree[Token], place: Place) -> None:
+    def counted(self, found: Tree[Token], place: SourcePlace) -> None:
         """Count a condition."""
         self.conditions += 1
         if self.conditions > limits.QUERY_CONDITIONS_MAX:
@@ -103,7 +103,7 @@ class Reader:
                 CONDITIONS,
             )
 
-    def counted_values(self, count: int, found: Tree[Token], place: Place) -> None:
+    def counted_values(self, count: int, found: Tree[Token], place: SourcePlace) -> None:
         """Count the values of a list; one that an alias repeats counts every time."""
         self.values += count
         if count > limits.QUERY_LIST_MAX:
@@ -116,7 +116,7 @@ class Reader:
                 f"all lists have more than {limits.QUERY_VALUES_MAX:,} values. Split the query.",
             )
 
-    def alias(self, name: str, place: Place) -> Tree[Token] | None:
+    def alias(self, name: str, place: SourcePlace) -> Tree[Token] | None:
         """Return the syntax tree of an alias, which is read once however often it stands there."""
         text = self.aliases.get(name)
         if text is None:
@@ -126,13 +126,13 @@ class Reader:
         return self._parsed[name]
 
 
-class _Builder:
+class _FilterBuilder:
     """Turns a syntax tree into nodes; one method for each name in the grammar."""
 
     def __init__(
         self,
         reader: Reader,
-        place: Place,
+        place: SourcePlace,
         table: Table,
         variable: str | None = None,
         depth: int = 0,
@@ -180,26 +180,32 @@ class _Builder:
         a, b = self.operand(left), self.operand(right)
         sign = _SIGNS[str(token)]
         match a, b:
-            case Found(), Found():
+            case ResolvedPath(), ResolvedPath():
                 if not odata_values.comparable(a.column, b.column):
                     raise self.place.at(right, _unlike(a.column, f"`{b.column.wire}`"))
                 nodes = a.node, b.node
-            case Found(), Written():
+            case ResolvedPath(), WrittenValue():
                 nodes = a.node, Constant(self.value(a.column, b, right))
-            case Written(), Found():
+            case WrittenValue(), ResolvedPath():
                 nodes = Constant(self.value(b.column, a, left)), b.node
             case _:
                 raise self.place.at(found, "two values are compared. Name a column on one side.")
-        literal = next((one for one in (a, b) if isinstance(one, Written)), None)
+        literal = next((one for one in (a, b) if isinstance(one, WrittenValue)), None)
         if literal is not None and literal.kind == "null" and sign in ("=", "<>"):
-            tested = next(one.node for one in (a, b) if isinstance(one, Found))
+            tested = next(one.node for one in (a, b) if isinstance(one, ResolvedPath))
             return IsNull(tested) if sign == "=" else Not(IsNull(tested), RULES)
         self.ordered(found, sign, a, b)
         return Compare(sign, *nodes, RULES)
 
-    def ordered(self, found: Tree[Token], sign: CompareOperator, *sides: Found | Written) -> None:
+    def ordered(
+        self, found: Tree[Token], sign: CompareOperator, *sides: ResolvedPath | WrittenValue
+    ) -> None:
         for one in sides:
-            unordered = isinstance(one, Found) and one.column.type in ("bool", "guid", "lookup")
+            unordered = isinstance(one, ResolvedPath) and one.column.type in (
+                "bool",
+                "guid",
+                "lookup",
+            )
             if unordered and sign not in ("=", "<>"):
                 raise self.place.at(found, "its values have no order. Compare them with eq or ne.")
 
@@ -216,10 +222,10 @@ class _Builder:
         name, subject, part = parts
         whole, piece = self.column(subject), self.operand(part)
         for one in (whole, piece):
-            kind = one.column.type if isinstance(one, Found) else one.kind
+            kind = one.column.type if isinstance(one, ResolvedPath) else one.kind
             if kind not in ("text", "memo", "json", "null"):
                 raise self.place.at(found, f"{name} needs texts. Compare with eq instead.")
-        node = piece.node if isinstance(piece, Found) else Constant(piece.value)
+        node = piece.node if isinstance(piece, ResolvedPath) else Constant(piece.value)
         if name == "contains":
             return In(node, whole.node, RULES)
         return Affix("start" if name == "startswith" else "end", whole.node, node, RULES)
@@ -227,7 +233,7 @@ class _Builder:
     def _call(self, found: Tree[Token], parts: list[Any]) -> Expression:
         self.reader.counted(found, self.place)
         name, *arguments = parts
-        given: dict[str, list[Written]] = {}
+        given: dict[str, list[WrittenValue]] = {}
         for argument in arguments:
             key, value = argument.children
             if str(key) in given:
@@ -238,7 +244,7 @@ class _Builder:
         if self.variable is not None and names[0] == self.variable:
             names = names[1:] or names
         where = find(names, self.table, self.reader.catalogue, name, self.place, logical=True)
-        call = odata_functions.Call(
+        call = odata_functions.FunctionCall(
             operator,
             where.path,
             where.table,
@@ -255,7 +261,7 @@ class _Builder:
         tree: Expression | None = None
         links: list[Link] = []
         if inside is not None:
-            builder = _Builder(self.reader, self.place, table, str(variable), self.depth)
+            builder = _FilterBuilder(self.reader, self.place, table, str(variable), self.depth)
             tree, links = builder.nested(inside), builder.links
         elif quantifier == "all":
             raise self.place.at(quantifier, "all needs a condition. Write all(x: …).")
@@ -294,10 +300,10 @@ class _Builder:
             table = behind(navigation, self.reader.catalogue, found, self.place)
         return way, table
 
-    def operand(self, found: Tree[Token]) -> Found | Written:
+    def operand(self, found: Tree[Token]) -> ResolvedPath | WrittenValue:
         return self.column(found) if found.data == "path" else self.literal(found)
 
-    def column(self, found: Tree[Token]) -> Found:
+    def column(self, found: Tree[Token]) -> ResolvedPath:
         return find(self.steps(found), self.table, self.reader.catalogue, found, self.place)
 
     def steps(self, found: Tree[Token]) -> list[str]:
@@ -311,13 +317,13 @@ class _Builder:
             )
         return names[1:]
 
-    def literal(self, found: Tree[Token]) -> Written:
+    def literal(self, found: Tree[Token]) -> WrittenValue:
         values = self.values(found)
         if found.data not in ("literal", "alias") or len(values) != 1:
             raise self.place.at(found, "one value is needed here. Write a single one.")
         return values[0]
 
-    def values(self, found: Tree[Token]) -> list[Written]:
+    def values(self, found: Tree[Token]) -> list[WrittenValue]:
         """The values that a literal, an array or an alias stands for."""
         if found.data == "alias":
             return self.alias(cast(Token, found.children[0]))
@@ -331,14 +337,14 @@ class _Builder:
         except ValueError as error:
             raise self.place.at(token, f"{error}.") from None
 
-    def alias(self, token: Token) -> list[Written]:
-        place = Place(str(token)[:64])
+    def alias(self, token: Token) -> list[WrittenValue]:
+        place = SourcePlace(str(token)[:64])
         found = self.reader.alias(str(token), place)
         if found is None:
             raise self.place.at(token, f"`{token[:64]}` has no value. Add it to the query.")
-        return _Builder(self.reader, place, self.table).values(found)
+        return _FilterBuilder(self.reader, place, self.table).values(found)
 
-    def value(self, known: Column, literal: Written, found: Tree[Token]) -> Any:
+    def value(self, known: Column, literal: WrittenValue, found: Tree[Token]) -> Any:
         if not odata_values.fits(known, literal):
             raise self.place.at(found, _unlike(known, f"`{literal.text[:64]}`"))
         return odata_values.value(known, literal)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from relevo.kernel.querying.catalogue import Table
 from relevo.kernel.querying.errors import IMPOSSIBLE, OPERATOR, InvalidQuery
-from relevo.kernel.querying.fetchxml.conditions import OPERATORS, Asker, Scope, Test
+from relevo.kernel.querying.fetchxml.conditions import OPERATORS, Asker, FetchScope, Test
 from relevo.kernel.querying.fetchxml.elements import Element
 from relevo.kernel.querying.model import Path
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lark import Token
 
     from relevo.kernel.expressions.tree import Expression
-    from relevo.kernel.querying.odata.grammar import Place
-    from relevo.kernel.querying.odata.values import Written
+    from relevo.kernel.querying.odata.grammar import SourcePlace
+    from relevo.kernel.querying.odata.values import WrittenValue
 
 PREFIX: Final = "Microsoft.Dynamics.CRM."
 FUNCTIONS: Final[dict[str, str]] = {
@@ -55,7 +55,7 @@ _ARGUMENTS: Final = {"PropertyName", "PropertyValue", "PropertyValues"}
 
 
 def read(
-    name: Token, given: Mapping[str, list[Written]], place: Place
+    name: Token, given: Mapping[str, list[WrittenValue]], place: SourcePlace
 ) -> tuple[str, tuple[str, ...], str]:
     """Return what a function is asked of, the texts of its values, and its operator."""
     operator = FUNCTIONS.get(str(name).removeprefix(PREFIX))
@@ -74,7 +74,7 @@ def read(
     return subject[0].value, tuple(one.text for one in values), operator
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """A function about to become a node."""
 
     operator: str
@@ -88,17 +88,17 @@ class Call(Struct, frozen=True):
 class _Test(Test, frozen=True):
     """The same condition as in FetchXML, with another place where faults lie."""
 
-    place: Place
+    place: SourcePlace
     name: Token
 
     def refused(self, message: str, code: str = IMPOSSIBLE) -> InvalidQuery:
         return self.place.at(self.name, message, code)
 
 
-def node(call: Call, name: Token, place: Place) -> Expression:
+def node(call: FunctionCall, name: Token, place: SourcePlace) -> Expression:
     """Return the node of a call; raises `InvalidQuery`."""
     operator = OPERATORS[call.operator]
-    scope = Scope(call.table, {call.path[0]: call.table})
+    scope = FetchScope(call.table, {call.path[0]: call.table})
     element = Element("condition", {}, 1)
     test = _Test(element, call.operator, scope, call.path, call.texts, call.asker, place, name)
     if test.column.type not in operator.columns:

@@ -38,7 +38,7 @@ _HINTS: Final = {
 """By what was found: the mistakes that people make."""
 
 
-class Place:
+class SourcePlace:
     """Names where in a request a fault lies."""
 
     def __init__(self, option: str) -> None:
@@ -59,7 +59,7 @@ class Place:
         )
 
 
-def parse(start: Start, text: str, place: Place) -> Tree[Token]:
+def parse(start: Start, text: str, place: SourcePlace) -> Tree[Token]:
     """Return the syntax tree of an option's text; raises `InvalidQuery`."""
     if len(text.encode("utf-8", "surrogatepass")) > limits.QUERY_URL_BYTES_MAX:
         raise place.at(0, f"it has more than {limits.QUERY_URL_BYTES_MAX:,} bytes. Shorten it.")
@@ -86,7 +86,7 @@ def _grammar() -> Lark:
     )
 
 
-def _syntax(text: str, error: UnexpectedInput, place: Place) -> InvalidQuery:
+def _syntax(text: str, error: UnexpectedInput, place: SourcePlace) -> InvalidQuery:
     position = len(text.rstrip())
     found, expected = "", set[str]()
     if isinstance(error, UnexpectedToken):

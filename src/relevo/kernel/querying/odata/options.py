@@ -24,8 +24,8 @@ from relevo.kernel.querying.catalogue import Catalogue, Table
 from relevo.kernel.querying.errors import InvalidQuery, OptionNotServed, QueryTooLong
 from relevo.kernel.querying.model import RULES, Caller, Query
 from relevo.kernel.querying.odata.filters import Reader
-from relevo.kernel.querying.odata.grammar import Place
-from relevo.kernel.querying.odata.parts import Parts, top
+from relevo.kernel.querying.odata.grammar import SourcePlace
+from relevo.kernel.querying.odata.parts import ODataParts, top
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -135,14 +135,14 @@ def next_link(
 
 def query_of(options: Options, table: Table, request: Request) -> Query:
     """Return the query over a table that options ask for; raises `InvalidQuery`."""
-    system, parts = options.system, Parts(_reader(options, request))
+    system, parts = options.system, ODataParts(_reader(options, request))
     size, position = request.page_size, None
     if "$skiptoken" in system:
         mark = fingerprint(options, table, request.caller)
         position = tokens.unseal(request.key, mark, system["$skiptoken"])
     query = Query(
         table=table.name,
-        top=top(system["$top"], Place("$top")) if "$top" in system else None,
+        top=top(system["$top"], SourcePlace("$top")) if "$top" in system else None,
         page_size=None if size is None else min(size, limits.QUERY_ROWS_MAX),
         count=_flag("$count", system.get("$count", "false")),
         position=position,
@@ -174,7 +174,7 @@ def _reader(options: Options, request: Request) -> Reader:
     return Reader(request.catalogue, request.caller, request.now, options.aliases)
 
 
-def _grouped(query: Query, table: Table, parts: Parts, system: Mapping[str, str]) -> Query:
+def _grouped(query: Query, table: Table, parts: ODataParts, system: Mapping[str, str]) -> Query:
     for name in ("$filter", "$select", "$expand"):
         if name in system:
             raise InvalidQuery(

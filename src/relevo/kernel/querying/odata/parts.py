@@ -11,13 +11,13 @@ from relevo import limits
 from relevo.kernel.expressions.tree import Expression
 from relevo.kernel.querying.errors import UNKNOWN_COLUMN
 from relevo.kernel.querying.model import Aggregate, Expand, Item, Link, Order
-from relevo.kernel.querying.odata.grammar import Place, parse
-from relevo.kernel.querying.odata.paths import Found, behind, find, names_of, unknown_column
+from relevo.kernel.querying.odata.grammar import SourcePlace, parse
+from relevo.kernel.querying.odata.paths import ResolvedPath, behind, find, names_of, unknown_column
 
 if TYPE_CHECKING:
     from relevo.errors import InvalidQuery
     from relevo.kernel.querying.catalogue import Table
-    from relevo.kernel.querying.odata.filters import Condition, Reader
+    from relevo.kernel.querying.odata.filters import FilterCondition, Reader
 
 _METHODS: Final[dict[str, Aggregate]] = {
     "sum": "sum",
@@ -29,7 +29,7 @@ _OF_COLLECTIONS: Final = frozenset({"$filter", "$orderby", "$top"})
 Syntax = Tree[Token]
 
 
-class Groups(Struct, frozen=True):
+class ODataGroups(Struct, frozen=True):
     """What `$apply` asks for."""
 
     items: tuple[Item, ...]
@@ -37,7 +37,7 @@ class Groups(Struct, frozen=True):
     links: tuple[Link, ...]
 
 
-def top(text: str, place: Place) -> int:
+def top(text: str, place: SourcePlace) -> int:
     """Return how many rows are wanted; what is out of bounds is refused, never cut."""
     most = limits.QUERY_ROWS_MAX
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
@@ -46,7 +46,7 @@ def top(text: str, place: Place) -> int:
     return number
 
 
-class Parts:
+class ODataParts:
     """Reads the options of one request."""
 
     def __init__(self, reader: Reader) -> None:
@@ -54,23 +54,23 @@ class Parts:
         self.catalogue = reader.catalogue
         self._expanded = 0
 
-    def filter(self, text: str, table: Table) -> Condition:
+    def filter(self, text: str, table: Table) -> FilterCondition:
         """Return the condition of `$filter`."""
         return self.reader.filter(text, table)
 
     def select(self, text: str, table: Table) -> tuple[Item, ...]:
         """Return the columns of `$select`."""
-        place = Place("$select")
+        place = SourcePlace("$select")
         return _selected(parse("select", text, place), table, place)
 
     def orders(self, text: str, table: Table) -> tuple[Order, ...]:
         """Return the orders of `$orderby`."""
-        place = Place("$orderby")
+        place = SourcePlace("$orderby")
         return self._ordered(parse("orderby", text, place), table, place)
 
     def group_orders(self, text: str) -> tuple[Order, ...]:
         """Return the orders of `$orderby` beside `$apply`, by the names of its results."""
-        place = Place("$orderby")
+        place = SourcePlace("$orderby")
         found = _orders(parse("orderby", text, place), place)
         return tuple(
             Order(alias="/".join(names_of(path)), descending=falling) for path, falling in found
@@ -78,12 +78,12 @@ class Parts:
 
     def expands(self, text: str, table: Table) -> tuple[Expand, ...]:
         """Return what `$expand` asks for."""
-        place = Place("$expand")
+        place = SourcePlace("$expand")
         return self._expands(parse("expand", text, place), table, place, depth=1)
 
-    def apply(self, text: str, table: Table) -> Groups:
+    def apply(self, text: str, table: Table) -> ODataGroups:
         """Return what `$apply` asks for."""
-        place = Place("$apply")
+        place = SourcePlace("$apply")
         found = _steps(parse("apply", text, place), place)
         condition = None
         if "filtered" in found:
@@ -101,13 +101,13 @@ class Parts:
             items += [self._aggregation(one, table, place) for one in aggregate.children]
         if not items:
             raise place.at(0, "nothing is grouped or aggregated. Use groupby or aggregate.")
-        return Groups(
+        return ODataGroups(
             tuple(items),
             condition.tree if condition else None,
             condition.links if condition else (),
         )
 
-    def _aggregation(self, found: Any, table: Table, place: Place) -> Item:
+    def _aggregation(self, found: Any, table: Table, place: SourcePlace) -> Item:
         if found.data == "counted":
             return Item(aggregate="count", alias=str(found.children[0]))
         path, method, alias = found.children
@@ -117,17 +117,17 @@ class Parts:
         column = self._column(path, table, place)
         return Item(path=column.path, aggregate=_METHODS[str(method)], alias=str(alias))
 
-    def _ordered(self, tree: Syntax, table: Table, place: Place) -> tuple[Order, ...]:
+    def _ordered(self, tree: Syntax, table: Table, place: SourcePlace) -> tuple[Order, ...]:
         return tuple(
             Order(path=self._column(path, table, place).path, descending=falling)
             for path, falling in _orders(tree, place)
         )
 
-    def _column(self, path: Syntax, table: Table, place: Place) -> Found:
+    def _column(self, path: Syntax, table: Table, place: SourcePlace) -> ResolvedPath:
         return find(names_of(path), table, self.catalogue, path, place)
 
     def _expands(
-        self, tree: Syntax, table: Table, place: Place, *, depth: int
+        self, tree: Syntax, table: Table, place: SourcePlace, *, depth: int
     ) -> tuple[Expand, ...]:
         if depth > limits.QUERY_EXPAND_DEPTH_MAX:
             what = f"it nests deeper than {limits.QUERY_EXPAND_DEPTH_MAX} levels"
@@ -139,7 +139,7 @@ class Parts:
                 raise place.at(tree, f"`{name}` is expanded twice. Drop one.")
         return tuple(found)
 
-    def _expand(self, tree: Syntax, table: Table, place: Place, depth: int) -> Expand:
+    def _expand(self, tree: Syntax, table: Table, place: SourcePlace, depth: int) -> Expand:
         name, *parts = tree.children
         self._expanded += 1
         if self._expanded > limits.QUERY_EXPANDS_MAX:
@@ -172,7 +172,7 @@ class Parts:
         )
 
 
-def _options(parts: list[Syntax], place: Place) -> dict[str, Syntax]:
+def _options(parts: list[Syntax], place: SourcePlace) -> dict[str, Syntax]:
     """The options in the parentheses behind a navigation, by name."""
     found: dict[str, Syntax] = {}
     for part in parts:
@@ -188,7 +188,7 @@ def _inside(part: Syntax) -> Syntax:
     return cast(Syntax, part.children[0])
 
 
-def _selected(tree: Syntax, table: Table, place: Place) -> tuple[Item, ...]:
+def _selected(tree: Syntax, table: Table, place: SourcePlace) -> tuple[Item, ...]:
     found: dict[str, Item] = {}
     for token in tree.children:
         column = table.by_wire.get(str(token))
@@ -198,7 +198,7 @@ def _selected(tree: Syntax, table: Table, place: Place) -> tuple[Item, ...]:
     return tuple(found.values())
 
 
-def _orders(tree: Syntax, place: Place) -> list[tuple[Syntax, bool]]:
+def _orders(tree: Syntax, place: SourcePlace) -> list[tuple[Syntax, bool]]:
     """Each path, and whether it falls."""
     if len(tree.children) > limits.QUERY_ORDERS_MAX:
         raise place.at(tree, f"it has more than {limits.QUERY_ORDERS_MAX} items. Drop some.")
@@ -206,7 +206,7 @@ def _orders(tree: Syntax, place: Place) -> list[tuple[Syntax, bool]]:
     return [(cast(Syntax, path), str(direction) == "desc") for path, direction in pairs]
 
 
-def _steps(tree: Syntax, place: Place) -> dict[str, Syntax]:
+def _steps(tree: Syntax, place: SourcePlace) -> dict[str, Syntax]:
     """The transformations of `$apply` by name: a filter, then groups or one aggregate."""
     steps = [cast(Syntax, one) for one in tree.children]
     found = {str(one.data): one for one in steps}
@@ -216,7 +216,7 @@ def _steps(tree: Syntax, place: Place) -> dict[str, Syntax]:
     return found
 
 
-def _unknown_navigation(table: Table, name: Token, place: Place) -> InvalidQuery:
+def _unknown_navigation(table: Table, name: Token, place: SourcePlace) -> InvalidQuery:
     known = ", ".join(sorted(table.navigation_by_name)) or "none"
     what = f"`{table.name}` has no navigation `{name[:64]}`. It has {known[:500]}."
     return place.at(name, what, UNKNOWN_COLUMN)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from relevo.errors import InvalidQuery
     from relevo.kernel.expressions.tree import Expression
     from relevo.kernel.querying.catalogue import Catalogue, Navigation
-    from relevo.kernel.querying.odata.grammar import Place
+    from relevo.kernel.querying.odata.grammar import SourcePlace
 
 _STEPS_MAX: Final = 3
 
 
-class Found(Struct, frozen=True):
+class ResolvedPath(Struct, frozen=True):
     """A column that a path leads to."""
 
     path: Path
@@ -52,10 +52,10 @@ def find(
     table: Table,
     catalogue: Catalogue,
     where: Tree[Token] | Token,
-    place: Place,
+    place: SourcePlace,
     *,
     logical: bool = False,
-) -> Found:
+) -> ResolvedPath:
     """Return the column that names lead to; with `logical` the last may be a logical name."""
     *way, last = names
     if len(way) >= _STEPS_MAX:
@@ -69,11 +69,11 @@ def find(
     known = table.by_wire.get(last) or (table.by_name.get(last) if logical else None)
     if known is None:
         raise unknown_column(table, last, where, place)
-    return Found((*way, known.name), table, known)
+    return ResolvedPath((*way, known.name), table, known)
 
 
 def behind(
-    navigation: Navigation, catalogue: Catalogue, where: Tree[Token] | Token, place: Place
+    navigation: Navigation, catalogue: Catalogue, where: Tree[Token] | Token, place: SourcePlace
 ) -> Table:
     """Return the table that a navigation leads to."""
     found = catalogue.by_name.get(navigation.table)
@@ -84,7 +84,7 @@ def behind(
 
 
 def unknown_column(
-    table: Table, name: str, where: Tree[Token] | Token, place: Place
+    table: Table, name: str, where: Tree[Token] | Token, place: SourcePlace
 ) -> InvalidQuery:
     """Return the error for a name that no column has, with those that are like it."""
     if name in table.by_name:

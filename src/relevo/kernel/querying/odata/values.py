@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from relevo.kernel.querying.catalogue import Column, ColumnType
 
 
-class Written(Struct, frozen=True):
+class WrittenValue(Struct, frozen=True):
     """A literal."""
 
     kind: Literal["null", "bool", "whole", "real", "guid", "date", "text"]
@@ -55,38 +55,38 @@ FORMS: Final[dict[ColumnType, str]] = {
 """How values of a column are written, for messages."""
 
 
-def written(token: Token) -> Written:
+def written(token: Token) -> WrittenValue:
     """Return a literal; raises `ValueError` with what is wrong with it."""
     text = str(token)
     match token.type:
         case "NULL":
-            return Written("null", None, text)
+            return WrittenValue("null", None, text)
         case "TRUE" | "FALSE":
-            return Written("bool", token.type == "TRUE", text)
+            return WrittenValue("bool", token.type == "TRUE", text)
         case "INTEGER":
-            return Written("whole", _whole(text), text)
+            return WrittenValue("whole", _whole(text), text)
         case "DECIMAL":
-            return Written("real", _real(text), text)
+            return WrittenValue("real", _real(text), text)
         case "GUID":
-            return Written("guid", UUID(text), text)
+            return WrittenValue("guid", UUID(text), text)
         case "DATETIME" | "DATE":
-            return Written("date", _instant(text), text)
+            return WrittenValue("date", _instant(text), text)
         case "JSON_STRING":
             inside = _json_text(text)
-            return Written("text", inside, inside)
+            return WrittenValue("text", inside, inside)
         case _:
             inside = text[1:-1].replace("''", "'")
-            return Written("text", inside, inside)
+            return WrittenValue("text", inside, inside)
 
 
-def fits(column: Column, literal: Written) -> bool:
+def fits(column: Column, literal: WrittenValue) -> bool:
     """Whether a literal can be compared with a column."""
     if literal.kind == "text" and column.type in ("guid", "lookup"):
         return column.sql_type == "text" or _is_guid(literal.value)
     return literal.kind == "null" or literal.kind in _KINDS[column.type]
 
 
-def value(column: Column, literal: Written) -> Any:
+def value(column: Column, literal: WrittenValue) -> Any:
     """Return a literal that fits, as the column's values are stored."""
     if column.type in ("guid", "lookup") and literal.value is not None:
         if column.sql_type != "text":
