@@ -5,31 +5,31 @@
     │   ├── InvalidValue            400  a value is missing, malformed or out of bounds
     │   │   ├── BadContinuation          a token is damaged or foreign
     │   │   ├── InvalidJson              the body is not JSON
-    │   │   ├── InvalidExpression        a rule or filter that cannot be read
-    │   │   ├── InvalidQuery             a query that cannot be read, or asks for what is not there
-    │   │   ├── MissingField             a field that has to be there is not
+    │   │   ├── InvalidExpression        a rule or filter that cannot be parsed
+    │   │   ├── InvalidQuery             a query that cannot be parsed, or names unknown columns
+    │   │   ├── MissingField             a required field is missing
     │   │   ├── ReferenceNotFound        a policy or queue that is named does not exist
-    │   │   ├── MissingApiVersion        the query does not say which version of the API is meant
-    │   │   └── UnsupportedApiVersion    a version of the API that is not spoken here
+    │   │   ├── MissingApiVersion        the query has no api-version
+    │   │   └── UnsupportedApiVersion    an api-version that is not supported
     │   ├── ExpressionFailed        400  a rule or filter that has no result for these values
-    │   ├── Unauthenticated         401  no credentials, or none that are valid
+    │   ├── Unauthenticated         401  no credentials, or invalid ones
     │   ├── Forbidden               403  known, but not allowed
     │   ├── NotFound                404
     │   │   └── MessageNotFound          no message has that number, in the state that this needs
     │   ├── MethodNotAllowed        405
-    │   ├── Conflict                409  the thing is not in the state this needs
-    │   │   ├── LeaseLost                somebody else owns the lease by now
+    │   ├── Conflict                409  the resource is in the wrong state
+    │   │   ├── LeaseLost                another host owns the lease now
     │   │   ├── HostSuperseded           a newer process took this host's name
-    │   │   ├── ItemExists               an item with that id is there already
+    │   │   ├── ItemExists               an item with that id exists already
     │   │   ├── FeedExpired              the position is older than the retention
     │   │   ├── FeedRegressed            the position is ahead of the container
-    │   │   ├── ContainerRecreated       dropped and made anew since
+    │   │   ├── ContainerRecreated       dropped and created again since
     │   │   ├── SettingsMismatch         a unit exists with other settings (ModeMismatch: mode)
     │   │   ├── LeaseCoverage            leases do not tile the hash space
-    │   │   ├── InUse                    others refer to it, so it cannot go
-    │   │   ├── InvalidState             a router job or worker is not in the state this needs
-    │   │   ├── OfferGone                another worker was faster, or it was taken back or expired
-    │   │   ├── UnassignLimitReached     a job was taken back as often as it may be
+    │   │   ├── InUse                    others refer to it, so it cannot be deleted
+    │   │   ├── InvalidState             a router job or worker is in the wrong state
+    │   │   ├── OfferGone                another worker was faster, or it was revoked or expired
+    │   │   ├── UnassignLimitReached     a job reached its limit of unassignments
     │   │   ├── EntityExists             a queue, topic, subscription or rule of that name exists
     │   │   ├── EntityDisabled           the queue, topic or subscription takes or gives nothing now
     │   │   ├── MessageLockLost     410  the lock has expired, or another receiver has it
@@ -40,29 +40,29 @@
     │   ├── UnsupportedMediaType    415
     │   ├── RateLimited             429  (retryable)
     │   ├── QuotaExceeded           507  the queue or topic is full (retryable)
-    │   ├── RuleFailed                   a rule of a policy gave no value that can be used
+    │   ├── RuleFailed                   a rule of a policy gave no usable value
     │   └── SettingsError                a setting is unknown or wrong
-    └── SystemFault                 the request may be fine; the world is not
+    └── SystemFault                 the system cannot serve the request
         ├── Unavailable             503  known not to have happened; try again
         │   ├── Overloaded
         │   ├── Closed
         │   ├── DatabaseUnavailable
         │   │   └── ConnectionsBusy      no connection of the pool was free in time
-        │   ├── ItemLocked               another transaction holds the item and does not end
+        │   ├── ItemLocked               another transaction keeps the item locked
         │   ├── HostFenced               past the self-fencing deadline
         │   ├── MonitoredError           the container that a processor follows cannot be read
         │   └── LeaseStoreError          a processor cannot read or write its leases
         ├── OutcomeUnknown          503  it may or may not have happened
-        ├── OutboundFailed          502  a call to the outside got no usable answer
-        │   └── OutboundRefused          it would have gone where it may not go
+        ├── OutboundFailed          502  a call to another service got no usable answer
+        │   └── OutboundRefused          its address is not allowed
         ├── EmbeddedServerError          the embedded PostgreSQL cannot run here
-        ├── SchemaError                  the database's schema and this program do not fit
+        ├── SchemaError                  the database's schema does not match this program
         └── InternalError           500
 
     HandlerError (beside both): a handler of the user raised (HandlerTimeout: ran out of time)
 
-`code` is stable and public, `status` is what an HTTP surface answers, `fault` says who can do
-something about it, `retryable` whether the same call may be sent again safely and with hope.
+`code` is stable and public, `status` is the HTTP status, `fault` says whether the caller or the
+system is at fault, `retryable` whether the same call may be sent again safely and may then succeed.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RelevoError(Exception):
 
 
 class CallerError(RelevoError):
-    """The request is wrong as it stands."""
+    """The request is wrong; sending it again changes nothing."""
 
     code = "bad_request"
     status = 400
@@ -102,7 +102,7 @@ class InvalidValue(CallerError):
 
 
 class Unauthenticated(CallerError):
-    """No credentials were sent, or none that are valid."""
+    """No credentials were sent, or they are invalid."""
 
     code = "unauthenticated"
     status = 401
@@ -136,26 +136,26 @@ class MethodNotAllowed(CallerError):
 
 
 class Conflict(CallerError):
-    """The thing is not in the state that the request needs."""
+    """The resource is not in the state that the request needs."""
 
     code = "conflict"
     status = 409
 
 
 class LeaseLost(Conflict):
-    """Somebody else owns the lease by now; whatever was written in its name was refused."""
+    """Another host owns the lease now; writes under the old ownership were refused."""
 
     code = "lease_lost"
 
 
 class HostSuperseded(Conflict):
-    """A newer process registered under this host's name; this one does not come back by itself."""
+    """A newer process registered under this host's name; this one stays out."""
 
     code = "host_superseded"
 
 
 class ItemExists(Conflict):
-    """An item with that id and partition key is there already; nothing was changed."""
+    """An item with that id and partition key exists already; nothing was changed."""
 
     code = "item_exists"
 
@@ -180,7 +180,7 @@ class FeedRegressed(Conflict):
 
 
 class ContainerRecreated(Conflict):
-    """The container was dropped and made anew since the position was taken."""
+    """The container was dropped and created again since the position was taken."""
 
     code = "container_recreated"
     source = "monitored"
@@ -211,19 +211,19 @@ class InUse(Conflict):
 
 
 class InvalidState(Conflict):
-    """A router job, assignment or worker is not in the state that this needs."""
+    """A router job, assignment or worker is not in the state that the call needs."""
 
     code = "invalid_state"
 
 
 class OfferGone(Conflict):
-    """The offer was accepted by another worker, taken back, or has expired."""
+    """The offer was accepted by another worker, revoked, or has expired."""
 
     code = "offer_gone"
 
 
 class UnassignLimitReached(Conflict):
-    """The job was taken back from workers as often as it may be."""
+    """The job reached its limit of unassignments."""
 
     code = "unassign_limit_reached"
 
@@ -305,7 +305,7 @@ class InvalidJson(InvalidValue):
 
 
 class MissingField(InvalidValue):
-    """A field that has to be there is missing."""
+    """A required field is missing."""
 
     code = "missing_field"
 
@@ -317,19 +317,19 @@ class ReferenceNotFound(InvalidValue):
 
 
 class MissingApiVersion(InvalidValue):
-    """The query does not say which version of the API is meant."""
+    """The query has no `api-version`."""
 
     code = "missing_api_version"
 
 
 class UnsupportedApiVersion(InvalidValue):
-    """The query asks for a version of the API that is not spoken here."""
+    """The query asks for an api-version that is not supported."""
 
     code = "unsupported_api_version"
 
 
 class InvalidExpression(InvalidValue):
-    """The text of a rule or filter cannot be read, or is larger than expressions may be."""
+    """The text of a rule or filter cannot be parsed, or is too large."""
 
     code = "invalid_expression"
 
@@ -343,7 +343,7 @@ class InvalidExpression(InvalidValue):
 
 
 class InvalidQuery(InvalidValue):
-    """A query cannot be read, is larger than queries may be, or asks for what is not there."""
+    """A query cannot be parsed, is too large, or names unknown columns."""
 
     code = "invalid_query"
 
@@ -352,17 +352,17 @@ class InvalidQuery(InvalidValue):
     ) -> None:
         super().__init__(message, pointer=pointer)
         self.dataverse = dataverse
-        """The code by which clients of Dataverse know it."""
+        """The code of this error in Dataverse."""
 
 
 class QueryTooCostly(InvalidQuery):
-    """A query took longer, or needed more temporary space, than one query may; narrow it."""
+    """A query exceeded its time or temporary space; narrow it."""
 
     code = "query_too_costly"
 
 
 class ExpressionFailed(CallerError):
-    """A rule or filter is well formed, and has no result for the values it was given."""
+    """A rule or filter is valid, but has no result for the given values."""
 
     code = "expression_failed"
 
@@ -382,14 +382,14 @@ class TooLarge(CallerError):
 
 
 class UnsupportedMediaType(CallerError):
-    """The body is of a type that this operation does not take."""
+    """The operation does not accept this media type."""
 
     code = "unsupported_media_type"
     status = 415
 
 
 class RateLimited(CallerError):
-    """The caller sends faster than it may; wait `retry_after` seconds."""
+    """The caller exceeds its request rate; wait `retry_after` seconds."""
 
     code = "rate_limited"
     status = 429
@@ -409,7 +409,7 @@ class QuotaExceeded(CallerError):
 
 
 class RuleFailed(CallerError):
-    """A rule of a policy gave no value that can be used where it stands."""
+    """A rule of a policy gave no usable value."""
 
     code = "rule_failed"
 
@@ -421,7 +421,7 @@ class SettingsError(CallerError):
 
 
 class SystemFault(RelevoError):
-    """The request may be fine; the world around it is not."""
+    """The system cannot serve the request, which may be fine."""
 
 
 class Unavailable(SystemFault):
@@ -434,13 +434,13 @@ class Unavailable(SystemFault):
 
 
 class Overloaded(Unavailable):
-    """More is waiting than Relevo keeps; refused early so that accepted work stays fast."""
+    """A bound is reached; Relevo refuses early so that accepted work stays fast."""
 
     code = "overloaded"
 
 
 class Closed(Unavailable):
-    """What was called is shutting down and takes nothing new."""
+    """The component is shutting down and accepts no further calls."""
 
     code = "closed"
 
@@ -494,14 +494,14 @@ class OutcomeUnknown(SystemFault):
 
 
 class OutboundFailed(SystemFault):
-    """A call to the outside got no answer that can be used; it may have had its effect there."""
+    """A call to another service got no usable answer; it may have had its effect there."""
 
     code = "outbound_failed"
     status = 502
 
 
 class OutboundRefused(OutboundFailed):
-    """A call to the outside was not made: its address is malformed, or not one that is allowed."""
+    """A call to another service was not made: its address is malformed or not allowed."""
 
     code = "outbound_refused"
 
@@ -514,7 +514,7 @@ class EmbeddedServerError(SystemFault):
 
 
 class SchemaError(SystemFault):
-    """The database's schema and this program do not fit together."""
+    """The database's schema does not match this program."""
 
     code = "schema"
     status = 503

@@ -1,1 +1,1 @@
-"""Relevo over HTTP: one table of operations, and what makes it an API."""
+"""Relevo over HTTP: the server, and one table of operations."""

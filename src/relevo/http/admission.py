@@ -1,9 +1,9 @@
-"""Who gets in: connections, requests, long polls and streams, bounded in all and for each caller.
+"""Bounds on connections, requests, long polls and streams, in all and for each caller.
 
 A key may send so many requests per second; `Throttle` counts them in the memory of each host.
 
-Slots follow one rule of shares: nobody holds more than is left for the others. One caller alone
-gets half of them, two a third each, and a newcomer always finds one.
+Slots follow one rule of shares: no caller holds more than is left for the others. A single caller
+gets half of them, two get a third each, and a new caller always gets one.
 
 Connections over a bound are not turned away at once, since one of them may be a probe: they are
 served probes and nothing else, have little time, and the oldest goes when one more comes.
@@ -49,7 +49,7 @@ class RequestShares:
         self._used += 1
 
     def give(self, holder: str) -> None:
-        """Give one back."""
+        """Return a slot."""
         self._used -= 1
         held = self._held[holder] - 1
         if held:
@@ -67,7 +67,7 @@ class RequestShares:
 
 
 class Slot:
-    """What one exchange holds at a time: a slot of some kind, or none."""
+    """The slot that an exchange holds, if any."""
 
     __slots__ = ("_holder", "_shares")
 
@@ -116,7 +116,7 @@ class Throttle:
 
 
 class HttpConnection(Protocol):
-    """What is asked of a connection."""
+    """A connection, as the bounds see it."""
 
     def expire(self, now: float) -> int:
         """Close it if its time is over; returns the bytes that its peer has not taken yet."""
@@ -140,7 +140,7 @@ class ConnectionBounds(Struct, frozen=True, kw_only=True):
     def within(
         cls, descriptors: int, *, own: int = 0, trusted: Networks | None = None
     ) -> ConnectionBounds:
-        """Return what fits into a number of descriptors, beside those that the host itself needs.
+        """Return the bounds for a number of descriptors, less those that the host itself needs.
 
         `own` is what this host needs more than others. Raises `SettingsError` if too few are left.
         """
@@ -164,7 +164,7 @@ class ConnectionBounds(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_process(cls, *, own: int = 0, trusted: Networks | None = None) -> ConnectionBounds:
-        """Return what fits into what this process may open."""
+        """Return the bounds for the descriptors that this process may open."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         endless = soft in (resource.RLIM_INFINITY, -1)
         descriptors = 10 * limits.CONNECTIONS_MAX if endless else soft
@@ -211,7 +211,7 @@ class HttpConnections:
                 del self._by_address[peer]
 
     def sweep(self, now: float) -> None:
-        """Close what is over its time; if much waits for peers that read slowly, the worst too."""
+        """Close expired connections; if too many bytes are unsent, the slowest readers too."""
         unsent = {one: one.expire(now) for one in [*self._admitted, *self._probes]}
         total = sum(unsent.values())
         if total <= limits.UNSENT_BYTES_MAX:
@@ -224,7 +224,7 @@ class HttpConnections:
 
 
 class PeerLog:
-    """Logs what peers do wrong: a line per peer and second at most, whatever they do."""
+    """Logs faults of peers: at most one line per peer and second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

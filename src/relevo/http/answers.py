@@ -50,7 +50,7 @@ class HeadersTooLarge(TooLarge):
 
 
 class RequestTimeout(CallerError):
-    """The request did not arrive whole in time; nothing was done."""
+    """The request did not arrive completely in time; nothing was done."""
 
     code = "request_timeout"
     status = 408
@@ -58,17 +58,17 @@ class RequestTimeout(CallerError):
 
 
 class Answer(Struct, frozen=True):
-    """What goes back over HTTP."""
+    """A response: status, headers and body."""
 
     status: int
     headers: Headers
     body: bytes
     chunks: AsyncIterator[bytes] | None = None
-    """What follows, as long as it comes and somebody listens."""
+    """The chunks of a stream, sent while the client listens."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong, as `application/problem+json` (RFC 9457)."""
+    """An error as `application/problem+json` (RFC 9457)."""
 
     type: str
     """A name for this kind of problem; it ends in the code."""
@@ -78,31 +78,31 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Stable and meant for programs; new codes may appear."""
     detail: str
     instance: str
-    """Names this one request, also in the server's log."""
+    """Identifies this request, also in the server's log."""
     retryable: bool
-    """Whether the same request may be sent again safely and with hope."""
+    """Whether the same request may be sent again safely, and may then succeed."""
     pointer: str | None = None
     """Where in the request the fault lies: a JSON pointer, or the name of a parameter."""
 
 
 def public(error: Exception) -> RelevoError:
-    """Return the error a caller may see; anything that is not ours is an internal one."""
+    """Return the error a caller may see; any other exception is an internal error."""
     return error if isinstance(error, RelevoError) else InternalError("unexpected")
 
 
 def sentence(kind: type[RelevoError]) -> str:
-    """Return what a class of errors means: the first line of its docstring."""
+    """Return the meaning of a class of errors: the first line of its docstring."""
     return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
 
 
 def detail(error: RelevoError) -> str:
-    """Return what the caller is told: of overload, which bound was reached, too."""
+    """Return the text for the caller: the message of its own errors and of overload."""
     own_words = error.fault == "caller" or isinstance(error, Overloaded)
     return error.message if own_words else sentence(type(error))
 
 
 def retry_after(error: RelevoError) -> Headers:
-    """Return the `Retry-After` header of an error that is worth a second try, whole seconds."""
+    """Return the `Retry-After` header of a retryable error, in whole seconds."""
     seconds = getattr(error, "retry_after", None)
     if seconds is None or not error.retryable:
         return ()
@@ -129,7 +129,7 @@ def render(error: RelevoError, request_id: str) -> Answer:
 
 
 def encode(operation: Operation, surface: Surface, head: Head, response: Any) -> Answer:
-    """Return the answer that carries what a handler returned."""
+    """Return the answer for a handler's result."""
     if response is None:
         return Answer(204 if operation.status == 200 else operation.status, (), b"")
     headers: Headers = ((b"content-type", JSON),)
@@ -163,7 +163,7 @@ def with_headers(answer: Answer, headers: Headers) -> Answer:
 
 
 async def send_answer(send: streaming.Send, head: Head, answer: Answer) -> None:
-    """Send an answer that is there whole."""
+    """Send an answer that is no stream."""
     headers = list(answer.headers)
     if answer.status != 204:
         headers.append((b"content-length", str(len(answer.body)).encode()))
@@ -180,30 +180,30 @@ SECURITY: Final[Headers] = (
 
 
 class Surface(Struct, frozen=True, kw_only=True):
-    """How everything under one first path segment answers, also before a route is found."""
+    """The conventions of all paths under a first segment, also before a route is found."""
 
     segment: str
-    """The first segment of its paths; the empty one stands for all others."""
+    """The first segment of its paths; empty for all others."""
     render: Callable[[RelevoError, str], Answer]
     challenge: bytes
     """`WWW-Authenticate` of a 401."""
     strict: bool
-    """Whether unknown fields are refused; an ancestor's clients may send more than we know."""
+    """Whether unknown fields are refused; Microsoft's clients may send more than Relevo knows."""
     headers: Callable[[Head, str], Headers]
     """Added to every answer, from the request and its id."""
     check: Callable[[Head], None] = lambda _: None
-    """Looks at what all its requests must have, once it is known who asks."""
+    """Checks the fields that all its requests need, after authentication."""
     page: Callable[[Head, Page[Any]], Any] = lambda _, page: page
     """How a page of a list looks."""
     url_bytes: int | None = None
-    """How long its URLs may be, if it is not the usual."""
+    """The longest URL, if not the default."""
     body_bytes: int | None = None
-    """How large its bodies may be, if it is not the usual."""
+    """The largest body, if not the default."""
     problem: type[Struct] = Problem
-    """What `render` makes an error of."""
+    """The type of its errors."""
     problem_type: str = PROBLEM.decode()
     code: Callable[[type[RelevoError]], str] = lambda kind: kind.code
-    """What it calls a class of errors."""
+    """Its code for a class of errors."""
 
 
 class Surfaces:

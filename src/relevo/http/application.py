@@ -1,6 +1,6 @@
-"""The ASGI application: bounds, route, who asks, how fast, may they, decode, handle, encode.
+"""The ASGI application: bounds, route, authenticate, rate, authorise, decode, handle, encode.
 
-Whatever goes wrong on the way is an error of `relevo.errors`, rendered by the surface that the path
+Every failure on the way is an error of `relevo.errors`, rendered by the surface that the path
 lies under, also before there is a route.
 """
 
@@ -68,7 +68,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RequestBounds(Struct, frozen=True, kw_only=True):
-    """How much one host takes on; sizes in bytes."""
+    """The load that a host accepts; sizes in bytes."""
 
     url_bytes: int = limits.URL_BYTES_MAX
     body_bytes: int = limits.BODY_BYTES_MAX
@@ -87,7 +87,7 @@ class RequestBounds(Struct, frozen=True, kw_only=True):
 
 
 class _Exchange:
-    """One request on its way: what is needed to answer it, whatever happens."""
+    """A request under way, with everything needed to answer it in any case."""
 
     def __init__(self, head: Head, surface: Surface, receive: Receive) -> None:
         self.head = head
@@ -100,7 +100,7 @@ class _Exchange:
         """Whether a handler was called: from then on effects are possible."""
 
     def unfinished(self, not_begun: RelevoError) -> RelevoError:
-        """Return what to tell a caller whose request is broken off."""
+        """Return the error for a caller whose request is broken off."""
         if not self.begun:
             return not_begun
         if self.head.method in ("GET", "HEAD"):
@@ -170,11 +170,11 @@ class HttpApi:
             exchange.slot.leave()
 
     def stop(self) -> None:
-        """End streams and long polls, which would go on otherwise; for whoever stops serving."""
+        """End streams and long polls, which would otherwise delay the stop."""
         self._stopping.set()
 
     def refuse(self, target: bytes, error: RelevoError) -> Answer:
-        """Return the answer to a request whose head could not even be read whole."""
+        """Return the answer to a request whose head could not be read."""
         head = head_of(
             {"method": "", "raw_path": target.partition(b"?")[0], "path": "", "headers": ()}
         )
@@ -185,7 +185,7 @@ class HttpApi:
             async with asyncio.timeout(self._bounds.request_seconds) as timeout:
                 answer = await self._handle(exchange)
         except TimeoutError as error:
-            late = RequestTimeout("the request did not arrive whole in time; send it again")
+            late = RequestTimeout("the request did not arrive completely in time; send it again")
             return self._refusal(
                 exchange, exchange.unfinished(late) if timeout.expired() else error
             )
@@ -218,7 +218,7 @@ class HttpApi:
     async def _call(
         self, exchange: _Exchange, operation: Operation, caller: AuthenticatedCaller, command: Any
     ) -> Any:
-        """Run the handler in a slot of its kind: what waits on purpose holds none of the others."""
+        """Run the handler in a slot of its kind: long polls and streams have their own."""
         principal = caller.principal
         streams = operation.stream is not None and streaming.wanted(exchange.head)
         handling = call(operation, self._services, principal, command, stream=streams)
@@ -246,9 +246,9 @@ class HttpApi:
             if handler.done():
                 return handler.result()
             if left.done():
-                raise RequestTimeout("the client has left; nobody reads this")
+                raise RequestTimeout("the client has disconnected")
             assert stopping.done()
-            raise Closed("the host stops; ask another, or this one when it is back")
+            raise Closed("the host is stopping; send the request to another host, or later")
         finally:
             for each in ends:
                 each.cancel()
@@ -270,11 +270,11 @@ class HttpApi:
     def _options(self, head: Head) -> Answer:
         allowed = self._routes.allowed(head.segments)
         if not allowed:
-            raise NotFound("there is nothing at this path; /openapi.json lists what there is")
+            raise NotFound("there is no resource at this path; /openapi.json lists all paths")
         return Answer(204, ((b"allow", ", ".join(allowed).encode()),), b"")
 
     async def _admit(self, operation: Operation, exchange: _Exchange) -> AuthenticatedCaller:
-        """Find out who asks, in a slot: first one of its address, then one of its key."""
+        """Authenticate and authorise, in a slot: first of the address, then of the key."""
         head = exchange.head
         if not operation.in_overload:
             if head.crowded is not None:
@@ -325,7 +325,7 @@ class HttpApi:
 
 
 def _peer(head: Head) -> str:
-    """Return the holder of what strangers hold; ids of keys have no space."""
+    """Return the holder of an unauthenticated caller's slots; ids of keys have no space."""
     return f"peer {subscriber(head.client)}"
 
 

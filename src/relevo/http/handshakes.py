@@ -1,7 +1,7 @@
 """TLS handshakes: connections count from the moment they are accepted, and have little time.
 
-The event loop's own TLS servers tell of a connection when its handshake is over. Until then a
-stranger could have any number of them, and with them all descriptors.
+The event loop's own TLS servers report a connection after its handshake. Until then a
+client could open any number of them, and so use up all descriptors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relevo.http.protocol import BoundedProtocol
 
 NO_DESCRIPTOR_SECONDS: Final = 0.1
-"""How long nothing is accepted when the process cannot open one more file."""
+"""How long nothing is accepted when the process is out of file descriptors."""
 
 
 class Handshake:
@@ -61,7 +61,7 @@ class Handshake:
     def begin(
         self, tls: ssl.SSLContext, protocol: Callable[[], BoundedProtocol]
     ) -> asyncio.Task[None]:
-        """Start the handshake; the task ends when HTTP has the connection, or nobody."""
+        """Start the handshake; the task ends when HTTP has the connection, or it is closed."""
         self._task = asyncio.get_running_loop().create_task(self._make(tls, protocol))
         self._task.add_done_callback(self._finish)
         return self._task

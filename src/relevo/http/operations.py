@@ -1,4 +1,4 @@
-"""The table of everything that can be asked of Relevo: what the rooms `http` of all parts declare.
+"""The table of all operations, collected from the `http` packages of all parts.
 
 Routing, OpenAPI, authorisation, the CLI's generic commands and the reference come from it.
 """

@@ -40,7 +40,7 @@ class Page(Struct, Generic[T], frozen=True):
 
     items: list[T]
     next: str | None = None
-    """Send it as `cursor` to get the following page; null on the last one."""
+    """Send it as `cursor` to get the next page; null on the last one."""
 
 
 def page(
@@ -51,7 +51,7 @@ def page(
     show: Callable[[T], Any] = lambda item: item,
     end: Any = None,
 ) -> Page[Any]:
-    """Make a page of as many items as may be sent at once, and say where the next one begins.
+    """Return a page of as many items as fit, and the cursor of the next one.
 
     `position` tells the place of an item in the list, and `show` what is sent of it. `end` is where
     the next page begins if all items are sent; by default that is behind the last one.
@@ -78,7 +78,5 @@ def decode(cursor: str | None, kind: type[P]) -> P | None:
         parts = msgspec.structs.astuple(position) if isinstance(position, Struct) else position
         refuse_unstorable(parts, "")
     except (binascii.Error, ValueError, RecursionError, InvalidValue):
-        raise InvalidValue(
-            "this cursor is not one that was given out here", pointer="/cursor"
-        ) from None
+        raise InvalidValue("this cursor was not issued by Relevo", pointer="/cursor") from None
     return position

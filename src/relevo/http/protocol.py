@@ -57,7 +57,7 @@ _USED: Final = {
         "message_event",
     ),
 }  # fmt: skip
-"""What we read or set of its instances."""
+"""Attributes of its instances that Relevo reads or sets."""
 
 
 def check_uvicorn() -> None:
@@ -93,7 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
     refuse: Callable[[bytes, RelevoError], Answer]
     admission: HttpConnections
     handshake: Handshake | None = None
-    """What the connection was until now, if it came by TLS."""
+    """The handshake that precedes the connection, if it uses TLS."""
     _deadline = math.inf
     _expired = False
     _peer = ""
@@ -109,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _fault: RelevoError | None = None
     _refused = False
     _refusal: bytes | None = None
-    """What is still to be sent, behind the answers to the requests before."""
+    """A refusal still to be sent, after the answers to earlier requests."""
     _running: RequestResponseCycle | None = None
     """The request that is being answered; `cycle` is the last one that came."""
     _unsent_bytes = 0
@@ -128,9 +128,9 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no longer, and tell the request that is being answered: nobody listens.
+        """Uncount the connection, and tell the running request that its client is gone.
 
-        uvicorn tells the last one that came, which may still wait behind others.
+        uvicorn tells the last request, which may still wait behind others.
         """
         self.admission.leave(self)
         self.pipeline.clear()
@@ -140,11 +140,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, unless more has come than a head may have and it has not ended."""
+        """Parse received bytes; refuse a head that exceeds its bound."""
         if self._refused:
             self._unfinished_bytes += len(data)
             if self._unfinished_bytes > limits.BODY_BYTES_MAX:
-                self.drop("it goes on although it was refused")
+                self.drop("it kept sending although it was refused")
             return
         self._advanced = False
         super().data_received(data)
@@ -203,7 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Send what was held back, or wait for the next request."""
+        """Send a refusal that was held back, or wait for the next request."""
         last = not self.pipeline
         self._running = None if last else self.pipeline[-1][0]
         super().on_response_complete()
@@ -222,14 +222,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, or too much of it."""
+        """Refuse a request that is not HTTP, or too large."""
         self._refuse(self._fault or InvalidValue("this is not a valid HTTP/1.1 request"))
 
     def expire(self, now: float) -> int:
-        """Close the connection if its time is over; returns what its peer has not taken yet."""
+        """Close an expired connection; return the bytes that its peer has not read."""
         if now >= self._deadline:
             if self._expired:
-                self.drop("it was closed, and did not take the rest in time")
+                self.drop("it was closed, and did not read the rest in time")
                 return 0
             self._expired, self._deadline = True, now + limits.UNSENT_SECONDS_MAX
             if not self.transport.is_closing():
@@ -240,11 +240,11 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._read_by == math.inf or unsent <= self._unsent_bytes - limits.UNSENT_BYTES_MIN:
             self._read_by, self._unsent_bytes = now + limits.UNSENT_SECONDS_MAX, unsent
         elif now >= self._read_by:
-            self.drop(f"it took less than {limits.UNSENT_BYTES_MIN} bytes of its answers in time")
+            self.drop(f"it read less than {limits.UNSENT_BYTES_MIN} bytes of its answers in time")
         return unsent
 
     def drop(self, reason: str) -> None:
-        """Close the connection without a word, and throw away what waits to be sent."""
+        """Close the connection without an answer, and discard unsent bytes."""
         self.admission.peers.note(self._peer, "http.dropped", reason=reason)
         self.admission.leave(self)
         peer = self.transport.get_extra_info("socket")
@@ -259,7 +259,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the head is too large")
 
     def _refuse(self, error: RelevoError) -> None:
-        """Refuse in the manner of the surface, behind the answers to the requests before."""
+        """Refuse in the form of the surface, after the answers to earlier requests."""
         self._refused = True
         self.admission.peers.note(self._peer, "http.refused", reason=error.message)
         answer = self.refuse(getattr(self, "url", b""), error)
@@ -276,7 +276,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             return False
         if not cycle.more_body:
-            return True  # it came whole; the fault lies behind it
+            return True  # it is complete; the fault is behind it
         if self.pipeline and self.pipeline[0][0] is cycle:
             self.pipeline.popleft()
             return True
@@ -287,7 +287,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return False
 
     def _send(self, refusal: bytes) -> None:
-        """Say the last there is to say."""
+        """Send the refusal and close."""
         self._refusal = None
         if self.transport.is_closing():
             return

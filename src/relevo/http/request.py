@@ -32,7 +32,7 @@ _HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 
 
 class Head(Struct, frozen=True):
-    """Everything of a request but its body."""
+    """A request without its body."""
 
     method: str
     target: bytes
@@ -48,7 +48,7 @@ class Head(Struct, frozen=True):
     client: str = ""
     """The address that it comes from, behind the proxies that are trusted."""
     forwarded: bool = False
-    """Whether a trusted proxy brought it, so that what its headers say of the client counts."""
+    """Whether a trusted proxy forwarded it, so that its forwarding headers count."""
     crowded: str | None = None
     """The bound that its connection exceeds: then probes are answered and nothing else."""
 
@@ -88,7 +88,7 @@ def head_of(scope: Mapping[str, Any], trusted: Networks = NOBODY) -> Head:
 
 
 def _client(peer: str, headers: tuple[tuple[bytes, bytes], ...], trusted: Networks) -> str:
-    """Return the last address on the way that no trusted proxy has; who is before it may lie."""
+    """Return the last forwarded address that is no trusted proxy; earlier ones may be forged."""
     listed = b",".join(value for name, value in headers if name == b"x-forwarded-for")
     for part in reversed(listed.decode("latin-1").split(",")):
         address = part.strip().removeprefix("[").partition("]")[0]
@@ -98,7 +98,7 @@ def _client(peer: str, headers: tuple[tuple[bytes, bytes], ...], trusted: Networ
 
 
 def check_host(head: Head) -> None:
-    """Refuse a request of which it cannot be said for which host it is: readers would disagree."""
+    """Refuse a request without exactly one Host: proxies would disagree about its host."""
     hosts = head.values(b"host")
     if len(hosts) > 1 or (not hosts and head.version != "1.0"):
         sent = f"{len(hosts)} of them" if hosts else "none"
@@ -129,7 +129,7 @@ def split_path(raw_path: bytes) -> tuple[str, ...]:
 
 
 class _RequestPlan(Struct, frozen=True):
-    """What is known of a request type before any request: its fields by their names on the wire."""
+    """The fields of a request type, by their names on the wire."""
 
     types: dict[str, Any]
     many: frozenset[str]
@@ -221,7 +221,7 @@ def _from_headers(operation: Operation, head: Head) -> dict[str, str]:
 
 
 def request_of(operation: Operation, command: Struct) -> tuple[str, bytes]:
-    """Return the target and the body that `command_of` makes this command from: a client's part.
+    """Return the target and body that `command_of` turns into this command; for clients.
 
     What headers bring is not in it. Raises `InvalidValue` for an empty value in the path, which no
     path can carry.
@@ -331,7 +331,7 @@ class Routes:
             if operation is not None:
                 return Match(operation, dict(zip(operation.parameters, values, strict=True)))
         if not found:
-            raise NotFound("there is nothing at this path; /openapi.json lists what there is")
+            raise NotFound("there is no resource at this path; /openapi.json lists all paths")
         allowed = " or ".join(_methods(node for node, _ in found))
         raise MethodNotAllowed(f"{method} is not possible here; use {allowed}")
 
@@ -358,7 +358,7 @@ class Routes:
 def _ends(
     node: _Node, segments: tuple[str, ...], values: tuple[str, ...]
 ) -> Iterator[tuple[_Node, tuple[str, ...]]]:
-    """Every place of the tree that a path leads to, the more literal ones first."""
+    """Yield the nodes that match a path, the more literal ones first."""
     if not segments:
         if node.operations:
             yield node, values
@@ -373,7 +373,7 @@ def _ends(
 
 
 def _between(segment: str, texts: tuple[str, ...]) -> tuple[str, ...] | None:
-    """What stands between texts in a segment, never nothing; what could lie further is left last.
+    """Return the values between texts in a segment, each at least one character.
 
     >>> _between("jobs(a(b))", ("", "(", ")"))
     ('jobs', 'a(b)')

@@ -101,7 +101,7 @@ async def _sweep(connections: HttpConnections) -> None:
 
 
 async def _first(task: asyncio.Task[None], up: Any) -> None:
-    """Wait until the server is up, or raise what kept it from that."""
+    """Wait until the server is up, or raise its error."""
     waiting = asyncio.ensure_future(up)
     try:
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -145,7 +145,7 @@ def _config(api: HttpApi, grace_seconds: int, connections: HttpConnections) -> u
         interface="asgi3",
         lifespan="off",
         log_config=None,
-        log_level="error",  # a stranger's malformed request is answered, not worth a line of log
+        log_level="error",  # a malformed request is answered, and not logged
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -196,7 +196,7 @@ class _Server(uvicorn.Server):
         return made
 
     async def drop_connections(self) -> None:
-        """Close what is still open past the grace: over TLS, peers that do not say goodbye."""
+        """Close connections past the grace period: over TLS, peers that do not close."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)  # in which the loop closes them

@@ -1,4 +1,4 @@
-"""What handlers work with: the app below, and the keys that this layer adds to it."""
+"""The services that handlers get: the app, and the access keys of the HTTP layer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Services(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_services(app: App) -> AsyncIterator[Services]:
-    """Give what handlers need, for HTTP and for the CLI in process; the app must be connected.
+    """Open the services of handlers, for HTTP and the CLI; the app must be connected.
 
     Raises `SettingsError` if the master key is not that of this installation.
     """

@@ -1,6 +1,6 @@
-"""Answers that go on: server-sent events, until the client leaves, the host stops or time is up.
+"""Streams of server-sent events, until the client leaves, the host stops or time is up.
 
-A stream holds no slot of the requests in flight; it has a bound of its own. Its client comes back
+A stream holds no slot of the requests in flight; it has a bound of its own. Its client reconnects
 by itself, with the id of the last event that it has seen.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = b"text/event-stream"
 HEADERS: Final[Headers] = ((b"content-type", CONTENT_TYPE), (b"x-accel-buffering", b"no"))
-"""The second keeps proxies from collecting what should arrive at once."""
+"""The second header keeps proxies from buffering events."""
 SIGN_OF_LIFE: Final = b": still here\n\n"
 log = structlog.get_logger(__name__)
 
@@ -85,11 +85,11 @@ async def _pump(send: Send, source: AsyncIterator[bytes]) -> None:
         async for chunk in source:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except RelevoError as error:
-        # The client comes back and is told then, if it is still so.
+        # The client reconnects, and gets the error then if it persists.
         log.info("stream_broken_off", reason=str(error))
 
 
 async def left(receive: Receive) -> None:
-    """Return when the client has left; whatever else it sends is not looked at."""
+    """Return when the client has disconnected; ignore anything else it sends."""
     while (await receive())["type"] != "http.disconnect":
         pass

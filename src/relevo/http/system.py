@@ -1,4 +1,4 @@
-"""What machines ask of a host: is it alive, is it ready, what does it measure."""
+"""Probes of a host: liveness, readiness, health and metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
 
     ready: bool
     reasons: list[str]
-    """What stands in the way; empty when ready."""
+    """Why the host is not ready; empty when ready."""
     write_probe_age_seconds: float | None = None
     """How long ago a write of this host was last tried; at most every 5 s, and only if asked."""
 
@@ -43,25 +43,25 @@ _NOT_READY: Final = OtherStatus(503, lambda readiness: not readiness.ready, "Not
 
 @operation("system.livez", "GET /livez", PUBLIC, in_overload=True)
 async def livez(_: Services, __: Principal, ___: Nothing) -> Liveness:
-    """Say that the process answers.
+    """Report that the process answers.
 
-    From the event loop alone: no database, nothing that a restart would not mend.
+    The event loop answers alone, without the database: a failure calls for a restart.
     """
     return Liveness()
 
 
 @operation("system.readyz", "GET /readyz", PUBLIC, outcomes=(_NOT_READY,), in_overload=True)
 async def readyz(services: Services, _: Principal, __: Nothing) -> Readiness:
-    """Say whether the host can do its work, and if not, why."""
+    """Report whether the host can do its work, and if not, why."""
     found = await health(services, _, __)
-    # Anybody may ask this one, so what follows a colon (an address, an error's text) is left out.
+    # This one needs no key, so text after a colon (an address, an error) is left out.
     reasons = [reason.partition(":")[0] for reason in found.reasons]
     return msgspec.structs.replace(found, reasons=reasons)
 
 
 @operation("system.health", "GET /v1/health", "health:read")
 async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
-    """Say whether the host can do its work, with the reasons in full."""
+    """Report whether the host can do its work, with the reasons in full."""
     found = await services.app.health()
     return Readiness(
         ready=found.ok,
@@ -72,5 +72,5 @@ async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
 
 @operation("system.metrics", "GET /metrics", "metrics:read", in_overload=True)
 async def metrics(services: Services, _: Principal, __: Nothing) -> Text:
-    """Read the figures of this host in the text format of Prometheus."""
+    """Read the metrics of this host in the text format of Prometheus."""
     return Text(CONTENT_TYPE, services.app.measure())

@@ -1,4 +1,4 @@
-"""TLS: what a host shows who it is with, and what a client believes it by."""
+"""TLS contexts: certificate and key of a host, and the authorities a client trusts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def server_tls(settings: Settings) -> ssl.SSLContext | None:
-    """Return what a host serves https with, TLS 1.2 or newer; None if it is to serve plain http.
+    """Return the context of a host, TLS 1.2 or newer; None for plain http.
 
     Raises `SettingsError` that names the file at fault. Of a key nothing but its path is ever told.
     """
@@ -43,7 +43,7 @@ def server_tls(settings: Settings) -> ssl.SSLContext | None:
 
 
 def client_tls(authorities: Path) -> ssl.SSLContext:
-    """Return what a client believes a host by: certificates of these authorities, and no others.
+    """Return the context of a client that trusts these authorities, and no others.
 
     Raises `SettingsError` if the file has none.
     """

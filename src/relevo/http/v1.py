@@ -1,4 +1,4 @@
-"""What has no ancestor: `/v1`, with problems as errors and no tolerance for unknown fields."""
+"""Relevo's own surface, `/v1`: problems as errors, unknown fields refused."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ListLeases(Struct, frozen=True, kw_only=True):
 
 @operation("leases.list", "GET /v1/leases", "leases:read")
 async def list_leases(services: Services, _: Principal, command: ListLeases) -> Page[LeaseInfo]:
-    """List leases and who owns them."""
+    """List leases and their owners."""
     after = paging.decode(command.cursor, tuple[str, str, str])
     directory = services.app.directory
     found = await directory.lease_page(command.kind, command.unit, after, command.limit)
@@ -124,7 +124,7 @@ async def move_lease(services: Services, _: Principal, command: MoveLease) -> No
     "leases.pause", "POST /v1/leases/{kind}/{unit}/{name}:pause", "leases:pause", errors=(NotFound,)
 )
 async def pause_lease(services: Services, _: Principal, command: ByLease) -> None:
-    """Have the owner of a lease let go, and nobody take over."""
+    """Make the owner of a lease release it, and keep other hosts from taking it."""
     directory = services.app.directory
     await directory.set_state(command.kind, command.unit, command.name, "paused")
 
@@ -177,7 +177,7 @@ Scope = Annotated[
 
 
 class CreateKey(Struct, frozen=True, kw_only=True):
-    """What a new key is to be."""
+    """The properties of a new key."""
 
     name: Annotated[
         str,

@@ -1,10 +1,10 @@
 """Documents of jobs and workers, options of their actions, and the check of every document.
 
     queue = checked("queues", documents.merged("queues", stored, change))
-    document_of(queue)      what is stored and, with id and etag, answered
+    document_of(queue)      is stored and, with id and etag, returned
 
-`checked` is for what callers send: it takes enumerations in any letter case, gives every default,
-and raises the narrowest error with a pointer at the fault. `stored` trusts what was checked before.
+`checked` is for callers' documents: it takes enumerations in any letter case, sets every default,
+and raises the narrowest error with a pointer at the fault. `stored` skips these checks.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class MatchingMode(DocumentPart, frozen=True, kw_only=True):
 
 
 class JobDocument(DocumentPart, frozen=True, kw_only=True):
-    """What callers may write of a job."""
+    """The fields of a job that callers may write."""
 
     channel_id: Id
     channel_reference: Text | None = None
@@ -104,18 +104,18 @@ class JobDocument(DocumentPart, frozen=True, kw_only=True):
     matching_mode: MatchingMode = MatchingMode(kind="queueAndMatch")
 
     def check(self, at: str) -> None:
-        """Refuse a job that nobody knows where to put."""
+        """Refuse a job without a queue and without a policy to find one."""
         check_id(self.channel_id, f"{at}/channelId")
         if self.queue_id is None and self.classification_policy_id is None:
             raise MissingField(
-                "a job needs queueId or classificationPolicyId; else nobody knows where it goes",
+                "a job needs queueId or classificationPolicyId, which decide its queue",
                 pointer=f"{at}/queueId",
             )
         check_labels({f"{at}/labels": self.labels, f"{at}/tags": self.tags})
 
 
 class Channel(DocumentPart, frozen=True, kw_only=True):
-    """A channel that a worker serves, and what a job on it takes of its capacity."""
+    """A channel that a worker serves, and the capacity that a job on it takes."""
 
     channel_id: Id
     capacity_cost_per_job: Annotated[int, Meta(ge=0, le=limits.ROUTER_COUNT_MAX)]
@@ -123,7 +123,7 @@ class Channel(DocumentPart, frozen=True, kw_only=True):
 
 
 class WorkerDocument(DocumentPart, frozen=True, kw_only=True):
-    """What callers may write of a worker."""
+    """The fields of a worker that callers may write."""
 
     queues: Annotated[tuple[Id, ...], Meta(max_length=limits.ROUTER_QUEUES_PER_WORKER_MAX)] = ()
     capacity: Count = 1
@@ -150,20 +150,20 @@ class WorkerDocument(DocumentPart, frozen=True, kw_only=True):
 
 
 class CancelJobOptions(DocumentPart, frozen=True, kw_only=True):
-    """What a job is cancelled with."""
+    """The note and disposition code of a canceled job."""
 
     note: Note | None = None
     disposition_code: Text | None = None
 
 
 class CompleteJobOptions(DocumentPart, frozen=True, kw_only=True):
-    """What a job is completed with."""
+    """The note of a completed job."""
 
     note: Note | None = None
 
 
 class CloseJobOptions(DocumentPart, frozen=True, kw_only=True):
-    """What a job is closed with, and when."""
+    """The disposition code and note of a closed job, and when it is closed."""
 
     disposition_code: Text | None = None
     close_at: datetime | None = None
@@ -189,7 +189,7 @@ class DeclineJobOfferOptions(DocumentPart, frozen=True, kw_only=True):
 
 
 class ReclassifyJobOptions(DocumentPart, frozen=True, kw_only=True):
-    """Nothing can be said yet."""
+    """No options yet."""
 
 
 _TYPES: Final[Mapping[str, type[DocumentPart]]] = {
@@ -204,7 +204,7 @@ _WITH_RULES: Final = frozenset({"classificationPolicies", "distributionPolicies"
 
 
 def checked(kind: Kind, document: Mapping[str, Any] | None, *, now: datetime | None = None) -> Any:
-    """Return a merged document as its struct; raises with a pointer at what is wrong.
+    """Return a merged document as its struct; raises with a pointer at the fault.
 
     With `now`, notes without a time are of then.
     """
@@ -234,7 +234,7 @@ def read(kind: type[T], value: Any, at: str = "") -> T:
 
 
 def document_of(part: Struct) -> documents.Document:
-    """Return a struct as a plain document; what is unset is left out, what is empty is there."""
+    """Return a struct as a plain document: without unset fields, with empty ones."""
     document = documents.written(documents.without_nulls(msgspec.to_builtins(part)))
     assert isinstance(document, dict)
     return document
@@ -276,7 +276,7 @@ def _canonical(value: Any, names: Mapping[str, str] | None = None) -> Any:
 
 
 def _check_expressions(document: Any) -> None:
-    """Refuse more expressions than one policy may have, before the first of them is read."""
+    """Refuse more expressions than a policy may have, before any is parsed."""
     size = sum(len(one.encode("utf-8", "surrogatepass")) for one in _expressions(document))
     if size > limits.EXPRESSION_POLICY_BYTES_MAX:
         raise TooLarge(
@@ -301,7 +301,7 @@ def _expressions(value: Any) -> Iterator[str]:
 
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), dict, datetime})
-"""What has nothing inside that says how it is to be checked."""
+"""Types without inner checks."""
 
 
 @functools.cache

@@ -26,7 +26,7 @@ _LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "workers": ("list_workers", {"state": "all"}),
     "jobs": ("list_jobs", {"status": "active"}),
 }
-"""How the client lists each, and what it is to be asked for."""
+"""The client's list method of each kind, with its arguments."""
 
 
 @asynccontextmanager

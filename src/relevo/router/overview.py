@@ -1,4 +1,4 @@
-"""How queues stand at a glance: who waits, what is offered and at work, who is there for it."""
+"""An overview of queues: waiting, offered and assigned jobs, and workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueueStanding(Struct, frozen=True, kw_only=True):
     waiting: int
     """Jobs that wait, those with open offers among them."""
     longest_wait_seconds: float | None
-    """How long the one has waited that came first; null if none waits."""
+    """The wait of the oldest job; null if none waits."""
     offers: int
     """Open ones."""
     assigned: int
@@ -35,6 +35,6 @@ class QueueStanding(Struct, frozen=True, kw_only=True):
 async def queues(
     database: Database, *, queue_id: str | None = None, after: str = "", limit: int = 100
 ) -> list[QueueStanding]:
-    """Return how queues stand, by id: those behind `after`, or only one."""
+    """Return the overview of queues, by id: those after `after`, or a single one."""
     rows = await database.fetch(SQL.queue_overview, queue_id, after, limit)
     return [QueueStanding(**dict(row)) for row in rows]

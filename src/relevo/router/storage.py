@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from relevo.router.wire.credentials import Sealer
 
 MANAGED_CHANNELS: Final = ("AcsChatChannel", "AcsVoiceChannel", "AcsSMSChannel")
-"""Channels that everybody has, also in the strict mode that refuses unknown ones."""
+"""Predefined channels, also valid in the strict mode that refuses unknown ones."""
 
 
 class RouterOptions(Struct, frozen=True, kw_only=True):
-    """What an installation may set otherwise than the original."""
+    """Settings of the router; the defaults are those of Azure's."""
 
     unassign_max: int | None = 3
-    """How often a job may be taken back; None means no limit."""
+    """How often a job may be unassigned; None means no limit."""
     deregister_on_expiry: bool = True
-    """Whether a worker that lets an offer expire is taken for absent."""
+    """Whether a worker that lets an offer expire is deregistered."""
     idle_seconds: float | None = 7 * 86_400.0
-    """After how long without any sign a worker is deregistered; None for never."""
+    """How long a worker may be idle before it is deregistered; None means no limit."""
     job_retention_seconds: float | None = None
-    """How long ended jobs are kept; None for ever."""
+    """How long ended jobs are kept; None means forever."""
     strict_channels: bool = False
     """Whether jobs and workers may only use channels that were defined."""
 
@@ -65,7 +65,7 @@ class Resources(Struct, frozen=True):
     """Those that were defined."""
 
     def check_channel(self, channel_id: str, pointer: str) -> None:
-        """Refuse a channel that nobody has defined, where that is asked for."""
+        """Refuse an undefined channel in strict mode."""
         known = channel_id in self.channels or channel_id in MANAGED_CHANNELS
         if self.options.strict_channels and not known:
             raise ReferenceNotFound(
@@ -132,7 +132,7 @@ _plain = msgspec.json.decode
 
 
 class Needs(Struct):
-    """Which rows commands touch; those of their offers and of who holds them come along."""
+    """The rows that commands touch; their offers and the offers' workers are added."""
 
     workers: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
@@ -162,7 +162,7 @@ async def load(tx: Transaction, needs: Needs, remembered: Remembered) -> World:
 
 
 async def save(tx: Transaction, world: World, log: EventLog) -> bool:
-    """Write what changed, and events last; False if nothing did."""
+    """Write the changes, and events last; False if there are none."""
     await _save_jobs(tx, world)
     await _save_workers(tx, world)
     if world.new_offers:
@@ -181,7 +181,7 @@ async def save(tx: Transaction, world: World, log: EventLog) -> bool:
 async def _save_jobs(tx: Transaction, world: World) -> None:
     if world.deleted_jobs:
         await tx.execute(SQL.delete_jobs, list(world.deleted_jobs))
-    # By id, so that two who make the same jobs wait for each other in one order.
+    # By id, so that transactions that insert the same jobs cannot deadlock.
     new = [world.jobs[one] for one in sorted(world.new_jobs)]
     if new:
         made = await tx.fetch(SQL.insert_jobs, _encode(new).decode())
@@ -221,7 +221,7 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
 
 
 def _state(job: JobRow) -> tuple[Any, ...]:
-    """What moves with a job while its document stays."""
+    """The columns of a job's state, without its document."""
     return (
         job.id, job.version, job.activity, job.events, job.modified_at, job.status, job.queue_id,
         job.disposition, job.mode, job.scheduled_at, job.enqueued_at, job.arrival, job.expedite,
@@ -232,7 +232,7 @@ def _state(job: JobRow) -> tuple[Any, ...]:
 
 
 def _step(job: JobRow) -> tuple[Any, ...]:
-    """What moves with a job that a worker takes, does and closes."""
+    """The columns of a job that a worker accepts, completes or closes."""
     return (
         job.id, job.activity, job.events, job.modified_at, job.status, job.disposition,
         job.due_at, job.close_at, job.ended_at, _encode(job.closing).decode(),
@@ -240,7 +240,7 @@ def _step(job: JobRow) -> tuple[Any, ...]:
 
 
 def _outcome(offer: OfferRow) -> tuple[Any, ...]:
-    """What becomes of an offer."""
+    """The columns of an offer's outcome."""
     return (
         offer.id, offer.state, offer.retry_at, offer.reason, offer.assignment_id,
         offer.assigned_at, offer.completed_at, offer.ended_at,

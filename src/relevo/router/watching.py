@@ -1,4 +1,4 @@
-"""What happens to the offers of one worker: read once, waited for, or followed.
+"""The offers of a worker: read once, waited for, or followed.
 
 Rows say which offers are open; the log says what has happened since, for the stripe that the
 worker's events are in. A position in it is all that a reader carries, so it may go on anywhere.
@@ -36,13 +36,13 @@ EVENTS_MAX: Final = 500
 OFFERS_MAX: Final = 500
 """Open offers that are read at once."""
 POLL_SECONDS: Final = 1.0
-"""How often a reader looks that nobody has woken."""
+"""How often a reader looks without a wake-up."""
 SIGN_OF_LIFE_SECONDS: Final = 15.0
 _TOPICS: Final = 256
 
 
 class OpenOffer(Struct, frozen=True, kw_only=True):
-    """An offer that can be answered, with what it is about."""
+    """An open offer, with its job."""
 
     offer_id: UUID
     worker_id: str
@@ -59,7 +59,7 @@ class OpenOffer(Struct, frozen=True, kw_only=True):
 
 
 class OfferEnded(Struct, frozen=True, kw_only=True):
-    """An offer that is open no longer."""
+    """An offer that has ended."""
 
     offer_id: UUID
     job_id: str
@@ -90,7 +90,7 @@ class OfferPosition(Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 class _Step(Struct, frozen=True):
-    """What one look has found, in order, and where the next one begins."""
+    """The result of a look, in order, and the position of the next one."""
 
     happened: list[OpenOffer | OfferEnded]
     at: OfferPosition
@@ -102,12 +102,12 @@ def topics(offers: Iterable[Event]) -> set[str]:
 
 
 def _topic(subject: str) -> str:
-    # Not one for each worker: a notification has room for so many, and it is only a hint.
+    # Not one per worker: a notification holds a limited number, and is only a hint.
     return f"offers:{zlib.crc32(subject.encode()) % _TOPICS}"
 
 
 class Watching:
-    """Reads what is offered to workers."""
+    """Reads the offers of workers."""
 
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         self._database = database
@@ -135,7 +135,7 @@ class Watching:
     def follow(
         self, worker_id: str, continuation: str | None
     ) -> AsyncIterator[tuple[OpenOffer | OfferEnded, str | None] | None]:
-        """Yield what happens from a continuation on, or from what is open; None while nothing does.
+        """Yield events from a continuation on, or all open offers first; None while idle.
 
         The last of those that were read together comes with the continuation behind them all.
         """
@@ -150,7 +150,7 @@ class Watching:
             while True:
                 step = await self._look(worker_id, at)
                 for one in step.happened:
-                    # Who is cut off in the midst of a step reads all of it again.
+                    # A client that is cut off within a step reads all of it again.
                     yield one, str(step.at) if one is step.happened[-1] else None
                 at = step.at
                 if step.happened:
@@ -174,7 +174,7 @@ class Watching:
         whole = len(found) < EVENTS_MAX
         issued = [_offer_id(row) for row in found if row["type"] == OFFERS + "issued"]
         opened = await self._open(worker_id, issued) if issued else Fetched([], more=False)
-        if opened.more:  # what comes behind the last of them is for the next look
+        if opened.more:  # later events are for the next look
             last = opened.items[-1].offer_id
             end = next(n for n, row in enumerate(found, 1) if _issues(row, last))
             found, whole = found[:end], False
@@ -206,7 +206,7 @@ class Watching:
 
 
 def _happened(row: asyncpg.Record, opened: dict[UUID, OpenOffer]) -> OpenOffer | OfferEnded | None:
-    """Return what an event tells; nothing of an offer that has ended since."""
+    """Return the entry for an event; None for an offer that has ended since."""
     outcome: Any = row["type"].removeprefix(OFFERS)
     if outcome == "issued":
         return opened.get(_offer_id(row))

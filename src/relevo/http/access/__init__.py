@@ -1,1 +1,1 @@
-"""Who asks and what they may: keys, signatures, tokens, roles and rates."""
+"""Authentication and authorisation: keys, signatures, tokens, roles."""

@@ -1,4 +1,4 @@
-"""Who asks, and whether they may: every request passes `Authenticator` and then `authorise`."""
+"""Authentication and authorisation: requests pass `Authenticator`, then `authorise`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who asks: a key, or the local administrator."""
+    """The caller of an operation: a key, a token's subject, or the local administrator."""
 
     id: str
     name: str
@@ -37,11 +37,11 @@ class Principal(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     """Patterns of the resources it may touch, such as `queue:mail-*`; none is no restriction."""
     user: UUID | None = None
-    """Whose rows are its own; None for who is known elsewhere, and found by `id`."""
+    """The user who owns its rows; None for a token's subject, which is found by `id`."""
     reach: Mapping[str, Reach] = {}
     """How far permissions reach that do not reach everything."""
     disabled: bool = False
-    """Whether its user is kept out, whatever the key may do."""
+    """Whether its user is disabled, which overrides the key's permissions."""
 
 
 ANONYMOUS: Final = Principal(id="", name="anonymous")
@@ -51,7 +51,7 @@ LOCAL_ADMIN: Final = Principal(
     permissions=roles.permissions_of(("admin",)),
     user=SYSTEM,
 )
-"""Who runs the CLI beside the database: it could change every row anyway."""
+"""The caller of the CLI beside the database, which could change every row anyway."""
 
 
 def authorise(principal: Principal, operation: Operation, command: Any = None) -> None:
@@ -72,8 +72,8 @@ def authorise(principal: Principal, operation: Operation, command: Any = None) -
         )
     if principal.reach.get(operation.permission, "all") != "all" and not operation.minds_reach:
         raise Forbidden(
-            f"{operation.name} is about everybody's rows, and this key's right reaches"
-            f" {principal.reach[operation.permission]!r} alone; use another key"
+            f"{operation.name} concerns the rows of all users, and this key's permission covers"
+            f" {principal.reach[operation.permission]!r} only; use another key"
         )
     if not principal.scopes:
         return
@@ -116,7 +116,7 @@ class AuthenticatedCaller(Struct, frozen=True):
 
     principal: Principal
     check_body: Callable[[bytes], None] | None = None
-    """Raises `Unauthenticated` if the body is not the signed one, or the request was here before;
+    """Raises `Unauthenticated` if the body was not signed, or the request is a replay;
     None if it was not signed."""
 
 
@@ -138,10 +138,10 @@ class Authenticator:
         self._replays = Replays(skew_seconds)
 
     async def authenticate(self, head: Head) -> AuthenticatedCaller:
-        """Return who sent this, judged by its head alone; raises `Unauthenticated`.
+        """Return the sender of a request, judged by its head alone; raises `Unauthenticated`.
 
         The body of a signed request is checked when it has been read, by `check_body`, so that
-        strangers cannot make a host keep bodies.
+        unauthenticated clients cannot make a host keep bodies.
         """
         sent = head.values(b"authorization")
         if len(sent) != 1:
@@ -161,7 +161,7 @@ class Authenticator:
 
     async def _bearer(self, token: bytes) -> AuthenticatedCaller:
         if self._issuer is not None and self._issuer.is_token(token):
-            await self._ring.signing_keys(fresh=False)  # which also tells the time
+            await self._ring.signing_keys(fresh=False)  # which also reads the time
             principal = await self._issuer.principal(token, self._ring.now())
             disabled = await self._ring.is_disabled(principal.id)
             return AuthenticatedCaller(msgspec.structs.replace(principal, disabled=disabled))
@@ -188,7 +188,7 @@ class Authenticator:
     def _check_body(
         self, head: Head, signature: signing.Signature, date: datetime, body: bytes
     ) -> None:
-        """Refuse a body that is not the signed one, and a request that was here before."""
+        """Refuse a body that was not signed, and a replayed request."""
         signing.check_body(head, body)
         if head.method not in READS:
             self._replays.check(signature.text, date, self._ring.now())

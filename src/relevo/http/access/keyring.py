@@ -1,9 +1,9 @@
 """The keys that requests are checked with, held in memory for a few seconds.
 
-A request with a key that was seen lately costs no query. What is not in memory is looked up in
-groups: however many strangers knock, one statement is under way. Only keys that were found are
-kept, so memory is bounded by the keys there are. Who comes with tokens of an issuer instead is held
-against the users alike.
+A request with a recently seen key costs no query. Other keys are looked up in
+groups: however many unknown clients call, one statement is under way. Only existing keys are
+kept, so their number bounds the memory. Subjects of an issuer's tokens are checked
+against the users in the same way.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AccessKey(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     secret_hash: bytes
     secret: bytes
-    """What a signing key signs with; empty for a bearer key."""
+    """The secret of a signing key; empty for a bearer key."""
 
     def __repr__(self) -> str:
         return f"Key(id={self.id!r})"
@@ -56,14 +56,14 @@ class AccessKey(Struct, frozen=True, kw_only=True):
 
 
 class _Loaded(Struct, frozen=True):
-    """What one statement found; `at` is the instant before it was sent."""
+    """The result of a statement; `at` is the instant before it was sent."""
 
     at: float
     keys: tuple[AccessKey, ...]
 
 
 class KeyRing:
-    """Finds keys by the hash of what was presented, and the keys that sign.
+    """Finds keys by the hash of a bearer token, and the signing keys.
 
     A revocation on another host, or that a user is disabled, counts here after `KEY_CACHE_SECONDS`,
     on this host at once (`forget`); expiry is held against the store's clock at every use.
@@ -110,7 +110,7 @@ class KeyRing:
         return tuple(key for key in keys if self._unexpired(key))
 
     async def is_disabled(self, identity: str) -> bool:
-        """Whether somebody who is known elsewhere is kept out; ask only for who proved to be it."""
+        """Whether a token's subject is disabled; ask only after its token was verified."""
         at, disabled = self._identities.get(identity, (float("-inf"), False))
         return disabled if self._fresh(at) else await self._identity_lookups.call(identity)
 
@@ -125,7 +125,7 @@ class KeyRing:
         self._last_use.note(key.id)
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Finish the calls under way."""
         await self._lookups.close()
         await self._identity_lookups.close()
         await self._last_use.close()
@@ -139,7 +139,7 @@ class KeyRing:
     async def _look_up(
         self, calls: Sequence[bytes | None]
     ) -> list[tuple[AccessKey, ...] | Exception]:
-        """Answer a group in one statement, which also tells the time; None is all that sign."""
+        """Answer a group in one statement, with the time; None asks for all signing keys."""
         at = self._clock()
         hashes = [call for call in calls if call is not None]
         rows = await self._database.fetch(SQL.find_keys, hashes, None in calls)

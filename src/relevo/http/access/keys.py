@@ -44,11 +44,11 @@ class KeyInfo(Struct, frozen=True, kw_only=True):
     """Right within a minute."""
     revoked_at: datetime | None
     user_id: UUID
-    """Whose key it is: who owns what is made with it."""
+    """The user who owns rows that are created with the key."""
 
 
 class NewKey(Struct, frozen=True, kw_only=True):
-    """What a new key is to be."""
+    """The properties of a new key."""
 
     name: str
     kind: KeyKind = "bearer"
@@ -73,7 +73,7 @@ class KeyCreated(Struct, frozen=True, kw_only=True):
 
 
 class Keys:
-    """The access keys of an installation. `ring` is what requests are checked with."""
+    """The access keys of an installation; `ring` checks requests."""
 
     def __init__(self, database: Database, master: MasterKey) -> None:
         self._database = database
@@ -159,7 +159,7 @@ class Keys:
         await self._database.run(work, idempotent=True)
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Finish the calls under way."""
         await self.ring.close()
 
     async def _insert(

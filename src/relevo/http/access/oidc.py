@@ -1,7 +1,7 @@
-"""Bearer tokens of an OpenID Connect issuer: who signed them, for whom, and which roles they bring.
+"""Bearer tokens of an OpenID Connect issuer: signature, subject and roles.
 
 The issuer's keys are fetched when a token needs them and kept; a key that is not among them makes
-them be fetched again, but not by every stranger's token. What cannot be verified is refused.
+them be fetched again, but at a bounded rate. A token that cannot be verified is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEEWAY_SECONDS: Final = 60
 KEPT_SECONDS: Final = 3_600.0
 """How long the issuer's keys are used without asking again."""
 REFETCH_SECONDS: Final = 30.0
-"""How often they are fetched at the most, whatever tokens come."""
+"""The shortest time between two fetches."""
 TOKEN_BYTES_MAX: Final = 8_192
 _REFUSED: Final = "this token is not valid here: it is expired, foreign or damaged"
 
@@ -59,7 +59,7 @@ class Issuer:
         return text.count(b".") == 2 and len(text) <= TOKEN_BYTES_MAX
 
     async def principal(self, token: bytes, now: datetime) -> Principal:
-        """Return whom a token stands for; raises `Unauthenticated`, `Unavailable`."""
+        """Return the principal of a token; raises `Unauthenticated`, `Unavailable`."""
         claims = await self._claims(token.decode("latin-1"), now)
         given = tuple(one for one in _texts(claims, self._roles_claim) if roles.is_role(one))
         name = claims.get("preferred_username") or claims.get("name") or claims["sub"]

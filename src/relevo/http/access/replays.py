@@ -1,11 +1,11 @@
-"""Signed requests are taken once: what a host has seen of them, as long as they would be valid.
+"""Replay protection: a host remembers signed requests while their signatures are valid.
 
 The official client signs a date in whole seconds and nothing random, so two honest requests may be
 equal; equal ones within a second of the first are taken for that. Reads are not kept: to repeat one
 changes nothing.
 
-Each host remembers what it has seen itself, since its start. It forgets the oldest dates when there
-are too many, and then refuses what is dated so far back, rather than take it a second time.
+Each host remembers the requests that it received since its start. When there are too many, it
+forgets the oldest dates, and then refuses requests dated that far back rather than risk a replay.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Replays:
             )
 
     def _sweep(self, expired: int) -> None:
-        """Forget what is valid no longer, once per second."""
+        """Forget expired signatures, once per second."""
         if expired > self._swept:
             self._swept = expired
             for second in [one for one in self._seen if one <= expired]:

@@ -1,7 +1,7 @@
-"""Who may do what, as data: permissions, and the roles that are sets of them.
+"""Permissions, and the roles that are sets of them, as data.
 
 Deny by default. A permission that is not listed here belongs to nobody, not even to `admin`, and a
-role that is not listed grants nothing; so a typo closes a door instead of opening one.
+role that is not listed grants nothing, so a typo denies access instead of granting it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Role(Struct, frozen=True):
 
 _VIEW: Final = ("*:read",)
 _PRIVATE: Final = ("items:read", "keys:*")
-"""What seeing everything does not include: keys, and what users put into their work."""
+"""Read permissions that `viewer` lacks: keys, and the content of users' work."""
 
 ROLES: Final = {
     "admin": Role("everything", ("*:*",)),
@@ -102,7 +102,7 @@ _OF_RIGHT: Final = {
 }
 """The permission that each right of `relevo.dataverse.users` is."""
 _OF_ONE_WORKER: Final = "worker:"
-"""What a role begins with that is `worker` for the worker of this id, and for no other."""
+"""The prefix of a role that is `worker` for one worker id only."""
 
 
 def is_role(name: str) -> bool:
@@ -116,7 +116,7 @@ def _base(name: str) -> str:
 
 
 def scopes_of(roles: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a key with these roles is limited to, as patterns; none is no limit.
+    """Return the scopes of a key with these roles, as patterns; none means no limit.
 
     >>> scopes_of(("reader", "worker:8:acs:ana"))
     ('worker:8:acs:ana',)
@@ -140,7 +140,7 @@ def granted(role: str) -> frozenset[str]:
 
 
 def permissions_of(roles: tuple[str, ...]) -> frozenset[str]:
-    """Return what a key with these roles may do."""
+    """Return the permissions of a key with these roles."""
     return frozenset().union(*(granted(_base(role)) for role in roles))
 
 
@@ -165,7 +165,7 @@ def reach_of(roles: tuple[str, ...]) -> dict[str, Reach]:
 def covers(
     permissions: frozenset[str], reach: Mapping[str, Reach], permission: str, roles: tuple[str, ...]
 ) -> bool:
-    """Whether who has permissions with a reach has a permission as far as some roles grant it."""
+    """Whether permissions with a reach cover a permission as far as some roles grant it."""
     given = reach_of(roles).get(permission, "all")
     mine = reach.get(permission, "all")
     return permission in permissions and wider(mine, given) == mine

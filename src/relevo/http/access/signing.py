@@ -33,7 +33,7 @@ _NAMES_MAX: Final = 16
 
 
 class Signature(Struct, frozen=True):
-    """What an `Authorization` header of this scheme says."""
+    """The fields of an `Authorization` header of this scheme."""
 
     names: tuple[bytes, ...]
     """The signed headers, lower case, in the order they were signed."""
@@ -42,7 +42,7 @@ class Signature(Struct, frozen=True):
 
 
 def parse(text: bytes) -> Signature:
-    """Read what follows the scheme; date, host and body must be signed, else `Unauthenticated`."""
+    """Parse the text after the scheme; refuse it unless date, host and body are signed."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise Unauthenticated(

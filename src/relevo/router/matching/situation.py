@@ -23,7 +23,7 @@ ScoringParameter = Literal["jobLabels", "workerSelectors"]
 
 
 class WorkerState(Struct, frozen=True, kw_only=True):
-    """A worker and what it holds. `labels` may leave out `Id`: it is the id in any case."""
+    """A worker and its load. `labels` need not have `Id`, which is always the id."""
 
     id: str
     available: bool = True
@@ -95,17 +95,17 @@ class Scoring(Struct, frozen=True, kw_only=True):
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """A queue with what its distribution policy says."""
+    """A queue with its distribution policy."""
 
     id: str
     mode: Mode = "longestIdle"
     max_concurrent_offers: int = 1
     bypass_selectors: bool = False
     offer_ttl: float | None = None
-    """Seconds that an offer lives; None for ever."""
+    """Seconds until an offer expires; None means never."""
     scoring: Scoring = Scoring()
     pointer: str | None = None
-    """Who got the last offer; `roundRobin` goes on behind it."""
+    """The worker with the last offer; `roundRobin` continues after it."""
 
 
 class Decision(Struct, frozen=True, kw_only=True, gc=False):
@@ -128,7 +128,7 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NeedsScores(Struct, frozen=True, kw_only=True):
-    """A job cannot be decided before somebody outside has rated these workers for it.
+    """A job waits for scores of these workers from an external rule.
 
     Until `Index.scored` is called with it, jobs behind this one do not get these workers.
     """

@@ -24,7 +24,7 @@ SPARE: Final = 1024
 
 
 class SelectorShape:
-    """What a job asks of a worker, apart from its id."""
+    """A job's selectors, apart from those on the worker's id."""
 
     __slots__ = ("anchor", "jobs", "mask", "number", "selectors")
 

@@ -1,4 +1,4 @@
-"""From rows to the data of events: how the router spells what it announces. Pure."""
+"""Builds the data of events from rows. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def selectors(found: Iterable[WorkerSelector]) -> tuple[SelectorData, ...]:
 
 
 def job(row: JobRow) -> dict[str, Any]:
-    """Return what every event of a job carries."""
+    """Return the fields of every event of a job."""
     return {
         "job_id": row.id, "channel_reference": row.channel_reference,
         "channel_id": row.channel_id, "queue_id": row.queue_id, "labels": texts(row.labels),
@@ -74,7 +74,7 @@ def queue(resources: Resources, queue_id: str) -> QueueData:
 
 
 def worker(resources: Resources, row: WorkerRow) -> dict[str, Any]:
-    """Return what events tell of a worker."""
+    """Return the fields of a worker in events."""
     return {
         "worker_id": row.id, "total_capacity": row.capacity,
         "queue_assignments": _queues(resources, row.queues),
@@ -99,7 +99,7 @@ def _queues(resources: Resources, ids: Iterable[str]) -> tuple[QueueData, ...]:
 
 
 def offer(row: OfferRow, of: JobRow) -> dict[str, Any]:
-    """Return what every event of an offer carries."""
+    """Return the fields of every event of an offer."""
     return {
         "worker_id": row.worker_id, "job_id": row.job_id, "offer_id": str(row.id),
         "channel_reference": of.channel_reference, "channel_id": row.channel_id,
@@ -108,7 +108,7 @@ def offer(row: OfferRow, of: JobRow) -> dict[str, Any]:
 
 
 def both(of: JobRow, to: WorkerRow) -> dict[str, Any]:
-    """Return what events tell of a job and a worker who meet."""
+    """Return the fields of a job and a worker in events of their offer."""
     return {
         "job_priority": of.priority, "job_labels": texts(of.labels), "job_tags": texts(of.tags),
         "worker_labels": texts(to.all_labels), "worker_tags": texts(to.tags),

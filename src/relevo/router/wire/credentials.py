@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from relevo.router.wire.documents import Document
 
 SEALED: Final = "sealed:"
-"""What stands before a secret that is sealed."""
+"""The prefix of a sealed secret."""
 URLS: Final[Mapping[str, str]] = {
     "functionUri": "credential",
     "webhookUri": "clientCredential",
@@ -37,7 +37,7 @@ class Seal(Protocol):
 
 
 class Sealer(Protocol):
-    """Whoever has the key that secrets are sealed with."""
+    """The source of the key that seals secrets."""
 
     async def key(self) -> Seal:
         """Return it; asked for only when there is a secret."""

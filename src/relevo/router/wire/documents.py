@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 MAPS: Final = frozenset({"labels", "tags", "labelsToUpsert"})
-"""Properties whose keys are the caller's own words."""
+"""Properties whose keys are chosen by the caller."""
 SECRETS: Final = frozenset({"functionKey", "appKey", "clientSecret"})
 """Properties that are kept and used, and never shown."""
 OWN_WORDS: Final = MAPS | {"value"}
-"""Properties in which nothing is of our vocabulary."""
+"""Properties whose content is the caller's."""
 _OF_SELECTORS: Final = frozenset({"status", "expiresAt"})
-"""What the service writes into the selectors of a job; in requests it is ignored."""
+"""Properties that the service adds to selectors; ignored in requests."""
 _OWNS_ID_LABEL: Final = frozenset({"queues", "workers"})
 ID_LABEL: Final = "Id"
 
@@ -80,7 +80,7 @@ def shown(document: Any) -> Any:
 
 
 def written(document: Any) -> Any:
-    """Return a document without what the service writes into selectors by itself."""
+    """Return a document without the service's properties in selectors."""
     return _pick(document, lambda name, _: name not in _OF_SELECTORS)
 
 
@@ -108,7 +108,7 @@ def with_secrets(document: Any, change: Any) -> Any:
 def settled(value: Any) -> Any:
     """Return a value as `jsonb` gives it back, so that the same sent twice is no change.
 
-    There are no powers of ten there: a number such as 1e22 comes back as a whole one.
+    `jsonb` has no powers of ten: 1e22 comes back as an integer.
     """
     match value:
         case dict():
@@ -158,7 +158,7 @@ def is_other_kind(old: Any, new: Any) -> bool:
 def _replaced(old: list[Any], new: list[Any]) -> list[Any]:
     """Return a new array; an element that is the old one as callers see it stays the old one.
 
-    So what is hidden, and what the service has written, outlives being read and sent back.
+    So hidden and service properties survive a document that is read and sent back.
     """
     left = [(_as_callers_see(one), one) for one in old]
     if all(seen == one for seen, one in left):
@@ -241,7 +241,7 @@ def check_id(text: str, at: str) -> None:
             f"an id has 1 to {limits.ROUTER_ID_LENGTH_MAX} characters, not {len(text)}", pointer=at
         )
     if not text.isprintable() and any(unicodedata.category(one) in ("Cc", "Cs") for one in text):
-        raise InvalidValue("an id has no control characters", pointer=at)
+        raise InvalidValue("an id may not contain control characters", pointer=at)
 
 
 def check_labels(maps: Mapping[str, Mapping[str, Any]]) -> None:
@@ -274,7 +274,7 @@ def check_key(key: str, at: str) -> None:
 
 
 def check_label_value(value: Any, at: str) -> None:
-    """Refuse what is neither text nor a number nor a boolean, and text that is too long."""
+    """Refuse a value that is no text, number or boolean, and text that is too long."""
     match value:
         case str() if len(value) > limits.ROUTER_LABEL_TEXT_LENGTH_MAX:
             raise InvalidValue(
@@ -283,7 +283,7 @@ def check_label_value(value: Any, at: str) -> None:
                 pointer=at,
             )
         case float() if not math.isfinite(value):
-            raise InvalidValue("a label is no number beyond all others", pointer=at)
+            raise InvalidValue("a label cannot be infinite or NaN", pointer=at)
         case str() | bool() | int() | float():
             pass
         case _:
@@ -293,7 +293,7 @@ def check_label_value(value: Any, at: str) -> None:
 
 
 def check_uri(text: str | None, at: str) -> None:
-    """Refuse what is no address of HTTP; whether it may be called is seen when it is."""
+    """Refuse a text that is no HTTP URL; whether it may be called is checked at the call."""
     if text is None:
         return
     try:
@@ -311,12 +311,12 @@ def check_uri(text: str | None, at: str) -> None:
 
 
 def check_unique(names: Sequence[str], at: str, field_name: str) -> None:
-    """Refuse a name that is there twice."""
+    """Refuse a duplicate name."""
     seen: set[str] = set()
     for number, one in enumerate(names):
         if one in seen:
             raise InvalidValue(
-                f"{field_name} {one!r} is there twice; each may be there once",
+                f"{field_name} {one!r} is given twice; give it once",
                 pointer=f"{at}/{number}/{field_name}",
             )
         seen.add(one)

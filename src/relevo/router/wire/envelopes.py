@@ -1,6 +1,6 @@
-"""The router's events as the outside knows them: the ancestor's names, subjects, envelopes. Pure.
+"""The router's events in Azure's form: names, subjects and envelopes. Pure.
 
-    shown = envelopes.cloud_event(recorded)     # None for what is not announced
+    shown = envelopes.cloud_event(recorded)     # None for internal events
 
 Spelling inside `data` is that of the log already (`relevo.router.wire.announcements`).
 """
@@ -47,7 +47,7 @@ NAMES: Final[Mapping[str, str]] = {
         "worker.deleted": "RouterWorkerDeleted",
     }.items()
 }
-"""From the log's names to the ancestor's; what is not here is never delivered."""
+"""From the log's names to Azure's; other events are never delivered."""
 _TAILS: Final[Mapping[str, tuple[str, str]]] = {
     PREFIX + name: tail
     for name, tail in {
@@ -67,7 +67,7 @@ _TAILS: Final[Mapping[str, tuple[str, str]]] = {
         "offer.expired": ("job", "jobId"),
     }.items()
 }
-"""What the subject of an event ends with: a word, and the member of its data that follows."""
+"""The end of an event's subject: a word, and the field of its data that follows."""
 
 
 class CloudEvent(Struct, frozen=True, kw_only=True):
@@ -118,12 +118,12 @@ def event_grid(recorded: Recorded) -> EventGridEvent | None:
 
 
 def source(recorded: Recorded) -> str:
-    """Return whom an event comes from: the installation that its log belongs to."""
+    """Return the source of an event: the installation of its log."""
     return f"/relevo/{recorded.log}"
 
 
 def subject(recorded: Recorded) -> str:
-    """Return what an event is about, such as `job/7/channel/voice/queue/q`."""
+    """Return the subject of an event, such as `job/7/channel/voice/queue/q`."""
     data: dict[str, Any] = recorded.data
     tail = _TAILS.get(recorded.type)
     begins = recorded.subject

@@ -1,4 +1,4 @@
-"""Exception policies: when a rule fires, and what it does to the job. Wire form."""
+"""Exception policies: rules with their triggers and actions. Wire form."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ExceptionAction: TypeAlias = (
 
 
 class ExceptionRule(DocumentPart, frozen=True, kw_only=True):
-    """What happens to a job, and when."""
+    """A trigger, and the actions on the job."""
 
     id: Id
     trigger: ExceptionTrigger
@@ -96,7 +96,7 @@ class ExceptionRule(DocumentPart, frozen=True, kw_only=True):
 
 
 class ExceptionPolicy(DocumentPart, frozen=True, kw_only=True):
-    """What happens when a queue is too long or a job waits too long."""
+    """Rules for queues that are too long and jobs that wait too long."""
 
     name: Text | None = None
     exception_rules: Annotated[
@@ -104,6 +104,6 @@ class ExceptionPolicy(DocumentPart, frozen=True, kw_only=True):
     ] = ()
 
     def check(self, at: str) -> None:
-        """Refuse two rules of one id."""
+        """Refuse duplicate ids of rules."""
         ids = [one.id for one in self.exception_rules]
         check_unique(ids, f"{at}/exceptionRules", "id")

@@ -1,7 +1,7 @@
 """Distribution and classification policies, queues, and their parts: rules, attachments, modes.
 
-The structs have the form of the wire. Types say what a value looks like;
-`check` says what has to hold between values, and raises with a pointer at the fault.
+The structs have the form of the wire. Types describe single values;
+`check` tests conditions between values, and raises with a pointer at the fault.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class DocumentPart(Struct, frozen=True, kw_only=True, rename="camel"):
     """A JSON object of the router's vocabulary."""
 
     def check(self, at: str) -> None:
-        """Raise the narrowest error if the values do not go together; `at` points here."""
+        """Raise the narrowest error if the values contradict; `at` points here."""
 
 
 class _Kind(DocumentPart, frozen=True, kw_only=True, tag_field="kind"):
-    """An object that says by `kind` what it is."""
+    """An object whose type is its `kind`."""
 
 
 class StaticRule(_Kind, frozen=True, kw_only=True, tag="static"):
@@ -60,7 +60,7 @@ class ExpressionRule(_Kind, frozen=True, kw_only=True, tag="expression"):
     language: Literal["powerFx"] = "powerFx"
 
     def check(self, at: str) -> None:
-        """Raise `InvalidExpression` if it cannot be read; what was read is remembered for use."""
+        """Raise `InvalidExpression` if it cannot be parsed; the result is cached."""
         try:
             powerfx.compiled(self.expression)
         except InvalidExpression as error:
@@ -74,7 +74,7 @@ class DirectMapRule(_Kind, frozen=True, kw_only=True, tag="directMap"):
 
 
 class FunctionCredential(DocumentPart, frozen=True, kw_only=True):
-    """What a function is called with: its own key, or an application's."""
+    """The credential of a function: its own key, or an application's."""
 
     function_key: Text | None = None
     app_key: Text | None = None
@@ -91,12 +91,12 @@ class FunctionRule(_Kind, frozen=True, kw_only=True, tag="function"):
     credential: FunctionCredential | None = None
 
     def check(self, at: str) -> None:
-        """Refuse what is no address."""
+        """Refuse a text that is no URL."""
         check_uri(self.function_uri, f"{at}/functionUri")
 
 
 class WebhookCredential(DocumentPart, frozen=True, kw_only=True):
-    """What a token for a webhook is got with."""
+    """The credential for a webhook's token."""
 
     client_id: Text | None = None
     client_secret: Text | None = None
@@ -113,7 +113,7 @@ class WebhookRule(_Kind, frozen=True, kw_only=True, tag="webhook"):
     client_credential: WebhookCredential | None = None
 
     def check(self, at: str) -> None:
-        """Refuse what is no address."""
+        """Refuse a text that is no URL."""
         check_uri(self.webhook_uri, f"{at}/webhookUri")
         check_uri(self.authorization_server_uri, f"{at}/authorizationServerUri")
 
@@ -160,7 +160,7 @@ class WeightedQueueAttachment(_Kind, frozen=True, kw_only=True, tag="weightedAll
     allocations: Annotated[tuple[QueueAllocation, ...], _ALLOCATIONS]
 
     def check(self, at: str) -> None:
-        """Refuse weights of which none can be drawn."""
+        """Refuse weights that are all 0."""
         _check_weights([one.weight for one in self.allocations], at)
 
 
@@ -213,7 +213,7 @@ class WeightedWorkerAttachment(_Kind, frozen=True, kw_only=True, tag="weightedAl
     allocations: Annotated[tuple[WorkerAllocation, ...], _ALLOCATIONS]
 
     def check(self, at: str) -> None:
-        """Refuse weights of which none can be drawn."""
+        """Refuse weights that are all 0."""
         _check_weights([one.weight for one in self.allocations], at)
 
 
@@ -283,7 +283,7 @@ DistributionMode: TypeAlias = BestWorkerMode | LongestIdleMode | RoundRobinMode
 
 
 class DistributionPolicy(DocumentPart, frozen=True, kw_only=True):
-    """Who is offered a job, how many at a time, and for how long."""
+    """The mode of choosing workers, the number of offers, and how long they last."""
 
     name: Text | None = None
     offer_expires_after_seconds: Seconds | None = None

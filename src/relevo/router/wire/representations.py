@@ -1,6 +1,6 @@
-"""How policies and queues are answered: as they are stored, without their secrets. Pure.
+"""Policies and queues as callers see them: as stored, without secrets. Pure.
 
-Addresses of rules may hold secrets too, in their query: only who may write them is shown those.
+URLs of rules may hold secrets in their query: only callers that may write them see it.
 """
 
 from __future__ import annotations
