@@ -20,7 +20,8 @@ from msgspec import Struct
 _NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
 OWN_MARK: Final = "/* relevo "
 """Begins every statement of Relevo's that needs Relevo's search path."""
-_ANY_MARK: Final = "/*relevo "
+ANY_MARK: Final = "/*relevo "
+"""Begins those that run with any search path."""
 _ANY_PATH: Final = "-- path: any"
 
 
@@ -54,7 +55,7 @@ def own(name: str, sql: str, *, any_path: bool = False) -> str:
     >>> own("jobs.query", "select 1")
     '/* relevo jobs.query */ select 1'
     """
-    return f"{_ANY_MARK if any_path else OWN_MARK}{name} */ {sql}"
+    return f"{ANY_MARK if any_path else OWN_MARK}{name} */ {sql}"
 
 
 def is_own(sql: str) -> bool:
@@ -62,14 +63,9 @@ def is_own(sql: str) -> bool:
     return sql.startswith(OWN_MARK)
 
 
-def runs_with_any_path(sql: str) -> bool:
-    """Whether a statement does not depend on the search path."""
-    return sql.startswith(_ANY_MARK)
-
-
 def name_of(sql: str) -> str | None:
     """Return the name of a statement of Relevo's."""
-    if not sql.startswith((OWN_MARK, _ANY_MARK)):
+    if not sql.startswith((OWN_MARK, ANY_MARK)):
         return None
     return sql[: sql.index(" */")].partition("relevo ")[2].rpartition("/")[2]
 
@@ -80,7 +76,7 @@ def marked_with(sql: str, schema: str) -> str:
     >>> marked_with(own("jobs.query", "select 1"), "shop")
     '/* relevo shop/jobs.query */ select 1'
     """
-    mark = OWN_MARK if is_own(sql) else _ANY_MARK
+    mark = OWN_MARK if is_own(sql) else ANY_MARK
     if not sql.startswith(mark) or "/" in sql[len(mark) : sql.index(" */")]:
         return sql
     return f"{mark}{schema}/{sql[len(mark) :]}"

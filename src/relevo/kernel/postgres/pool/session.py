@@ -267,7 +267,7 @@ class PoolConnection(asyncpg.Connection):
 
     async def _turn(self, query: str, *, own: bool) -> None:
         """Set the search path for a statement of Relevo's own, or of a user's."""
-        if catalog.runs_with_any_path(query) or _CONTROL.match(query):
+        if query.startswith(catalog.ANY_MARK) or _CONTROL.match(query):
             return
         within = self.is_in_transaction()
         if self.pooled and not within:
