@@ -19,7 +19,7 @@ from relevo.errors import (
     ReferenceNotFound,
     UnassignLimitReached,
 )
-from relevo.router.core import classifying, job_patches, jobs
+from relevo.router.core import classification, job_patches, jobs
 from relevo.router.core.classification import Classified, Unclassifiable
 from relevo.router.events import ErrorData
 from tests.router.scenes import START, Scene, check_loads, check_numbers, resources
@@ -39,7 +39,7 @@ def classify(scene: Scene, queue_id: str = "q", job_id: str = "j", **found: Any)
         queue_by="fallback", attached=(), priority=found.pop("priority", 1), trail=(),
     )  # fmt: skip
     policy = found.pop("policy", scene.world.resources.classification_policies["c"])
-    return classifying.classified(scene.world, job_id, job.round, policy, outcome)
+    return classification.classified(scene.world, job_id, job.round, policy, outcome)
 
 
 def fail(scene: Scene, job_id: str = "j") -> None:
@@ -49,7 +49,7 @@ def fail(scene: Scene, job_id: str = "j") -> None:
         errors=(ErrorData(code="x", message="y"),),
     )  # fmt: skip
     policy = scene.world.resources.classification_policies["c"]
-    assert classifying.classified(scene.world, job_id, job.round, policy, outcome)
+    assert classification.classified(scene.world, job_id, job.round, policy, outcome)
 
 
 STATES: dict[str, Callable[[Scene], object]] = {

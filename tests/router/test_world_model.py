@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from relevo.errors import Conflict, InvalidValue, NotFound
 from relevo.kernel.machine import END
-from relevo.router.core import classifying, exceptions, job_patches, jobs, offers, workers
+from relevo.router.core import classification, exceptions, job_patches, jobs, offers, workers
 from relevo.router.core.classification import Classified, Unclassifiable
 from relevo.router.core.states import JOB
 from relevo.router.events import ErrorData
@@ -207,7 +207,7 @@ class Router(RuleBasedStateMachine):
                     job_version=version, policy_version=1, queue_id=queue, queue_by="fallback",
                     attached=(), priority=1, trail=(),
                 )  # fmt: skip
-            done = classifying.classified(self.world, job.id, job.round, policy, outcome)
+            done = classification.classified(self.world, job.id, job.round, policy, outcome)
             assert done is not old  # J17
 
     def pending(self) -> list[Any]:

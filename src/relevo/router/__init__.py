@@ -12,9 +12,9 @@ async for offer in app.router.worker("ana").offers():
 from relevo.router.core.jobs import Unassigned
 from relevo.router.core.offers import Accepted
 from relevo.router.core.selectors import WorkerSelector
-from relevo.router.desk import Desk, Offer
 from relevo.router.jobs import selector
 from relevo.router.listing import JobFilter, WorkerFilter
+from relevo.router.offers import Desk, Offer
 from relevo.router.service import Router
 from relevo.router.wire.views import (
     RouterJob,

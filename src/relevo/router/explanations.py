@@ -14,17 +14,17 @@ from relevo.errors import NotFound, RuleFailed
 from relevo.kernel import cpu
 from relevo.kernel.postgres import catalog, clock
 from relevo.router import storage
-from relevo.router.core import classification, explaining, scoring_rules
+from relevo.router.core import classification, eligibility, scoring_rules
 from relevo.router.core.classification import Classified, Subject, Unclassifiable
-from relevo.router.core.explaining import JobExplanation, WorkerExplanation
+from relevo.router.core.eligibility import JobExplanation, WorkerExplanation
 from relevo.router.matcher import readings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from relevo.kernel.postgres import Database
-    from relevo.router.matcher.calling import RuleCaller
     from relevo.router.matcher.readings import JobReading
+    from relevo.router.matcher.rule_calls import RuleCaller
     from relevo.router.matching.situation import JobState, QueueState, WorkerState
     from relevo.router.storage import Remembered, Resources
 
@@ -111,7 +111,7 @@ class Explanations:
         jobs = await self._jobs([one["id"] for one in rows])
         queues = {one.queue: await self._queue(resources, one.queue) for one in jobs}
         known = {queue_id: queue for queue_id, queue in queues.items() if queue is not None}
-        explained = await cpu.off_loop(explaining.explain_worker, state, jobs, known)
+        explained = await cpu.off_loop(eligibility.explain_worker, state, jobs, known)
         return WorkerReport(
             worker_id=worker_id, state=row.state, says=_of_worker(row.state, explained, len(jobs)),
             load_ratio=row.used / row.capacity, next=explained,
@@ -163,7 +163,7 @@ class Explanations:
         rows = await self._database.fetch(SQL.workers_of_queue, job.queue, LOOKED_AT_MAX)
         workers = await self._workers([row["id"] for row in rows])
         rated = await self._rated(resources, queue, job, workers)
-        explain = partial(explaining.explain_job, scorer=lambda *_: rated)
+        explain = partial(eligibility.explain_job, scorer=lambda *_: rated)
         return await cpu.off_loop(explain, job, queue, workers)
 
     async def _rated(
@@ -175,7 +175,7 @@ class Explanations:
         if queue is None or rule is None:
             return {}
         able = await cpu.off_loop(
-            lambda: [one for one in workers if explaining.obstacle(one, job, queue) is None]
+            lambda: [one for one in workers if eligibility.obstacle(one, job, queue) is None]
         )
         answers = await self._caller.answers(scoring_rules.calls(rule, queue.scoring, job, able))
         try:

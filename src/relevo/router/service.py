@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from relevo.kernel import checking
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.outbound.addresses import Allowed
-from relevo.kernel.outbound.outside import Outside
+from relevo.kernel.outbound.lazy_client import LazyClient
 from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
@@ -21,11 +21,11 @@ from relevo.router import events
 from relevo.router.administration import Administration, StoredResource
 from relevo.router.commands import RouterCall, RouterCommands
 from relevo.router.core import workers
-from relevo.router.desk import Desk
 from relevo.router.explanations import Explanations
 from relevo.router.jobs import JobOperations
-from relevo.router.matcher.calling import RuleCaller
 from relevo.router.matcher.matcher import Matcher
+from relevo.router.matcher.rule_calls import RuleCaller
+from relevo.router.offers import Desk
 from relevo.router.storage import MANAGED_CHANNELS, Remembered, RouterOptions
 from relevo.router.watching import Watching
 from relevo.router.workers import WorkerOperations
@@ -87,7 +87,7 @@ class Router(JobOperations, WorkerOperations):
         return self._tools().explanations
 
     @property
-    def client(self) -> Outside:
+    def client(self) -> LazyClient:
         """The client for calls to other services, limited to allowed addresses."""
         return self._tools().client
 
@@ -144,7 +144,7 @@ class Tools:
     def __init__(self, database: Database, wakeups: Wakeups, router: Router) -> None:
         remembered = Remembered(router._sealer, router.options)
         self.database = database
-        self.client = client = Outside(router._allowed)
+        self.client = client = LazyClient(router._allowed)
         self.commands = RouterCommands(database, router._log, remembered)
         self.policies = Administration(database, router._log, router._sealer)
         self.watching = Watching(database, wakeups)

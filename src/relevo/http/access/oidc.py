@@ -19,7 +19,7 @@ from relevo.http.access.authenticator import Principal
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from relevo.kernel.outbound.outside import OutboundCalls
+    from relevo.kernel.outbound.lazy_client import OutboundCalls
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures with a public key; a secret that both sides know would not do."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.router.core.attachments import Selector
-    from relevo.router.core.explaining import Obstacle
+    from relevo.router.core.eligibility import Obstacle
 
 
 operation = Operations()

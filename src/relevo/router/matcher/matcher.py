@@ -22,8 +22,8 @@ from relevo.kernel.leases import fencing
 from relevo.kernel.leases.model import SINGLETON
 from relevo.kernel.postgres import catalog, clock
 from relevo.router.matcher import readings, steps
-from relevo.router.matcher.asking import Asking, ClassificationAnswers
 from relevo.router.matcher.memory import ROWS_MAX, Follower, Hints, Memory, in_parts
+from relevo.router.matcher.pending_rules import ClassificationAnswers, PendingRules
 from relevo.router.matcher.readings import JobReading
 from relevo.router.matching.situation import Decision, NeedsScores
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups
     from relevo.kernel.postgres.wakeups import Signal
     from relevo.router.commands import RouterCall, RouterCommands
-    from relevo.router.matcher.calling import RuleCaller
+    from relevo.router.matcher.rule_calls import RuleCaller
     from relevo.router.storage import Remembered
 
 SQL = catalog.load("relevo.router")
@@ -93,7 +93,7 @@ class MatcherRun:
         self._commands = of._commands
         self._lease = lease
         self._follower = Follower(of._database)
-        self._asking = Asking(of._caller, of._wakeups)
+        self._asking = PendingRules(of._caller, of._wakeups)
         self._memory = Memory(of._database, of._remembered)
         self._broken: set[object] = set()
         """Due steps that failed; they are not tried again, and the log has the reason."""

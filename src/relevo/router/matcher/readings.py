@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from relevo.router.core.classification import Classified
     from relevo.router.core.rules import Answers, RuleCall
     from relevo.router.core.world import WorkerRow
-    from relevo.router.matcher.calling import RuleCaller
+    from relevo.router.matcher.rule_calls import RuleCaller
     from relevo.router.storage import Resources
     from relevo.router.wire.policies import ClassificationPolicy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from relevo.router.commands import RouterCall
-from relevo.router.core import classifying, exceptions, jobs, offers, queueing, workers
+from relevo.router.core import classification, exceptions, jobs, offers, queueing, workers
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -38,7 +38,7 @@ def classified(
     """Write the result of a classification, if the job has not changed since."""
 
     def decide(world: World) -> bool:
-        return classifying.classified(world, job.id, job.round, policy, outcome)
+        return classification.classified(world, job.id, job.round, policy, outcome)
 
     return RouterCall(decide, jobs=(job.id,))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from relevo.router.core.capacity import ChannelTerms
-from relevo.router.core.explaining import Obstacle, explain_job, explain_worker
+from relevo.router.core.eligibility import Obstacle, explain_job, explain_worker
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.situation import Decision, JobState, QueueState, WorkerState
 from tests.router.unit.router_worlds import (

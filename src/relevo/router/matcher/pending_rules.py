@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from relevo.kernel.postgres import Wakeups
     from relevo.router.core.rules import RuleCall
-    from relevo.router.matcher.calling import RuleCaller
+    from relevo.router.matcher.rule_calls import RuleCaller
     from relevo.router.matching.situation import JobState, QueueState, WorkerState
 
 AT_ONCE_MAX: Final = 64
@@ -49,7 +49,7 @@ class Scored(Struct, frozen=True):
     scores: Mapping[str, float] | None
 
 
-class Asking:
+class PendingRules:
     """Calls under way, and the answers that arrived."""
 
     def __init__(self, caller: RuleCaller, wakeups: Wakeups) -> None:

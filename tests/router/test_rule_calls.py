@@ -16,7 +16,7 @@ from relevo.errors import RuleFailed
 from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.outbound.client import Client
 from relevo.router.core.rules import RuleAnswer, RuleCall
-from relevo.router.matcher.calling import RuleCaller
+from relevo.router.matcher.rule_calls import RuleCaller
 from relevo.router.wire.policies import (
     FunctionCredential,
     FunctionRule,

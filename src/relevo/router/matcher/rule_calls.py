@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from relevo.kernel.outbound import client as outbound
-    from relevo.kernel.outbound.outside import OutboundCalls
+    from relevo.kernel.outbound.lazy_client import OutboundCalls
 
 _TOKEN_SECONDS: Final = 300.0
 """How long a token is used whose server does not say for how long it may be."""

@@ -1,4 +1,4 @@
-"""The way to the outside for those who seldom take it."""
+"""A client for calls to other services that is opened at its first call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class OutboundCalls(Protocol):
-    """What can send requests; see `relevo.kernel.outbound.client.Client`."""
+    """Sends requests; see `relevo.kernel.outbound.client.Client`."""
 
     async def get(self, url: str, headers: Mapping[str, str]) -> OutboundAnswer:
         """Send a GET and return the answer."""
@@ -25,9 +25,9 @@ class OutboundCalls(Protocol):
         ...
 
 
-class Outside:
-    """A client that is made at the first call: to import it takes a quarter of a process's start,
-    and most processes call nobody."""
+class LazyClient:
+    """Imports and opens a `Client` at the first call: the import takes a quarter of a process's
+    start, and most processes make no calls."""
 
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed
@@ -44,7 +44,7 @@ class Outside:
         return await (await self._opened()).post(url, body, headers, secret=secret)
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close the client, if it was opened."""
         if self._client is not None:
             await self._client.__aexit__(None, None, None)
 
