@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 POLICY = {"offerExpiresAfterSeconds": 60, "mode": {"kind": "longestIdle"}}
 JOB = {"channelId": "chat", "queueId": "q", "priority": 1}
 LEASE = ("kernel/leases/fencing.py", "kernel/leases/held.py")
-QUICK = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 0.5}
+QUICK: dict[str, Any] = {"lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 0.5}
 
 
 TOUR = Path(__file__).parents[2] / "docs" / "explanation" / "code-tour.md"

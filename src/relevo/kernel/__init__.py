@@ -1,1 +1,1 @@
-"""What all parts stand on: it knows no part."""
+"""The kernel: shared by all parts, and independent of them."""

@@ -18,7 +18,7 @@ from relevo.errors import HandlerError, InvalidValue
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call is known to return a coroutine; False means only that nobody can tell."""
+    """Whether a call is known to return a coroutine; False may also mean unknown."""
     return any(inspect.iscoroutinefunction(one) for one in _bodies(function))
 
 
@@ -46,7 +46,7 @@ def check(function: Any, what: str, *arguments: str) -> None:
 
 
 def parameters(function: Callable[..., Any], what: str) -> list[inspect.Parameter]:
-    """Return the parameters of a callable; raises `InvalidValue` if it does not tell them."""
+    """Return the parameters of a callable; raises `InvalidValue` if they are unknown."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
@@ -95,19 +95,19 @@ def ignoring_context(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call on the event loop, and return what it comes to; for callbacks that do not block."""
+    """Call on the event loop and return the awaited result; for non-blocking callbacks."""
     return await settled(function(*args, **kwargs))
 
 
 async def run(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call where it fits, and return what it comes to: what may block is called in a thread."""
+    """Call and return the awaited result; a callable that may block runs in a thread."""
     if is_async(function):
         return await call(function, *args, **kwargs)
     return await settled(await asyncio.to_thread(function, *args, **kwargs))
 
 
 async def settled(answer: Any) -> Any:
-    """Return what a call came to: whatever can be awaited is awaited.
+    """Return the result of a call, awaited if it is awaitable.
 
     An iterator is refused, since it has done nothing of what it stands for: raises `HandlerError`.
     """
@@ -122,13 +122,13 @@ async def settled(answer: Any) -> Any:
 
 
 def discard(answer: Any) -> None:
-    """Drop what a call returned although nobody awaits it any more, without a warning."""
+    """Drop an awaitable that is not awaited any more, without a warning."""
     if inspect.iscoroutine(answer):
         answer.close()
 
 
 def _bodies(function: Any) -> tuple[Any, ...]:
-    """The functions behind a callable that decide what a call of it returns."""
+    """The functions behind a callable that decide the type of its result."""
     while isinstance(function, functools.partial):
         function = function.func
     return function, getattr(type(function), "__call__", None)  # noqa: B004 - not whether, what
@@ -138,7 +138,7 @@ def _check_arguments(function: Callable[..., Any], what: str, arguments: tuple[s
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # it does not tell; its first call will
+        return  # unknown until its first call
     try:
         signature.bind(*arguments)
     except TypeError as error:

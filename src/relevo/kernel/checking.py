@@ -17,7 +17,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def text(what: str, value: Any, most: int, *, of: str) -> None:
-    """Refuse what is neither None nor text of so many characters that can be stored."""
+    """Refuse a value that is neither None nor storable text of at most `most` characters."""
     if value is None:
         return
     good = isinstance(value, str) and len(value) <= most and "\0" not in value

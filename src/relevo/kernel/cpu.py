@@ -1,7 +1,7 @@
-"""CPU time: what keeps one request from holding up the event loop, and so everybody else.
+"""CPU time: keeps long computations off the event loop.
 
-Whatever may take long is bounded in steps and done by `off_loop`, in one of few threads. What is
-short stays on the loop, since the way to a thread and back costs more than the work.
+Long computations are bounded in steps and run by `off_loop`, in one of few threads. A
+short one stays on the loop, since the way to a thread and back costs more than the work.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 async def off_loop(function: Callable[..., T], *arguments: object) -> T:
-    """Return what a function returns that takes CPU time; the event loop goes on meanwhile.
+    """Return the result of a CPU-bound function; the event loop goes on meanwhile.
 
-    The function must be pure, or the only one that uses what it changes. It is not interrupted when
+    The function must be pure, or the only user of what it changes. It is not interrupted when
     its caller is cancelled, so it has to have an end of its own.
     """
     loop = asyncio.get_running_loop()
@@ -31,14 +31,14 @@ async def off_loop(function: Callable[..., T], *arguments: object) -> T:
 
 
 async def parsed(size: int, function: Callable[..., T], *arguments: object) -> T:
-    """Return what a parser makes of a text of `size` bytes: at once if it is short."""
+    """Parse a text of `size` bytes: on the loop if it is short."""
     if size <= limits.PARSED_ON_LOOP_BYTES_MAX:
         return function(*arguments)
     return await off_loop(function, *arguments)
 
 
 async def decoded(size: int, function: Callable[..., T], *arguments: object) -> T:
-    """Return what is made of a JSON document of `size` bytes: at once if it is short."""
+    """Decode a JSON document of `size` bytes: on the loop if it is short."""
     if size <= limits.DECODED_ON_LOOP_BYTES_MAX:
         return function(*arguments)
     return await off_loop(function, *arguments)
@@ -46,5 +46,5 @@ async def decoded(size: int, function: Callable[..., T], *arguments: object) -> 
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    # Few, for they share one interpreter lock with the loop, which waits its turn among them.
+    # Few, because they share the interpreter lock with the loop.
     return ThreadPoolExecutor(limits.CPU_THREADS_MAX, thread_name_prefix="relevo-cpu")

@@ -13,7 +13,7 @@ from relevo.errors import InvalidJson, InvalidValue, MissingField
 T = TypeVar("T")
 
 SHOWN_MAX: Final = 100
-"""How much of what a caller sent is repeated to it."""
+"""The most characters of a caller's text that an error repeats."""
 _WHERE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?$", re.DOTALL)
 _FIELD: Final = re.compile(r"Object (?:contains unknown|missing required) field `(?P<name>[^`]*)`")
 _MISSING: Final = "Object missing required field"
@@ -21,9 +21,9 @@ _STEP: Final = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>[^\]]*)\]")
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that a body is; none at all is an empty one.
+    """Return the JSON object of a body; an empty body is an empty object.
 
-    Raises `InvalidJson`, or `InvalidValue` for another kind of value and for what cannot be stored.
+    Raises `InvalidJson`, or `InvalidValue` for another kind of value and unstorable text.
     """
     if not body:
         return {}
@@ -44,7 +44,7 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def has_nul(json: bytes) -> bool:
-    """Return whether some text of a JSON document has the NUL character, which nobody can store.
+    """Return whether some text of a JSON document has the NUL character, which PostgreSQL rejects.
 
     >>> has_nul(rb'"a\\u0000"'), has_nul(rb'"the six letters \\\\u0000"')
     (True, False)
@@ -67,7 +67,7 @@ def converted(value: Any, kind: type[T], pointer: str = "", *, strict: bool = Tr
 
 
 def explain(message: str) -> tuple[str, str]:
-    """Split a message of msgspec into what is wrong and a JSON pointer to where.
+    """Split a message of msgspec into the fault and a JSON pointer to its place.
 
     >>> explain("Expected `int`, got `str` - at `$.limit`")
     ('Expected `int`, got `str`', '/limit')
@@ -88,7 +88,7 @@ def escape(step: str) -> str:
 
 
 def json_name(value: Any) -> str:
-    """Return what JSON calls a value, with its article."""
+    """Return the JSON type of a value, with its article."""
     names = {
         dict: "an object", list: "an array", str: "a string", bool: "a boolean",
         type(None): "null",
@@ -97,7 +97,7 @@ def json_name(value: Any) -> str:
 
 
 def refuse_unstorable(value: Any, pointer: str) -> None:
-    """Raise `InvalidValue` for what PostgreSQL cannot hold, anywhere inside a value.
+    """Raise `InvalidValue` if PostgreSQL cannot store something inside a value.
 
     Text with U+0000 or lone surrogates; a time that has no counterpart in UTC.
     """

@@ -1,4 +1,4 @@
-"""Errors of users as text that can be stored and shown, whatever was raised. Pure.
+"""Errors of user code as text that can always be stored and shown. Pure.
 
 An error may have no text, or one that PostgreSQL does not take (NUL, lone surrogates), or one that
 fails when it is asked for. None of that may keep a failure from being written down.
@@ -29,7 +29,7 @@ def fit(text: str, most: int) -> str:
 
 
 def message(error: BaseException, most: int) -> str:
-    """Return what an error says."""
+    """Return the text of an error."""
     try:
         return fit(str(error), most)
     except Exception:
@@ -53,5 +53,5 @@ def trace(error: BaseException, most: int) -> str:
 
 
 def unspeakable(error: BaseException) -> str:
-    """What is told of an error whose own text fails."""
+    """The text of an error whose own `str` fails."""
     return f"{type(error).__name__} (its text cannot be shown)"

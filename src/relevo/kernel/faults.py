@@ -36,7 +36,7 @@ class FaultInjected(Exception):
 
 
 class Arming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happens at a point, and to which of its hits. `skip` and `times` count per process."""
+    """The action at a point, and for which hits. `skip` and `times` count per process."""
 
     action: Action
     skip: int = 0
@@ -48,7 +48,7 @@ class Arming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     process: str | None = None
     """Only the process whose `RELEVO_FAULTS_PROCESS` is this; None is all."""
     serial: str = "-"
-    """Tells one arming from the next, so that counting starts afresh; no blanks."""
+    """Distinguishes one arming from the next, so that counting restarts; no blanks."""
 
 
 class LivePoints:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Value = str | int | float | bool
-"""What a label can be. A boolean is not a number here, though Python thinks so."""
+"""The type of a label's value. A boolean is not a number here, unlike in Python."""
 
 Operator = Literal[
     "equal", "notEqual", "lessThan", "lessThanOrEqual", "greaterThan", "greaterThanOrEqual"
@@ -35,7 +35,7 @@ ORDERINGS: Final[Mapping[str, Callable[[Value, Value], bool]]] = {
     "greaterThan": operator.gt,
     "greaterThanOrEqual": operator.ge,
 }
-"""The operators that need an order, and what they ask of two numbers or two texts."""
+"""The operators that need an order, as functions of two numbers or two texts."""
 
 
 def holds(operator: Operator, label: Value | None, value: Value | None) -> bool:
@@ -58,7 +58,7 @@ def same(label: Value | None, value: Value | None) -> bool:
 
 
 def kind(value: Value | None) -> Literal["boolean", "number", "text", "missing"]:
-    """Return what sort of value this is: only values of one kind can be equal."""
+    """Return the kind of a value; only values of one kind can be equal."""
     if value is None:
         return "missing"
     if isinstance(value, bool):

@@ -48,14 +48,14 @@ class Connection:
 
     @property
     def opened(self) -> tuple[Database, Wakeups]:
-        """What was opened last; after the app is closed, it refuses calls as closed."""
+        """The last opened connection; after the app is closed, it refuses calls."""
         if self._opened is None:
             raise Conflict("the app is not connected; use it inside `async with app`")
         return self._opened
 
 
 class Service:
-    """What users hold of a part; it has a database while its app is connected."""
+    """The public object of a part; it has a database while its app is connected."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -72,7 +72,7 @@ class Service:
 
 
 class PerConnection(Generic[T]):
-    """What a service has only while its app is connected: made once for each connection."""
+    """A value that a service has only while its app is connected: made once per connection."""
 
     def __init__(self, connection: Connection, make: Callable[[Database, Wakeups], T]) -> None:
         self._connection = connection
@@ -89,7 +89,7 @@ class PerConnection(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a part needs to serve: the host's leases, and who keeps its loops running."""
+    """The means of a part to serve: the host's leases, and the supervisor of its loops."""
 
     leases: Leases
     supervisor: Supervisor
@@ -102,11 +102,11 @@ class Part(Generic[S]):
         self.service = service
 
     def duties(self) -> list[Duty]:
-        """Return what one host does for all, every so often."""
+        """Return the periodic duties that one host does for all."""
         return []
 
     async def declare(self) -> None:
-        """Write which handlers and the like this host has; all parts do before any starts."""
+        """Record the handlers of this host; all parts do so before any starts."""
 
     async def start(self, host: Host) -> None:
         """Serve on a host; returns when that has begun."""
@@ -139,18 +139,18 @@ class Parts:
         raise Conflict(f"this app has no {kind.__name__}")
 
     def duties(self) -> list[Duty]:
-        """Return what all parts leave to one host."""
+        """Return the duties of all parts."""
         return [duty for part in self._parts for duty in part.duties()]
 
     async def start(self, host: Host) -> None:
-        """Start all, each with what the others have declared."""
+        """Start all parts, after all have declared their handlers."""
         for part in self._parts:
             await part.declare()
         for part in self._parts:
             await part.start(host)
 
     async def stop(self, timeout: float) -> None:
-        """Stop all, also those behind one that cannot."""
+        """Stop all parts, even if one fails to."""
         for part in reversed(self._parts):
             with contextlib.suppress(RelevoError):
                 await part.stop(timeout)

@@ -1,4 +1,4 @@
-"""The event log: what users may observe, appended in the transaction that makes it so.
+"""The event log: events for users, appended in the transaction that causes them.
 
     async with database.transaction() as tx:
         ...

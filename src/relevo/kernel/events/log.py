@@ -49,7 +49,7 @@ class EventType(Struct, frozen=True, kw_only=True):
     payload: type[Struct]
     """The struct of the event's data. Members may be added under the same version."""
     sentence: str
-    """What has happened, in one sentence."""
+    """The event, in one sentence."""
     version: int = 1
     """Rises when readers of the payload must be changed."""
 
@@ -145,7 +145,7 @@ Row = tuple[str, int, str, int, str]
 
 
 class EventLog(Service):
-    """What has happened in an installation, kept for a set time.
+    """The events of an installation, kept for a set time.
 
     >>> async with database.transaction() as tx:  # doctest: +SKIP
     ...     await tx.execute("update …")
@@ -187,7 +187,7 @@ class EventLog(Service):
             await tx.execute(SQL.append, *map(list, zip(*rows, strict=True)), number)
 
     def sent(self, *topics: str) -> None:
-        """Wake readers of the log, and those of other topics; for whoever has committed events.
+        """Wake readers of the log, and of other topics; call it after committing events.
 
         A hint: losing one delays.
         """
@@ -261,11 +261,11 @@ class EventLog(Service):
         )
 
     async def state(self) -> LogState:
-        """Return how long events are kept, and what was trimmed."""
+        """Return the retention of events, and what was trimmed."""
         return await reading.look(self.database)
 
     async def keep(self, kept: timedelta) -> None:
-        """Keep events so long, at least; they go by whole days. 7 days unless told."""
+        """Set the retention; events are trimmed by whole days. The default is 7 days."""
         if not kept.total_seconds() > 0:
             raise InvalidValue(f"events are kept for a time above 0, not {kept}")
         await self.database.write(SQL.keep, kept, idempotent=True)
@@ -278,7 +278,7 @@ class EventLog(Service):
         return made
 
     async def trim(self) -> int:
-        """Let go of days older than events are kept; return how many partitions were dropped.
+        """Trim days that are older than the retention; return the number of dropped partitions.
 
         A day is declared trimmed first, and dropped by a call at least a minute later: so no
         statement that found it readable finds it gone.
@@ -297,7 +297,7 @@ class EventLogPart(Part[EventLog]):
     """Keeps the partitions of the log in step with the days."""
 
     def duties(self) -> list[Duty]:
-        """Return what housekeeping should do for the log."""
+        """Return the housekeeping duties of the log."""
         return [
             Duty("make event partitions", 600.0, self.service.prepare),
             Duty("trim events", 60.0, self.service.trim),

@@ -1,4 +1,4 @@
-"""The nouns of the event log: what is appended, what is read, and where a reader is. Pure."""
+"""Types of the event log: events, pages and positions of readers. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relevo import limits
 from relevo.errors import BadContinuation, InvalidValue
 
 By = Literal["subject", "pipeline"]
-"""What decides the stripe of an event, and with it what is ordered."""
+"""The choice of an event's stripe, and so of its order."""
 Start = Literal["now", "beginning"] | datetime
 """Everything committed from now on, everything kept, or everything younger than an instant."""
 
@@ -36,7 +36,7 @@ class Event(Struct, frozen=True):
     type: str
     """A name of the catalogue, such as "relevo.job.completed"."""
     subject: str
-    """What it happened to, such as "job/7f3a"."""
+    """The subject of the event, such as `job/7f3a`."""
     version: int
     """The subject's version after it; of two events of a subject, the higher is the later."""
     data: Struct
@@ -100,7 +100,7 @@ class EventPage(Struct, frozen=True, kw_only=True):
 
 
 class LogPlace(Struct, frozen=True, array_like=True):
-    """Where a reader of the whole log is: the LSN it has seen of each stripe."""
+    """The position of a reader of all stripes: the LSN it has seen of each."""
 
     incarnation: str
     positions: dict[int, int]
@@ -112,7 +112,7 @@ def encode(place: LogPlace) -> str:
 
 
 def decode(text: str, state: LogState) -> LogPlace:
-    """Return the place of a continuation; refuse what is damaged or of another log, by name."""
+    """Return the position in a continuation; refuse one that is damaged or of another log."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         place = msgspec.json.decode(raw, type=LogPlace)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 POLL = SQL.poll_events
-"""What a feed processor asks for its idle leases; rows are as those of the feed's own polls."""
+"""The poll of a feed processor for its idle leases, with rows as in the feed's own."""
 FUTURE_SECONDS_MAX = 5.0
 
 
 async def look(connection: Database | Transaction) -> LogState:
-    """Read what a reader needs to know of the log."""
+    """Read the state of the log."""
     rows = await connection.fetch(SQL.log_state)
     first = rows[0]
     return LogState(

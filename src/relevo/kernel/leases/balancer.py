@@ -27,7 +27,7 @@ SQL = catalog.load(__package__)
 
 
 class BalancedUnit(Struct, frozen=True, kw_only=True):
-    """A unit as one read shows it."""
+    """A unit, from one read."""
 
     id: int
     kind: str
@@ -45,7 +45,7 @@ class BalancedUnit(Struct, frozen=True, kw_only=True):
 
 
 class BalanceOutcome(Struct, kw_only=True):
-    """What a tick did in one unit."""
+    """The changes of a tick in one unit."""
 
     gained: list[asyncpg.Record] = []
     donors: set[UUID] = set()
@@ -112,7 +112,7 @@ def is_uneven(view: BalancedUnit) -> bool:
 
 
 def plan_unit(view: BalancedUnit, me: UUID, interval: float, uneven_ticks: int = 0) -> Plan:
-    """Return what host `me` should do in a unit."""
+    """Return the plan of host `me` for a unit."""
     return balancing.plan(
         me, f"{view.kind}/{view.name}", view.settings, interval, view.members, view.leases,
         uneven_ticks,
@@ -122,7 +122,7 @@ def plan_unit(view: BalancedUnit, me: UUID, interval: float, uneven_ticks: int =
 async def fulfil(
     database: Database, unit_id: int, me: UUID, interval: float, uneven_ticks: int = 0
 ) -> BalanceOutcome:
-    """Plan again under the unit's lock and write what the plan says."""
+    """Plan again under the unit's lock, and write the plan."""
 
     async def work(tx: Transaction) -> BalanceOutcome:
         if not await tx.fetchval(SQL.try_lock_unit, unit_id):

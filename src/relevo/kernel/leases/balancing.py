@@ -1,4 +1,4 @@
-"""Who should own which lease: one host's plan, from one reading of a unit.
+"""Balancing: one host's plan for the leases of a unit, from one read of it.
 
 Every host computes the same quotas from the same reading and only ever moves itself towards its
 own: it takes what is free and asks those above their quota. Each lease so moved lowers the sum of
@@ -81,7 +81,7 @@ def plan(
     leases: Sequence[PlannedLease],
     uneven_ticks: int = 0,
 ) -> Plan:
-    """What host `me` should do now in this unit; falsy when there is nothing to do.
+    """Return the plan of host `me` for this unit; falsy when there is nothing to do.
 
     `interval` is the time between two ticks in seconds; `uneven_ticks` is for how many ticks in a
     row `is_uneven` was true, in a unit that is balanced by load. `members` must also hold the hosts
@@ -117,7 +117,7 @@ def is_uneven(members: Sequence[UnitMember], leases: Sequence[PlannedLease]) -> 
 
 
 class _UnitReading(Struct, frozen=True):
-    """The leases of a unit sorted by what may happen to them."""
+    """The leases of a unit by what may be done with them."""
 
     total: int
     """P: all active leases."""
@@ -133,7 +133,7 @@ class _UnitReading(Struct, frozen=True):
     giving: Counter[UUID]
     """By owner: how many of its leases are pending."""
     stale: list[PlannedLease]
-    """Requests by somebody who is gone, whatever the state of the lease."""
+    """Requests of hosts that are gone, in any state of the lease."""
 
 
 def _read(members: Sequence[UnitMember], leases: Sequence[PlannedLease]) -> _UnitReading:
@@ -210,7 +210,7 @@ def _ask(
 def _relieve(
     member: UnitMember, settings: UnitSettings, members: Sequence[UnitMember], reading: _UnitReading
 ) -> list[str]:
-    """What the least used host asks of the most used one; nothing for anybody else."""
+    """The leases that the least used host requests from the most used one; else none."""
     used = load.use(members, reading.loads)
     least, most = load.extremes(used)
     if least != member.host or not load.is_uneven(used):

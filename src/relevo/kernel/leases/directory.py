@@ -1,4 +1,4 @@
-"""What operators see and ask: hosts and leases as they are, draining, moving, pausing."""
+"""Hosts and leases for operators: list, drain, move, pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lease in the hands of this host: what a part's code works with."""
+"""A lease that this host owns, as parts use it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Lease:
         self.over = False
         """Lost, released or handed over: nothing may be done in its name any more."""
         self.meter = Meter(load, instant())
-        """How busy it is; whoever runs handlers for it says when."""
+        """How busy it is, as reported by the code that runs its handlers."""
         self.stored_load = load
         self.failures = 0
-        """Calls of a handler that failed in a row, here; whoever runs them counts."""
+        """Consecutive failed calls of a handler, counted by the code that runs them."""
         self.caught_up = False
-        """Whether everything that there is for it has been read; whoever reads says so."""
+        """Whether its reader has caught up."""
         self.dissolving = False
         """Others are about to take its place: when it is gone, it was not lost."""
         self._deadline = deadline
@@ -94,12 +94,12 @@ class Lease:
             )
 
     async def save(self, position: Position) -> None:
-        """Store how far the work has come; raises `LeaseLost` if somebody else owns it by now."""
+        """Store the progress of the work; raises `LeaseLost` if another host owns the lease."""
         await self._save(self, position)
         self.position = position
 
     def ask_to_stop(self, reason: ReleaseReason) -> None:
-        """Tell the holder to finish; the first reason stands."""
+        """Ask the holder to finish; the first reason is kept."""
         if not self.stopping.is_set():
             self.release_reason = reason
             self.stopping.set()
@@ -117,7 +117,7 @@ class Lease:
 
 
 class Holder(Protocol):
-    """What a part runs for each lease it owns."""
+    """The coroutine that a part runs for each lease it owns."""
 
     async def __call__(self, lease: Lease) -> None:
         """Work until `lease.stopping` is set, then return."""

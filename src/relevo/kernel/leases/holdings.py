@@ -1,4 +1,4 @@
-"""What a host believes it owns against what the store says: a pure comparison.
+"""Compares a host's own view of its leases with the database's. Pure.
 
 The store's answer is a snapshot taken some time after the question was sent; meanwhile the host may
 have taken or given up leases itself. `then` is what it believed when it asked, `now` what it
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Owned(Struct, frozen=True):
-    """One lease that the store says this host owns."""
+    """A lease that this host owns, by the database."""
 
     id: int
     epoch: int
@@ -29,7 +29,7 @@ class Owned(Struct, frozen=True):
 
 
 class Changes(Struct, frozen=True, kw_only=True):
-    """What the host must do about it; ids of leases."""
+    """The consequences for the host; ids of leases."""
 
     gained: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class Changes(Struct, frozen=True, kw_only=True):
 
 
 def compare(now: Mapping[int, int], then: Mapping[int, int], owned: Iterable[Owned]) -> Changes:
-    """Return what changed; `now` and `then` map lease ids to epochs."""
+    """Return the differences; `now` and `then` map lease ids to epochs."""
     gained, lost, rewound, asked, recalled = [], [], [], [], []
     seen = set()
     for lease in owned:

@@ -35,7 +35,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def instant() -> float:
-    """Seconds on a clock that also counts suspended time, where there is one."""
+    """Seconds on a clock that includes suspended time, where the system has one."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -66,7 +66,7 @@ class Deadline:
             self._until = until
 
     def end(self) -> None:
-        """The life is over: nothing may be done in its name any more, whatever still arrives."""
+        """The life is over: the host must not act in its name any more."""
         self._ended = True
         self._until = float("-inf")
 
@@ -82,7 +82,7 @@ class Deadline:
 
 
 class Beat:
-    """What one successful renewal told: everything the host owns, and the server's clock."""
+    """The result of a renewal: all leases of the host, and the server's clock."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class _Held:
             self.timer = asyncio.get_running_loop().call_later(seconds, self.cut)
 
     def recall(self) -> None:
-        """Go on: nobody asks for the lease any more."""
+        """Continue: the request for the lease was withdrawn."""
         if self.lease.recall() and self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -89,11 +89,11 @@ class Keeper:
 
     @property
     def leases(self) -> list[Lease]:
-        """What is held at this moment."""
+        """The leases held now."""
         return [held.lease for held in self._held.values()]
 
     def apply(self, changes: Changes) -> None:
-        """Act on what the store said; `gained` is the caller's, since it needs a read."""
+        """Act on the database's view; the caller handles `gained`, which needs a read."""
         for lease_id in changes.lost:
             self._lose(lease_id, "rewind" if lease_id in changes.rewound else "lost")
         for owned in changes.asked:
@@ -157,7 +157,7 @@ class Keeper:
         await self.savings.close()
 
     def _hand_back(self, row: asyncpg.Record) -> None:
-        """Release what was handed to this host after it left the unit."""
+        """Release leases that were handed to this host after it left the unit."""
         given = Given(row["id"], row["epoch"], f"number {row['unit_id']}")
         task = asyncio.get_running_loop().create_task(self.savings.give_up(given))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -169,7 +169,7 @@ class Keeper:
         reason: ReleaseReason = "handoff" if owned.state == "active" else owned.state
         held.lease.ask_to_stop(reason)
         if held.unit.settings.strict:
-            # Nobody seizes from a live host in a strict unit, so the owner cuts itself off in time.
+            # No host seizes from a live one in a strict unit, so the owner stops itself in time.
             left = owned.handoff_left
             seconds = held.unit.settings.handoff_timeout if left is None else max(0.0, left)
             held.cut_later(seconds)
@@ -177,7 +177,7 @@ class Keeper:
     def _lose(self, lease_id: int, reason: ReleaseReason) -> None:
         held = self._held.get(lease_id)
         if held is None or held.giving_up:
-            return  # what is being given up is expected to be gone
+            return  # leases that are being released are expected to be gone
         del self._held[lease_id]
         lease = held.lease
         lease.over = True
@@ -194,7 +194,7 @@ class Keeper:
         self.believed = MappingProxyType({i: h.lease.epoch for i, h in self._held.items()})
 
     async def _hold(self, held: _Held) -> None:
-        """Run the holder, then give the lease up; a lease that was lost is nobody's to give."""
+        """Run the holder, then release the lease, unless it was lost."""
         lease, lease_id = held.lease, held.lease.fence.lease_id
         earlier = self._ending.pop(lease_id, None)
         if earlier is not None:

@@ -1,4 +1,4 @@
-"""One life of a host: an incarnation with its heartbeat, its deadline and what it holds.
+"""One life of a host: an incarnation with its heartbeat, deadline and leases.
 
 A life that has ended never acts again: its deadline is gone, its keeper starts nothing. What comes
 after is another life, with everything new.
@@ -38,7 +38,7 @@ REGISTER_ATTEMPTS = 5
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """What stays the same over all lives of a host."""
+    """The objects shared by all lives of a host."""
 
     name: str
     config: LeaseConfig

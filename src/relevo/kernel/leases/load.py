@@ -1,4 +1,4 @@
-"""How busy leases are, and who carries too much. Pure: instants are passed in."""
+"""The load of leases, and which hosts carry too much. Pure: instants are passed in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WINDOW_SECONDS = 10.0
 FACTOR = 0.5
-"""What the last window counts for; the windows before it count for the rest."""
+"""The weight of the last window; earlier windows have the rest."""
 FORGOTTEN = 64
 """So many windows ago is as good as never."""
 TICKS = 3
@@ -23,7 +23,7 @@ GAP = 0.2
 EXCESS = 1.15
 """A host is used too much only above so many times the mean."""
 SHARE = 0.6
-"""How much of what is above the mean moves at once; all of it would overshoot."""
+"""The share of the load above the mean that moves at once; all would overshoot."""
 GAIN = GAP / 2
 """A lease too large for that share moves if it lowers the use of the most used host so much."""
 REST_SECONDS = 60.0
@@ -98,7 +98,7 @@ class Meter:
 
 
 def smooth(before: Load, last: Load) -> Load:
-    """Return the load after one more window; what is as good as nothing is nothing, for good."""
+    """Return the load after another window; a negligible load becomes 0."""
     found = Load(
         *(
             round((1 - FACTOR) * old + FACTOR * new, digits)
@@ -130,13 +130,13 @@ class Streak:
         return self.ticks
 
     def reset(self) -> None:
-        """What was uneven is being evened: the next three ticks show whether it was enough."""
+        """Restart the count after a move: the next three ticks show whether it was enough."""
         self.ticks = 0
 
 
 def use(members: Iterable[UnitMember], loads: Mapping[UUID, Sequence[float]]) -> dict[UUID, float]:
     """Return U(i) of every host that takes part; `loads` are those of the leases it will have."""
-    # fsum, since a plan must not depend on the order of what was read.
+    # fsum, since a plan must not depend on the order of rows.
     return {
         m.host: fsum(loads.get(m.host, ())) / m.weight for m in members if m.live and not m.draining
     }

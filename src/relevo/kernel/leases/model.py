@@ -45,10 +45,10 @@ class LeaseConfig(Struct, frozen=True, kw_only=True):
 
 
 class UnitSettings(Struct, frozen=True, kw_only=True):
-    """What all hosts of a unit agree on; stored with the unit when it is first joined."""
+    """The settings of a unit, equal on all hosts; stored when it is first joined."""
 
     strict: bool = False
-    """Two owners must not act side by side even for a moment: nobody seizes from a live host."""
+    """Two owners must never act at the same time: no host seizes from a live one."""
     handoff_timeout: float = 30.0
     max_moves: int | None = None
     """Hand-offs that may be pending per donor; None is no limit."""
@@ -65,7 +65,7 @@ SINGLETON = UnitSettings(strict=True, handoff_timeout=5.0)
 
 
 class Membership(Struct, frozen=True, kw_only=True):
-    """What one host asks for in one unit."""
+    """The request of a host in a unit."""
 
     weight: float = 1.0
     min_leases: int = 0
@@ -127,7 +127,7 @@ class PlannedLease(Struct, frozen=True, kw_only=True):
 
 
 class Fence(Struct, frozen=True, order=True):
-    """Proof of ownership: whoever writes in the name of a lease shows its epoch.
+    """Proof of ownership: a write in the name of a lease carries its epoch.
 
     `lease_id` is the lease's number in the database and the order in which fences are locked.
     """
@@ -139,7 +139,7 @@ class Fence(Struct, frozen=True, order=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What one host should do in one unit, as lease names."""
+    """The plan of a host for a unit, as lease names."""
 
     take: tuple[str, ...] = ()
     """Free leases to own."""
@@ -172,7 +172,7 @@ class HostInfo(Struct, frozen=True, kw_only=True):
 
 
 class LeaseInfo(Struct, frozen=True, kw_only=True):
-    """A lease and who owns it."""
+    """A lease and its owner."""
 
     id: int
     kind: str

@@ -1,4 +1,4 @@
-"""One round of a host: look at what it owns, balance the units that it serves."""
+"""A host's round: check its leases, and balance the units that it serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SQL = catalog.load(__package__)
 
 
 class BalancerRounds:
-    """What a host remembers from round to round, over all its lives."""
+    """The state of a host between rounds, over all its lives."""
 
     def __init__(self, database: Database, wakeups: Wakeups, config: LeaseConfig) -> None:
         self._database = database
@@ -39,7 +39,7 @@ class BalancerRounds:
         return await self._tick(life)
 
     async def _read_holdings(self, life: Life) -> None:
-        """Look at once at what a wake-up may be about, and begin with what was handed over."""
+        """Handle a wake-up: read the leases, and start those that were handed over."""
         then = life.keeper.believed
         self._database.metrics.count_lease_statement("holdings")
         rows = await self._database.fetch(SQL.holdings, life.incarnation)

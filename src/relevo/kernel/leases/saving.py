@@ -1,4 +1,4 @@
-"""What a host writes about leases that it holds: saved, given up, passed on, and how busy they are.
+"""Writes of a host about its leases: progress, release, hand-over and load.
 
 Leases of one host that are saved or given up at about the same time share a statement.
 """
@@ -42,7 +42,7 @@ class Given(Struct, frozen=True):
 
 
 class Savings:
-    """Writes in the name of one incarnation; what it does not own is refused with `LeaseLost`."""
+    """Writes in the name of one incarnation; raises `LeaseLost` for leases of others."""
 
     def __init__(self, database: Database, incarnation: UUID) -> None:
         self._database = database
@@ -56,7 +56,7 @@ class Savings:
         )
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the writes under way."""
         await self._saves.close()
         await self._give_ups.close()
 
@@ -75,7 +75,7 @@ class Savings:
         )
 
     async def give_up(self, given: Given) -> UUID | None:
-        """Release a lease, or hand it over; return who has it now."""
+        """Release a lease, or hand it over; return its new owner."""
         return await self._give_ups.call(given)
 
     async def pass_on(self, lease: Lease, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""How an attempt at a call ended, what may be repeated, and what its caller is told in the end."""
+"""How an attempt at a call ended, whether to repeat it, and the error for its caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.pool.session import Block, PoolConnection
 
 Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
-"""How an attempt failed: as `failures.meaning`, and what it means that a connection was lost."""
+"""How an attempt failed: as `failures.meaning`, with lost connections resolved."""
 
 CONNECT_ERRORS: Final = (
     OSError,
@@ -33,7 +33,7 @@ CONNECT_ERRORS: Final = (
     asyncpg.InternalClientError,
     EmbeddedServerError,
 )
-"""What may be raised instead of a connection."""
+"""Errors of opening a connection."""
 
 
 class NotConnected(Exception):
@@ -58,14 +58,14 @@ async def transaction_of(
 ) -> AsyncIterator[None]:
     """Open a transaction; notes when its commit is sent, and whose error ends it.
 
-    Whatever the body raised comes out, also when the connection is dead by then.
+    The error of the body is raised even if the connection is dead by then.
     """
     transaction = connection.transaction(isolation="read_committed")
     transaction.theirs, transaction.opening = theirs, opening
     try:
         await transaction.start()
     except asyncio.CancelledError:
-        cut(connection)  # nobody knows whether it has begun
+        cut(connection)  # it is unknown whether it has begun
         raise
     try:
         yield
@@ -86,7 +86,7 @@ def cut(connection: asyncpg.Connection) -> None:
 async def _roll_back(connection: PoolConnection, transaction: Block) -> None:
     """Roll back also when cancelled; if the connection is gone, the server does it by itself."""
     ended = asyncio.ensure_future(transaction.rollback())
-    # Cancelled once more, nobody waits for it any longer: then its error is nobody's.
+    # If this is cancelled again, its error is not reported.
     ended.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
         await asyncio.shield(ended)
@@ -94,7 +94,7 @@ async def _roll_back(connection: PoolConnection, transaction: Block) -> None:
         cut(connection)
         raise
     except Exception:
-        cut(connection)  # what was to be undone must not stay open
+        cut(connection)  # a failed rollback must not leave the transaction open
 
 
 def ending_of(error: Exception, attempt: Attempt) -> Ending:
@@ -125,7 +125,7 @@ def may_repeat(error: Exception, ending: Ending, *, repeatable: bool) -> bool:
 
 
 def verdict(error: Exception, ending: Ending, where: str, *, unknown: bool) -> Exception:
-    """What the caller is told; `unknown` if any of the attempts may have happened."""
+    """Return the error for the caller; `unknown` if any attempt may have happened."""
     if ending == "fault":
         return error
     if unknown or ending == "unknown":

@@ -46,12 +46,12 @@ _TEXTS_MAX: Final = 4096
 
 
 def is_usable(schema: str) -> bool:
-    """Whether Relevo can live in a schema of this name: a plain one that nobody else has."""
+    """Whether Relevo can use a schema of this name: a plain one, not reserved."""
     return _PLAIN.fullmatch(schema) is not None and _TAKEN.fullmatch(schema) is None
 
 
 def application_name(schema: str) -> str:
-    """What sessions of Relevo call themselves.
+    """The application name of Relevo's sessions.
 
     >>> application_name("relevo"), application_name("shop")
     ('relevo', 'relevo:shop')

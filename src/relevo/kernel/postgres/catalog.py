@@ -26,7 +26,7 @@ _ANY_PATH: Final = "-- path: any"
 
 
 class NamedQuery(Struct, frozen=True):
-    """A named statement and the sentence that says what it is for."""
+    """A named statement and its description."""
 
     name: str
     sentence: str
@@ -46,7 +46,7 @@ class Queries:
 
 
 def own(name: str, sql: str, *, any_path: bool = False) -> str:
-    """Mark a statement as Relevo's own: it runs with Relevo's search path, and is told by name.
+    """Mark a statement as Relevo's own: it runs with Relevo's search path, and errors name it.
 
     Every statement of a `queries.sql` is marked; one that is composed must be marked by hand. One
     that has a line `-- path: any` runs with whatever path there is, which saves a round trip inside

@@ -1,4 +1,4 @@
-"""The one clock of Relevo from outside of SQL."""
+"""Relevo's clock, read from Python."""
 
 from __future__ import annotations
 

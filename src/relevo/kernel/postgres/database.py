@@ -56,7 +56,7 @@ STAY_AWAKE: Final = " set local idle_in_transaction_session_timeout = '5s';"
 CLOSE_SECONDS_MAX: Final = 10.0
 """How long calls under way may take when the database is closed."""
 Transaction = asyncpg.Connection
-"""A connection inside a transaction: what parts are handed and what they run statements on."""
+"""A connection inside a transaction, on which parts run statements."""
 
 
 class Database:

@@ -1,7 +1,7 @@
-"""What an error of the database means for the call that met it.
+"""The meaning of a database error for its call.
 
 aborted   the transaction is known not to have happened and may be tried again at once
-lost      the connection broke; what was sent last may or may not have happened
+lost      the connection broke; the last statement may or may not have happened
 refused   known not to have happened, and the server cannot take it now (disk full, starting, …)
 fault     the statement itself is wrong or its data are; trying again changes nothing
 """
@@ -85,7 +85,7 @@ def explain(error: asyncpg.PostgresError, sql: str, version: str) -> None:
 
 
 def told(error: asyncpg.PostgresError) -> str:
-    """Return what happened, where, and what to do, for an error that nobody expected."""
+    """Return the text for an unexpected error: what happened, where, and what to do."""
     where = "; ".join(getattr(error, "__notes__", ())) or "statement of the program"
     return (
         f"PostgreSQL refused a statement: {error} (SQLSTATE {error.sqlstate}; {where}). Relevo does"

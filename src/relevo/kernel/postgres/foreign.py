@@ -26,10 +26,10 @@ class Function(Struct, frozen=True):
     types: tuple[str, ...]
     """The type of each array, such as `uuid[]`, or a chain of casts: `text[]::jsonb[]`."""
     otherwise: str
-    """What a caller with another driver can do instead."""
+    """The advice for a caller with another driver."""
 
     async def call(self, tx: Any, arrays: Sequence[Sequence[Any]], schema: str = DEFAULT) -> Any:
-        """Return what the function returns, called on a connection that is in a transaction.
+        """Call the function on a connection that is in a transaction, and return its result.
 
         Its effects are there when that commits, and never were if it is rolled back.
         """
@@ -39,7 +39,7 @@ class Function(Struct, frozen=True):
             return await tx.fetchval(bound(self._sql(marks), schema), *arrays)
         values = [_text(one) for array in arrays for one in array]
         if driver == "sqlalchemy":
-            import sqlalchemy  # only those who use it have it
+            import sqlalchemy  # an optional dependency
 
             names = [f"v{n}" for n in range(len(values))]
             casts = iter(f"cast(:{name} as text)" for name in names)
@@ -89,7 +89,7 @@ def driver_of(tx: Any, otherwise: str = "") -> str:
 
 
 async def _done(answer: Any) -> Any:
-    """What a call of a driver came to, of which there are async ones and others."""
+    """Return the result of a driver's call, awaited if the driver is async."""
     return await answer if inspect.isawaitable(answer) else answer
 
 

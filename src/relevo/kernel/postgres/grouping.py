@@ -118,7 +118,7 @@ class Group(Generic[C, R]):
 
 
 class _GroupLane(Generic[C, R]):
-    """One statement at a time; what arrives meanwhile is the next group."""
+    """Runs one statement at a time; calls that arrive meanwhile form the next group."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _GroupLane(Generic[C, R]):
         self._waiting_max = waiting_max
         self._waiting: deque[_Waiting[C, R]] = deque()
         self._outside: deque[_Waiting[C, R]] = deque()
-        """Those for whom there is no room yet: the back-pressure of a group."""
+        """Calls for which there is no room yet: the back-pressure of a group."""
         self._loop: asyncio.AbstractEventLoop
         self._pump: asyncio.Task[None] | None = None
 
@@ -146,7 +146,7 @@ class _GroupLane(Generic[C, R]):
         return len(self._waiting)
 
     def add(self, call: C, key: Hashable, order: Hashable) -> asyncio.Future[R]:
-        """Join the group being collected, or wait outside, behind those who wait already."""
+        """Join the group being collected, or wait for room behind earlier calls."""
         if self._pump is None or self._pump.done():
             self._loop = asyncio.get_running_loop()  # a system call, so not for each of many
             self._pump = self._loop.create_task(self._run(), name=f"group {self._group.name}")
@@ -164,7 +164,7 @@ class _GroupLane(Generic[C, R]):
         self._cut_off()  # if the task was cancelled before it could begin
 
     async def _run(self) -> None:
-        uses.begin("groups")  # whoever made the first call, and whatever they hold
+        uses.begin("groups")  # independent of the first caller and its connections
         try:
             while self._waiting:
                 wave = self._collect()
@@ -236,11 +236,11 @@ class _GroupLane(Generic[C, R]):
             raise
 
     async def _try(self, part: list[_Waiting[C, R]]) -> Exception | None:
-        """Answer every caller of `part`, or return what its statement raised."""
+        """Answer every caller of `part`, or return the error of its statement."""
         self._group.count(len(part))
         try:
             results = await self._statement([entry.call for entry in part])
-        except Exception as error:  # whatever it is, it belongs to a caller
+        except Exception as error:  # any error belongs to a caller
             return error
         if len(results) != len(part):
             fault = f"{self._group.name} answered {len(results)} results to {len(part)} calls"

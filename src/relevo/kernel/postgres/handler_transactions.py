@@ -1,4 +1,4 @@
-"""Transactions that handlers of users get: what they commit is committed with the host's own part.
+"""Transactions of user handlers, committed together with the host's own writes.
 
 A handler's effects and the checkpoint or completion that belongs to them are one commit. That
 holds only while the transaction is the one that the host began, and the host ends it. So a handler
@@ -90,7 +90,7 @@ class HandlerTransaction(Proxy):
             )
 
     def abandon(self) -> None:
-        """Drop the connection: the server rolls back, whoever still waits for a statement."""
+        """Drop the connection: the server rolls back, even while a statement runs."""
         self._over = True
         self._inner.terminate()
 
@@ -124,7 +124,7 @@ class HandlerTransactions:
     def block(
         self, manager: AbstractAsyncContextManager[HandlerTransaction]
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Return what a handler enters for a transaction; `manager` begins and commits it."""
+        """Return the context manager of a handler's transaction; `manager` begins and commits."""
         return cast("AbstractAsyncContextManager[Transaction]", TransactionBlock(self, manager))
 
     def enter(self, block: TransactionBlock) -> None:

@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this program; each step is applied once, whole, or not at all.
+"""Brings a database to the schema of this program; each step is atomic and applied once.
 
 A fresh database gets the schema as `schema.py` reads it, recorded as 0001_schema. From the first
 release on, a change of tables is also a numbered file in `migrations/`: existing
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SQL = catalog.load(__package__)
 MIGRATION_SECONDS_MAX: Final = 6 * 3600.0
-"""For one migration, and for waiting until another process has done its part."""
+"""The time limit of a migration, and of waiting for another process."""
 LOCK_POLL_SECONDS: Final = 0.05
 BOOTSTRAP = """
 do $$ begin  -- who owns the schema need not be allowed to create others
@@ -77,7 +77,7 @@ class MigrationStatus(Struct, frozen=True, kw_only=True):
 
 
 class _Record(Struct, frozen=True):
-    """What was done to a database, as it says itself."""
+    """The recorded state of a database."""
 
     migrations: list[asyncpg.Record]
     functions: list[asyncpg.Record]
@@ -184,7 +184,7 @@ def _version(program: str) -> tuple[int, ...]:
 
 
 async def check(database: Database, migrations: Sequence[Migration] | None = None) -> list[str]:
-    """Return the labels of what is pending; refuse a schema this program does not fit."""
+    """Return the labels of pending steps; refuse a schema that does not match."""
     return _judge(await status(database, migrations))
 
 
@@ -207,7 +207,7 @@ def _judge(statuses: Sequence[MigrationStatus]) -> list[str]:
 
 
 async def up(database: Database, migrations: Sequence[Migration] | None = None) -> list[str]:
-    """Apply what is pending and return the labels of what was done.
+    """Apply pending steps and return their labels.
 
     Safe to run from many processes at once and to be killed at any instruction.
     """
@@ -227,7 +227,7 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
 
 @contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Say of an error that nobody expected what was being done, and what to do."""
+    """Add to an unexpected error the step under way, and the advice."""
     try:
         yield
     except asyncpg.PostgresError as error:
@@ -237,7 +237,7 @@ def _telling(what: str) -> Iterator[None]:
 
 
 async def _alone(database: Database, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Run `work` in a transaction that holds the lock, as soon as nobody else does.
+    """Run `work` in a transaction that holds the lock, once it is free.
 
     It asks again and again instead of standing in line: a statement that waits has a snapshot, and
     a step like CREATE INDEX CONCURRENTLY waits for every older snapshot to go.
@@ -265,7 +265,7 @@ async def _prepare(tx: Transaction) -> bool:
 async def _apply(
     database: Database, migration: Migration, migrations: Sequence[Migration], tx: Transaction
 ) -> bool:
-    """Apply one migration under the lock, unless it is there by now; refuses what does not fit."""
+    """Apply a migration under the lock, unless it is applied already."""
     pending = _judge(_compare(await _record(tx), migrations))
     if migration.label not in pending:
         return False

@@ -1,4 +1,4 @@
-"""What migrations are: the schema of a fresh database, and numbered files for those that exist.
+"""Migrations: the schema of a fresh database, and numbered files for existing ones.
 
 A numbered file begins with comments: `-- description: …`, `-- locks: …`, and `-- kind: steps` if it
 holds statements that PostgreSQL refuses inside a transaction. Such a file is a list of sections
@@ -40,7 +40,7 @@ class Migration(Struct, frozen=True, kw_only=True):
     locks: str
     steps: tuple[MigrationStep, ...] = ()
     script: str = ""
-    """What is run, where that is more than the text."""
+    """The statements, if they are more than the text."""
     functions: tuple[FunctionFile, ...] = ()
     """The functions that the script creates; of the schema alone."""
     in_schema: bool = False
@@ -48,7 +48,7 @@ class Migration(Struct, frozen=True, kw_only=True):
 
     @property
     def checksum(self) -> str:
-        """What the file looks like; a file that has landed never changes."""
+        """The checksum of the file; a released file never changes."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property

@@ -23,13 +23,13 @@ STEP_ROWS_MIN: Final = 4
 STEP_ROWS_MAX: Final = 16
 """Rows that are fetched at once: so many more than a page needs may be in memory."""
 CELL_BYTES: Final = 16
-"""What a value counts that is no text."""
+"""The bytes counted for a value that is no text."""
 
 
 async def fetch_page(
     connection: Database | asyncpg.Connection, sql: str, *args: Any, rows: int, bytes_max: int
 ) -> Fetched[asyncpg.Record]:
-    """Return what `Database.fetch_page` does, also of a transaction that somebody has."""
+    """As `Database.fetch_page`, also within a caller's transaction."""
     if hasattr(connection, "fetch_page"):
         database = cast("Database", connection)
         return await database.fetch_page(sql, *args, rows=rows, bytes_max=bytes_max)

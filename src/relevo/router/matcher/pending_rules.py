@@ -1,7 +1,7 @@
-"""Questions to the outside, asked beside the matcher's rounds: rules of policies that are calls.
+"""Calls of external rules under way beside the matcher's rounds, and their answers.
 
 Nothing is written here. Answers are kept until the next round takes them, and compares them
-with what is true by then.
+with the rows of then.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Connections: how they are opened, what their sessions set, and how they are shared."""
+"""Connections: opening them, the settings of their sessions, and sharing them."""

@@ -1,4 +1,4 @@
-"""What a database URL says, in the words of libpq, of vendors and of other drivers."""
+"""Database URLs: the options of libpq, of vendors and of other drivers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relevo.errors import SettingsError
 _SCHEMES: Final = frozenset({"postgresql", "postgres"})
 _DRIVERS: Final = frozenset({"asyncpg", "psycopg", "psycopg2", "psycopg_async"})
 _OTHER_WORDS: Final = {"ssl": "sslmode"}
-"""What SQLAlchemy's URLs for asyncpg call an option of libpq."""
+"""SQLAlchemy's names, in URLs for asyncpg, of libpq's options."""
 _HONOURED: Final = frozenset({"connect_timeout", "pgbouncer"})
 _LEFT_OUT: Final = frozenset({
     "channel_binding", "fallback_application_name", "gssdelegation", "gssencmode", "keepalives",
@@ -21,11 +21,11 @@ _LEFT_OUT: Final = frozenset({
 })  # fmt: skip
 """Options of libpq that asyncpg does not have, and would send to the server as settings."""
 _DEMANDS: Final = frozenset({"channel_binding", "gssencmode"})
-"""Options of these that somebody may rely on when they say `require`."""
+"""Options of these that a user of `require` may rely on."""
 
 
 class DatabaseAddress(Struct, frozen=True, kw_only=True):
-    """Where the servers are, and what their URL says besides."""
+    """The servers of a database URL, and its other options."""
 
     urls: tuple[str, ...]
     """One for each host, as asyncpg reads it."""

@@ -48,12 +48,12 @@ class Connections:
         self._metrics = metrics
         self.turns = Turns(shares(pool.get_max_size()))
         self._at_hand: list[tuple[float, Pooled]] = []
-        """Since when, and what; the one used last comes last."""
+        """Idle connections and their times; the one used last comes last."""
         self._tidying: asyncio.TimerHandle | None = None
         self._releases: set[asyncio.Future[None]] = set()
 
     async def take(self, use: Use) -> Pooled:
-        """Return a connection for one user alone; waits while its use has all it may have."""
+        """Return a connection for exclusive use; waits while its use has its full share."""
         if not self.turns.enter(use):
             await self._turn(use)
         try:
@@ -69,7 +69,7 @@ class Connections:
             raise
 
     async def _turn(self, use: Use) -> None:
-        """Wait for a turn, and tell how long that took."""
+        """Wait for a turn, and measure the wait."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.turns.join(use, turn)
         began, seconds = time.monotonic(), wait_seconds(use)
@@ -119,7 +119,7 @@ class Connections:
         self.turns.leave(use)
 
     def release(self, connection: Pooled, use: Use) -> None:
-        """Give back a connection that has to be reset; nobody waits for that, or fails with it."""
+        """Return a connection that must be reset; no caller waits for the reset."""
         # Not now: first the caller gets its answer.
         asyncio.get_running_loop().call_later(0, self._release, connection)
         self.turns.leave(use)
@@ -137,7 +137,7 @@ class Connections:
             self._pool.terminate()
 
     def _tidy(self, *, everything: bool = False) -> None:
-        """Leave to the pool what nobody has used for long; it closes what nobody needs."""
+        """Return connections that were idle for long to the pool, which may close them."""
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None
@@ -188,7 +188,7 @@ def _is_closed(connection: Pooled) -> bool:
 SQL = catalog.load("relevo.kernel.postgres")
 log = structlog.get_logger(__name__)
 ASLEEP_SECONDS: Final = 5.0
-"""As `relevo.stay_awake`: who holds a lock of ours and is silent for so long is ended."""
+"""As `relevo.stay_awake`: a session that sleeps this long on Relevo's locks is ended."""
 _FAILURES: Final = (
     OSError,
     asyncpg.PostgresError,
@@ -228,7 +228,7 @@ class Sleepers:
         return SleeperWatch(self)
 
     def look(self) -> None:
-        """Look now, unless that is under way; nobody waits for it or fails with it."""
+        """Look now, unless a look is under way; no caller waits for it."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
 

@@ -55,11 +55,11 @@ class Endpoint:
 
     @property
     def program(self) -> str:
-        """What its sessions call themselves, unless a pooler stands between."""
+        """The application name of its sessions, unless a pooler is in between."""
         return application_name(self.schema)
 
     async def close(self) -> None:
-        """Leave the embedded server, which stops if nobody else uses it."""
+        """Leave the embedded server, which stops without other users."""
         if self.embedded is not None:
             await asyncio.to_thread(self.embedded.leave)
 

@@ -1,4 +1,4 @@
-"""A connection that knows whose statement it runs, and sets what Relevo's own rely on.
+"""A connection that distinguishes Relevo's statements from users', and sets what Relevo's need.
 
 Relevo's statements are marked (`relevo.kernel.postgres.catalog`) and run with a search path of
 `pg_catalog` alone, so that no function, operator or cast of somebody else is called in their place.
@@ -30,7 +30,7 @@ START_UP: Final = {
     "standard_conforming_strings": "on",
     "default_transaction_isolation": "read committed",
 }
-"""What every direct session is opened with; resets lead back to it."""
+"""The settings of every direct session; a reset restores them."""
 OWN_PATH: Final = "pg_catalog, pg_temp"
 """`pg_temp` last, for unless it is named it is searched first."""
 _PIN: Final = f"set search_path = {OWN_PATH}"
@@ -58,7 +58,7 @@ class Block(DriverTransaction):
     theirs = False
     """Whether users run statements in it, and so probably the first."""
     opening = ""
-    """What is sent along with BEGIN, after the settings."""
+    """Statements sent along with BEGIN, after the settings."""
 
     def __init__(self, connection: PoolConnection, *options: Any) -> None:
         super().__init__(connection, *options)
