@@ -95,7 +95,7 @@ async def accept(
     connections: HttpConnections,
     protocol: Callable[[], BoundedProtocol],
 ) -> None:
-    """Take connections until cancelled; those that speak TLS go on as HTTP."""
+    """Take connections until canceled; those that speak TLS go on as HTTP."""
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
     try:

@@ -84,7 +84,7 @@ async def serving(
 async def serve(
     api: HttpApi, host: str, port: int, *, on_started: Callable[[Address], None]
 ) -> None:
-    """Serve until cancelled, then stop as `serving` does; `on_started` hears of the address."""
+    """Serve until canceled, then stop as `serving` does; `on_started` hears of the address."""
     async with serving(api, host, port) as address:
         on_started(address)
         await asyncio.Event().wait()

@@ -24,7 +24,7 @@ async def off_loop(function: Callable[..., T], *arguments: object) -> T:
     """Return the result of a CPU-bound function; the event loop goes on meanwhile.
 
     The function must be pure, or the only user of what it changes. It is not interrupted when
-    its caller is cancelled, so it has to have an end of its own.
+    its caller is canceled, so it has to have an end of its own.
     """
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads(), copy_context().run, function, *arguments)

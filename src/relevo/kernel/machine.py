@@ -1,4 +1,4 @@
-"""State machines as tables: what may happen in which state, and what comes of it.
+"""State machines as tables of transitions.
 
     DOOR = Machine(
         "door",
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 END = "[*]"
-"""What a thing becomes that is no more; nothing happens to it."""
+"""The state of a deleted object; it has no transitions."""
 
 
 class Transition(Struct, frozen=True):
@@ -79,7 +79,7 @@ class Machine:
         return (state, event) in self._next
 
     def next(self, state: str, event: str) -> str:
-        """Return what the event makes of that state; raise `Conflict` if it cannot happen."""
+        """Return the state after an event; raise `Conflict` if the table does not have it."""
         try:
             return self._next[state, event]
         except KeyError:

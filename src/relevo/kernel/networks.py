@@ -48,7 +48,7 @@ class Networks(Struct, frozen=True):
 
 
 def subscriber(address: str) -> str:
-    """Return what one caller has of the address space: an IPv4 address, or a /64 of IPv6.
+    """Return the part of the address space that one caller has: an IPv4 address, or an IPv6 /64.
 
     >>> subscriber("2001:db8:1:2:3::4"), subscriber("192.0.2.1"), subscriber("::ffff:192.0.2.1")
     ('2001:db8:1:2::/64', '192.0.2.1', '192.0.2.1')

@@ -1,4 +1,4 @@
-"""What an operation is: a row of the table that routing, OpenAPI, authorisation and CLI come from.
+"""Operations: routing, OpenAPI, authorisation and CLI come from their declarations.
 
 A handler takes what it works on, who asks, and the command; it returns a plain value or raises an
 error of `relevo.errors`. It knows nothing of HTTP, so the CLI calls it in its own process. Each
@@ -61,7 +61,7 @@ class Versioned(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """An answer that says its own status and headers: what surfaces of others need."""
+    """An answer with its own status and headers, for the Dataverse surface."""
 
     body: Any = None
     """Sent as JSON, or as it is if it is bytes; None sends nothing."""
@@ -71,13 +71,13 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """One event of a stream."""
+    """An event of a stream."""
 
     event: str
     data: Any
     """Sent as JSON."""
     id: str | None = None
-    """What the client comes back with as `Last-Event-ID`."""
+    """The `Last-Event-ID` of a client that reconnects."""
 
 
 class Stream(Struct, frozen=True):
@@ -87,7 +87,7 @@ class Stream(Struct, frozen=True):
 
 
 class OtherStatus(Struct, frozen=True):
-    """A status other than the usual one, for responses that fulfil `when`."""
+    """A status other than the default, for responses that satisfy `when`."""
 
     status: int
     when: Callable[[Any], bool]
@@ -95,7 +95,7 @@ class OtherStatus(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One thing that can be asked of Relevo, over HTTP, from the CLI or in process.
+    """An operation of Relevo, callable over HTTP, from the CLI or in process.
 
     Fields of `request` that the path names come from the path, those in `headers` from a header.
     The others come from the query for GET and DELETE, from the members of the JSON body otherwise,
@@ -111,11 +111,11 @@ class Operation(Struct, frozen=True, kw_only=True):
     summary: str
     request: type[Struct]
     response: type | None
-    """None answers with an empty body; `Text` with whatever the handler says."""
+    """None has an empty body; `Text` has the handler's own media type."""
     permission: str
     handler: Handler
     errors: tuple[type[RelevoError], ...] = ()
-    """What it may answer beyond the errors that every operation has."""
+    """Its errors, beyond those that every operation has."""
     status: int = 200
     outcomes: tuple[OtherStatus, ...] = ()
     scope: str | None = None
@@ -125,7 +125,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     url: str | None = None
     """The field that is the URL as the client used it, with its query as it came."""
     body: str | None = None
-    """The field that is the whole body: as it came if its type is `bytes`, decoded otherwise."""
+    """The field that holds the body: raw if its type is `bytes`, else decoded."""
     query: frozenset[str] = frozenset()
     """Fields that come from the query though the others are members of the body."""
     stream: Handler | None = None
@@ -134,7 +134,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """The field that says for how many seconds the answer may be held back. A request that waits
     holds no slot of the requests in flight, and ends when its client leaves."""
     checks_scopes: bool = False
-    """Whether the handler itself holds a key's scopes against what it finds."""
+    """Whether the handler itself checks a key's scopes."""
     minds_reach: bool = False
     """Whether the handler keeps to the reach of a permission; others need the widest."""
     fixed: Mapping[str, Any] = {}
@@ -189,7 +189,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class OperationOptions(TypedDict, total=False):
-    """What may be said of an operation beside its name, method, path and permission."""
+    """Options of an operation besides its name, method, path and permission."""
 
     errors: tuple[type[RelevoError], ...]
     status: int
@@ -208,7 +208,7 @@ class OperationOptions(TypedDict, total=False):
 
 
 class Operations:
-    """The operations of one room, in the order in which their handlers are declared.
+    """The operations of one module, in the order of their handlers.
 
     >>> operation = Operations(scope="queue:{name}")  # options that all of them have
     >>> class ByName(Struct):
@@ -276,7 +276,7 @@ def _merged(*each: OperationOptions) -> OperationOptions:
 
 
 def _types(handler: Any) -> tuple[Any, Any]:
-    """Return what a handler takes as its command and what it returns.
+    """Return the types of a handler's command and result.
 
     The other annotations are not read: they name what is imported for type checkers alone.
     """
@@ -290,7 +290,7 @@ def _types(handler: Any) -> tuple[Any, Any]:
 
 
 def _carried(returned: Any) -> Any:
-    """Return what an answer of this type has in its body."""
+    """Return the type of an answer's body."""
     assert returned is not Reply, "a reply can hold anything: say `response=`"
     return get_args(returned)[0] if get_origin(returned) is Versioned else returned
 

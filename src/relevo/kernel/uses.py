@@ -330,7 +330,7 @@ class Turns:
             self._remove(share, key, turn)
             if key in share.waiting:
                 share.waiting[key] = share.waiting.pop(key)  # behind the other keys
-            if not turn.done():  # else its caller was cancelled, and is about to forget it
+            if not turn.done():  # else its caller was canceled, and is about to forget it
                 self._count(share, key)
                 turn.set_result(None)
 

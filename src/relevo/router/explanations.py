@@ -204,7 +204,7 @@ _STATUSES: Final = {
     "assigned": "a worker has accepted it",
     "completed": "its work is done; it keeps its worker's capacity until it is closed",
     "closed": "it is finished",
-    "cancelled": "it was cancelled",
+    "cancelled": "it was canceled",
 }
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from relevo.errors import Conflict
 from relevo.router.core.estimates import Past, by_priority, minutes
-from relevo.router.core.states import CANCELLABLE, JOB, STATUSES
+from relevo.router.core.states import CANCELABLE, JOB, STATUSES
 
 
 def test_a_steady_queue_has_the_rate_that_it_has() -> None:
@@ -79,7 +79,7 @@ def test_every_status_is_in_the_table_and_finished_ones_stay() -> None:
     # J5
     for finished in ("closed", "cancelled"):
         assert [event for event in JOB.events if JOB.may(finished, event)] == ["delete"]
-    assert set(CANCELLABLE) == set(STATUSES) - {"completed", "closed", "cancelled"}
+    assert set(CANCELABLE) == set(STATUSES) - {"completed", "closed", "cancelled"}
 
 
 def test_the_way_of_a_job_that_is_done() -> None:

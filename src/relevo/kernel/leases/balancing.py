@@ -40,10 +40,10 @@ def quotas(
 ) -> dict[UUID, int]:
     """How many of `total` leases each host that takes part should own.
 
-    Live members that are not draining take part; nobody else has a key. `owned` is n(i) of 7.3:
-    it only decides who keeps the odd leases, so that a fulfilled result reproduces itself; with
-    `keep` everybody keeps what it has within its minimum and maximum, and only the rest is shared
-    out. The sum is `total` unless the maxima forbid it.
+    Live members that are not draining take part; no other host has a key. `owned` only decides
+    which hosts keep the odd leases, so that a reached result is stable. With `keep`, each host
+    keeps its leases within its minimum and maximum, and only the rest is shared out. The sum is
+    `total` unless the maxima forbid it.
     """
     takers = {m.host: m for m in members if m.live and not m.draining}
     minima_fit = sum(m.min_leases for m in takers.values()) <= total

@@ -27,7 +27,7 @@ class Lease:
 
     A holder runs while it owns the lease and returns soon after `stopping` is set, having saved its
     position. Before each piece of work it calls `check()`; every write in the lease's name carries
-    `fence`. When the lease is lost the holder's task is cancelled.
+    `fence`. When the lease is lost the holder's task is canceled.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 ABORT_SECONDS = 10.0
-"""How long a cancelled holder may take to end before its lease goes on all the same."""
+"""How long a canceled holder may take to end before its lease goes on all the same."""
 
 
 class _Held:

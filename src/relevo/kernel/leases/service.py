@@ -1,4 +1,4 @@
-"""One host: registering, serving units, balancing, and what happens when its life ends.
+"""A host: registering, serving units, balancing, and the end of its life.
 
 A part joins a unit with a holder and everything else follows: the balancer gains leases, a task per
 lease runs the holder, a request to hand over stops it, and the lease goes on to the next host.
@@ -148,7 +148,7 @@ class Leases:
         """
         if self._life is None:
             return []
-        await self._supervisor.stop("leases.watch")  # from here on nobody begins another life
+        await self._supervisor.stop("leases.watch")  # from here on no other life begins
         await self._supervisor.stop("leases.balance")
         life = self._life
         await self._try_write(SQL.mark_host_draining, life.incarnation)
@@ -219,7 +219,7 @@ class Leases:
         return life
 
     async def _enter(self, unit: Unit, life: Life) -> None:
-        """Make the unit if need be, join it, and take back what an earlier life still holds."""
+        """Create the unit if needed, join it, and take back leases of an earlier life."""
         try:
             rows = await self._database.run(
                 lambda tx: enter(tx, unit, self._units, life.incarnation, self.name),
@@ -258,7 +258,7 @@ class Leases:
                 await asyncio.Event().wait()
 
     async def _enter_all(self, life: Life) -> None:
-        """Join what the life before had joined; a life that ends meanwhile is the watcher's."""
+        """Join the units of the previous life; the watcher handles a life that ends meanwhile."""
         for unit in list(self._units.values()):
             if unit.served_by != life.incarnation:
                 try:

@@ -1,4 +1,4 @@
-"""What may happen to a host and to a lease, as tables; the code asks them, the pages show them."""
+"""The transition tables of hosts and leases, for the code and the documentation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LEASE: Final = Machine(
         Transition("blocked", "activate", "active", "resumed by its name"),
     ],
 )
-"""Who owns a lease is another matter: only an active one is given to anybody."""
+"""Ownership is separate: only an active lease is given to a host."""
 
 LEASE_EVENTS: Final = {"paused": "pause", "blocked": "block", "active": "activate"}
-"""What leads a lease to a state."""
+"""The events that lead a lease to a state."""

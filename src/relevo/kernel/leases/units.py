@@ -40,7 +40,7 @@ class Unit(Struct, kw_only=True, eq=False):
 
     @property
     def topic(self) -> str:
-        """Wake-up for everybody who serves the unit: something is free, or somebody came."""
+        """The wake-up of a unit's hosts: a lease is free, or a host has joined."""
         return f"unit:{self.id}"
 
 

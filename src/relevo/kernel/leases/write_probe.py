@@ -27,12 +27,12 @@ TIMEOUT_SECONDS: Final = 2.0
 
 
 class Probed(Struct, frozen=True):
-    """What the last probe has found."""
+    """The result of the last probe."""
 
     age: float
     """How many seconds ago it ended."""
     error: str | None
-    """What kept the database from writing."""
+    """The error of the write."""
 
 
 class WriteProbe:
@@ -46,7 +46,7 @@ class WriteProbe:
         self._running: asyncio.Task[None] | None = None
 
     async def check(self, host: UUID) -> Probed:
-        """Return what the last probe has found, or that of a new one if it is too long ago."""
+        """Return the result of the last probe, or of a new one if it is too old."""
         if self._clock() - self._ended_at >= limits.WRITE_PROBE_SECONDS:
             if self._running is None:
                 self._running = asyncio.create_task(self._probe(host), name="write probe")

@@ -84,9 +84,9 @@ def cut(connection: asyncpg.Connection) -> None:
 
 
 async def _roll_back(connection: PoolConnection, transaction: Block) -> None:
-    """Roll back also when cancelled; if the connection is gone, the server does it by itself."""
+    """Roll back also when canceled; if the connection is gone, the server does it by itself."""
     ended = asyncio.ensure_future(transaction.rollback())
-    # If this is cancelled again, its error is not reported.
+    # If this is canceled again, its error is not reported.
     ended.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
         await asyncio.shield(ended)

@@ -83,7 +83,7 @@ class Group(Generic[C, R]):
 
         Calls that share an `order` take effect in the order they were made, also when the caller
         does not await one before making the next. Waits while too much is waiting already.
-        A caller that is cancelled while it waits has changed nothing; once its group is on the way
+        A caller that is canceled while it waits has changed nothing; once its group is on the way
         its row is applied whole or not at all, like its neighbours'.
         """
         if self._closing:
@@ -161,7 +161,7 @@ class _GroupLane(Generic[C, R]):
         self._outside.clear()
         if self._pump is not None and not self._pump.done():
             await asyncio.wait([self._pump])
-        self._cut_off()  # if the task was cancelled before it could begin
+        self._cut_off()  # if the task was canceled before it could begin
 
     async def _run(self) -> None:
         uses.begin("groups")  # independent of the first caller and its connections
@@ -197,7 +197,7 @@ class _GroupLane(Generic[C, R]):
         while self._waiting and len(wave) < self._calls_max and len(held) < 2 * self._calls_max:
             entry = self._waiting.popleft()
             if entry.answer.done():
-                continue  # its caller was cancelled before it was sent
+                continue  # its caller was canceled before it was sent
             if not self._keyed:
                 wave.append(entry)
                 continue
@@ -257,7 +257,7 @@ class _GroupLane(Generic[C, R]):
 def _answer(part: Sequence[_Waiting[Any, R]], results: Sequence[R | Exception]) -> None:
     for entry, result in zip(part, results, strict=True):
         if entry.answer.done():
-            continue  # its caller was cancelled
+            continue  # its caller was canceled
         if isinstance(result, Exception):
             entry.answer.set_exception(result)
         else:

@@ -28,7 +28,7 @@ _INCLUDE = re.compile(r"^\\ir (functions/\S+\.sql)$", re.MULTILINE)
 
 
 class FunctionFile(Struct, frozen=True):
-    """The one text of an SQL function."""
+    """The text of an SQL function."""
 
     name: str
     text: str
@@ -38,7 +38,7 @@ class FunctionFile(Struct, frozen=True):
 
     @property
     def checksum(self) -> str:
-        """What the file looks like: a file that has changed is applied again."""
+        """The checksum of the file: a changed file is applied again."""
         place = "" if self.schema == DEFAULT else self.schema
         return hashlib.sha256(f"{self.text}{place}".encode()).hexdigest()
 
@@ -49,7 +49,7 @@ class Schema(Struct, frozen=True):
     tables: str
     """The `schema.sql` of all parts, as they stand in the tree."""
     script: str
-    """The same with every function: what a fresh installation runs."""
+    """The schema with every function, for a fresh installation."""
     functions: tuple[FunctionFile, ...]
     """In an order in which they can be created."""
 

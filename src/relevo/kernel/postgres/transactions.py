@@ -21,7 +21,7 @@ ONE_ORDER: Final = (
 
 
 def checked(tx: Any, otherwise: str = "") -> Transaction:
-    """Return the transaction that a caller gave, or refuse what is none.
+    """Return the transaction that a caller passed, or refuse anything else.
 
     `otherwise` says what to do in a transaction of another driver.
     """
@@ -38,9 +38,9 @@ def checked(tx: Any, otherwise: str = "") -> Transaction:
 
 @asynccontextmanager
 async def naming_remedy() -> AsyncIterator[None]:
-    """Tell the caller of a transaction that was ended by a deadlock how to avoid the next one.
+    """Add to a deadlock error how to avoid the next one.
 
-    The error stays what it is, so that whoever repeats transactions repeats this one.
+    The error keeps its type, so that code that retries transactions retries this one.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """Statements that users write themselves, by a filter or a document, with bounds of their own.
 
-Nobody can tell beforehand what such a statement costs. So each has a time limit in the server and,
+The cost of such a statement is not known beforehand. So each has a time limit in the server and,
 where the role may set it, a limit on temporary files; and all of them together use a few of the
-pool's connections, so that the rest is left to everybody else.
+pool's connections, so that the rest is left to other work.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class UserQueries:
                 raise self._too_costly() from error
             except asyncpg.QueryCanceledError as error:
                 if time.monotonic() - started < self.seconds:
-                    raise  # somebody else has canceled it
+                    raise  # canceled by another session
                 raise self._too_costly() from error
 
         with uses.used_for("queries", uses.current().key):  # a key of the HTTP API has its share

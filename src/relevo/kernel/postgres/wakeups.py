@@ -1,6 +1,6 @@
 """Wake-ups are hints; polling is the truth.
 
-Whoever commits something others may wait for says so afterwards: `wakeups.send("unit:7")`. Waiters
+Code that commits something others may wait for then calls `wakeups.send("unit:7")`. Waiters
 in this process hear it at once, other processes through a NOTIFY: a few at once, then what comes
 within 10 ms as one. Losing one costs latency, never work, so every wait has a time limit.
 Through PgBouncer nobody can listen, and everything works by polling.
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class Signal:
-    """Waits for wake-ups of one or more topics; remembers one that came while nobody waited."""
+    """Waits for wake-ups of some topics; remembers one that came between two waits."""
 
     def __init__(self, wakeups: Wakeups, topics: Iterable[str]) -> None:
         self._wakeups = wakeups
@@ -65,7 +65,7 @@ class Signal:
                 await self._event.wait()
         except TimeoutError:
             woken = self._event.is_set()
-        self._event.clear()  # not when cancelled: then nobody looks, and the next wait returns
+        self._event.clear()  # not when canceled: then the next wait returns at once
         return woken
 
     def __enter__(self) -> Signal:
@@ -101,7 +101,7 @@ class Wakeups:
         return Signal(self, topics)
 
     def send(self, *topics: str) -> None:
-        """Wake whoever waits for these topics, here and elsewhere; call it after the commit."""
+        """Wake the waiters of these topics, in all processes; call it after the commit."""
         if not topics:
             return
         self._deliver(topics)
@@ -110,12 +110,12 @@ class Wakeups:
             self._sender = asyncio.get_running_loop().create_task(self._send_pending())
 
     async def close(self) -> None:
-        """Send what is pending; the listening loop is ended by whoever runs it."""
+        """Send pending wake-ups; the owner of the listening loop ends it."""
         if self._sender is not None:
             await asyncio.gather(self._sender, return_exceptions=True)
 
     async def listen(self) -> None:
-        """Listen until cancelled; after a gap every waiter is woken, for it may have missed one."""
+        """Listen until canceled; after a gap, wake every waiter, which may have missed one."""
         if self._database.endpoint.pooled:
             await asyncio.Event().wait()
         backoff, attempt = Backoff(first=0.1, longest=5.0), 0

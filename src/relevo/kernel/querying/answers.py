@@ -36,7 +36,7 @@ NAVIGATION: Final = "Microsoft.Dynamics.CRM.associatednavigationproperty"
 COUNT_EXCEEDED: Final = "Microsoft.Dynamics.CRM.totalrecordcountlimitexceeded"
 
 Row = Mapping[str, Any]
-"""A row of a statement by its cells: what the driver gives, or JSON."""
+"""A row of a statement by its cells: the driver's values, or JSON."""
 
 
 class AnswerPage(Struct, frozen=True):
@@ -75,7 +75,7 @@ def _is_followed(rows: Sequence[Row], kept: int, shape: Shape) -> bool:
 
 
 def counted(row: Row, shape: Shape) -> int:
-    """Return what `plan_count` gave; raises `InvalidQuery` if too many rows went into groups."""
+    """Return the count of `plan_count`; raises `InvalidQuery` if too many rows were grouped."""
     _check_input(row, shape)
     found: int = row["count"]
     return found

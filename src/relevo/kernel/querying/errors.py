@@ -1,4 +1,4 @@
-"""What is wrong with a query, with the code by which clients of Dataverse know it.
+"""Errors of queries, with their codes in Dataverse.
 
 `InvalidQuery` and `code_of` are what a surface needs: it answers with `error.status` and the code.
 """

@@ -1,4 +1,4 @@
-"""Tables as they stand in a statement: aliases, joins, the caller's scope, and what paths mean.
+"""Tables in a statement: aliases, joins, the caller's scope, and the resolution of paths.
 
 A frame is one occurrence of a table. Every occurrence reads through the caller's scope, and
 every use of a column other than showing it asks whether the caller may: both here only.
@@ -42,7 +42,7 @@ _NUMBERS: Final = frozenset({"bigint", "numeric", "float8"})
 
 
 class FrameContext:
-    """What all parts of one statement share."""
+    """The state that all parts of a statement share."""
 
     def __init__(self, catalogue: Catalogue, caller: Caller, bytes_max: int | None = None) -> None:
         self.catalogue = catalogue
@@ -69,7 +69,7 @@ class FrameContext:
         return found
 
     def source(self, table: Table, alias: str, condition: Expression | None = None) -> str:
-        """Return what stands behind `from` for a table: only rows that the caller may see."""
+        """Return the `from` item of a table: only rows that the caller may see."""
         keys = _keys(table, condition)
         if keys is not None:
             return self._scoped(table, alias, table.by_keys.format(keys=self.bound(keys, "uuid[]")))
@@ -110,7 +110,7 @@ class FrameContext:
 
 
 def _operands(condition: Expression | None) -> tuple[Expression | None, ...]:
-    """What must hold, all of it."""
+    """Conditions that must all hold."""
     if isinstance(condition, Logic) and condition.operator == "and":
         return tuple(children(condition))
     return (condition,)
@@ -159,7 +159,7 @@ class Joined(Struct, frozen=True):
 
 
 class QueryFrame:
-    """A table in a statement, with what is joined to it."""
+    """A table in a statement, with its joins."""
 
     def __init__(self, context: FrameContext, table: Table, alias: str, source: str) -> None:
         self.context = context
@@ -168,11 +168,11 @@ class QueryFrame:
         self.source = source
         self.joined: list[Joined] = []
         self.conditions: list[str] = []
-        """What rows must fulfil: stands behind `where`, or behind `on` of a joined frame."""
+        """Conditions on its rows: in `where`, or in `on` of a joined frame."""
         self.links: dict[str, QueryFrame] = {}
         """Joined links by alias, where paths may start with them."""
         self.tests: dict[str, Callable[[], str]] = {}
-        """What `related(alias)` means."""
+        """The frames of `related(alias)`."""
         self._reached: dict[tuple[str, str, str], QueryFrame] = {}
 
     @classmethod
@@ -184,7 +184,7 @@ class QueryFrame:
         return cls(context, table, alias, context.source(table, alias, condition))
 
     def sql(self) -> str:
-        """Return what stands behind `from`."""
+        """Return the `from` clause."""
         parts = [self.source]
         for one in self.joined:
             inner = one.frame.sql()
@@ -193,7 +193,7 @@ class QueryFrame:
         return " ".join(parts)
 
     def where(self) -> str:
-        """Return what stands behind `where`."""
+        """Return the `where` clause."""
         return " and ".join(self.conditions) or "true"
 
     def column(self, name: str) -> Column:
@@ -258,7 +258,7 @@ class QueryFrame:
         return column
 
     def resolve(self, path: Path) -> to_sql.SqlColumn:
-        """Return what a path in a filter stands for."""
+        """Return the value of a path in a filter."""
         alias = related_alias(path[0])
         if alias is not None:
             if alias not in self.tests:

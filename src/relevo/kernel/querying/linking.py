@@ -74,7 +74,7 @@ def _exists(frame: QueryFrame, link: Link) -> str:
 
 
 def _test(frame: QueryFrame, link: Link) -> Callable[[], str]:
-    """What a link inside a filter means, made where the filter names it.
+    """A link inside a filter, built where the filter names it.
 
     `all` is upstream's: there are related rows, and none of them fulfils the filter.
     """

@@ -1,4 +1,4 @@
-"""The one query that OData, FetchXML and Python code are read into.
+"""The query model that OData, FetchXML and Python code are read into.
 
 Filters are trees of `core.expressions` under `RULES`: folded case, three-valued nulls. In them
 `Name(column)` is a column of the table at hand (root, link, expand), `Member(Name(x), (column,))`
@@ -37,7 +37,7 @@ JOINED: Final[frozenset[LinkKind]] = frozenset({"inner", "outer", "first"})
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks, what it may see, and how it reads."""
+    """The caller of a query: its rights and preferences."""
 
     user_id: UUID
     unit: UUID | None = None
@@ -47,7 +47,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     may_read_payload: bool = False
     language: str = "en"
     zone: str = "UTC"
-    """IANA name; decides what "today" means."""
+    """IANA name of its time zone, which decides "today"."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What rows are sorted by: a column, or in queries with aggregates the alias of an item."""
+    """A sort order: a column, or in queries with aggregates the alias of an item."""
 
     path: Path = ()
     alias: str | None = None
@@ -122,7 +122,7 @@ class Position(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """What is asked of a table."""
+    """A query of a table."""
 
     table: str
     """Logical name."""

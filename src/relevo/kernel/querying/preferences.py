@@ -1,4 +1,4 @@
-"""What a client prefers about an answer: the header `Prefer`."""
+"""Preferences of a client about an answer: the header `Prefer`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
 
 def read(header: str | None) -> Preferences:
-    """Return the preferences in a header; what cannot be read is ignored."""
+    """Return the preferences in a header; unreadable ones are ignored."""
     found: dict[str, str] = {}
     for part in _PART.findall(header or ""):
         name, _, rest = part.partition("=")

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def reading(size: int, function: Callable[..., T], *arguments: object) -> T:
-    """Return what a function makes of a query whose text has `size` characters.
+    """Return the result of reading a query whose text has `size` characters.
 
     A long one is read in a thread, and so is the first of all, before which the grammar is built.
     """

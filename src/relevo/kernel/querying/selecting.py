@@ -1,4 +1,4 @@
-"""The cells of a row: what is shown, what it is sorted by, and what the answer needs besides."""
+"""The cells of a row: selected columns, sort keys, and other values of the answer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Selection:
         )
 
     def add_key(self) -> None:
-        """Select what identifies a row and its version."""
+        """Select the key and version of a row."""
         table = self.frame.table
         self.key_cell = self.cell(self.frame.column(table.key).of(self.frame.alias), "k")
         if table.version is not None:
@@ -81,7 +81,7 @@ class Selection:
             )
 
     def sort_by(self, key: Sorted) -> None:
-        """Sort by an expression, behind what was said before."""
+        """Sort by an expression, after earlier orders."""
         cell = self.cell(key.sql, "s")
         self.sort.append(
             SortKey(

@@ -1,4 +1,4 @@
-"""What comes back from a planned statement: which cell of a row is what."""
+"""The result of a planned statement: the meaning of each cell of a row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Field(Struct, frozen=True, kw_only=True):
     """In the row."""
     table: Table | None = None
     column: Column | None = None
-    """Where it comes from, which says how it is shown; None for what was counted or calculated."""
+    """Its column, which decides its format; None for a computed value."""
     target_cell: str | None = None
     """Which cell has the logical name of the table that a lookup points into."""
     name_cell: str | None = None
@@ -72,7 +72,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 class Statement(Struct, frozen=True):
-    """SQL for PostgreSQL, the values of `$1`, `$2` …, and how to read what it gives."""
+    """SQL for PostgreSQL, the values of `$1`, `$2` …, and the shape of its result."""
 
     sql: str
     parameters: tuple[Any, ...]

@@ -36,13 +36,13 @@ class Sorted(Struct, frozen=True, kw_only=True):
 
 
 def row_key(frame: QueryFrame) -> Sorted:
-    """Return what tells rows of a frame apart."""
+    """Return the key of a frame's rows."""
     key = frame.column(frame.table.key)
     return Sorted(sql=key.of(frame.alias), type=key.sql_type, name=key.name, required=True)
 
 
 def column_key(frame: QueryFrame, order: Order, root: QueryFrame) -> Sorted:
-    """Return what an order by a column means; only rows of the root are always there."""
+    """Return the sort keys of an order by a column; only rows of the root always exist."""
     found, column = frame.find(order.path)
     sql, kind = sort_sql(found, column, by_label=order.by_label)
     name = ".".join(order.path)
@@ -61,7 +61,7 @@ def sort_sql(frame: QueryFrame, column: Column, *, by_label: bool) -> tuple[str,
 def value_sql(
     context: FrameContext, column: Column, sql: str, *, by_label: bool
 ) -> tuple[str, SqlType]:
-    """Return what values of a column, given by some SQL, sort by; lookups by themselves."""
+    """Return the sort key of a column's values, given by some SQL."""
     if column.type == "json":
         raise InvalidQuery(f"The column `{column.name}` has no order; sort by another.")
     if column.type == "choice" and by_label:
@@ -72,7 +72,7 @@ def value_sql(
 
 
 def text_sql(context: FrameContext, sql: str) -> str:
-    """Return what a text sorts by."""
+    """Return the sort key of a text."""
     return f'(left({context.parameters.folded(sql)}, {_LENGTH}) collate "C")'
 
 
@@ -97,7 +97,7 @@ def _label(context: FrameContext, column: Column, sql: str) -> str:
 
 
 def order_by(keys: Sequence[Sorted]) -> str:
-    """Return what stands behind `order by`."""
+    """Return the `order by` clause."""
     return ", ".join(_direction(one.sql, one.descending, one.required) for one in keys)
 
 

@@ -37,7 +37,7 @@ _TYPES: Final[dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]]
 
 
 def fingerprint(*parts: object) -> bytes:
-    """Return what tells one query of one caller from all others."""
+    """Return the fingerprint of a query and its caller."""
     text = msgspec.json.encode([str(part) for part in parts])
     return hashlib.sha256(text).digest()[:_PRINT_BYTES]
 

@@ -1,4 +1,4 @@
-"""What a recurrence pattern says: a subset of RFC 5545, read and checked. Pure."""
+"""Parses and checks recurrence patterns: a subset of RFC 5545. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def parse(text: str) -> Pattern:
                 " as FREQ=DAILY;INTERVAL=3"
             )
         if name in found:
-            raise InvalidRecurrence(f"{name} is there twice; give it once")
+            raise InvalidRecurrence(f"{name} is given twice; give it once")
         found[name] = value
     if "FREQ" not in found:
         raise InvalidRecurrence("a pattern needs FREQ, such as FREQ=DAILY;INTERVAL=3")

@@ -1,1 +1,1 @@
-"""The one runtime of handlers: calls, time limits, verdicts, slots and rounds; it knows no part."""
+"""The shared runtime of handlers: calls, time limits, verdicts, slots and rounds."""

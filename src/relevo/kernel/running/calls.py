@@ -40,14 +40,14 @@ class HandlerCall:
 
     def __init__(self, task: asyncio.Task[Any], *, in_thread: bool) -> None:
         self._task: asyncio.Task[Any] | None = task
-        """What is cancelled to end the handler; None when it has ended."""
+        """The task to cancel to end the handler; None when it has ended."""
         self.in_thread = in_thread
-        """Whether the handler is in a thread, which nobody can end."""
+        """Whether the handler runs in a thread, which cannot be canceled."""
 
     def cut(self, reason: BaseException) -> None:
         """End the handler in the name of `reason`: a coroutine at its next await.
 
-        A thread finds out at its next call of its context. Nobody can stop one that makes none.
+        A thread learns it at its next call of its context; one that makes none cannot be stopped.
         """
         if self._task is None or self.cut_for is not None:
             return
@@ -56,7 +56,7 @@ class HandlerCall:
             self._cancels = self._task.cancel()
 
     async def answered(self, answer: Any) -> Any:
-        """Return what the handler's answer comes to; a thread's may be one to be awaited here."""
+        """Return the handler's result; awaits it here if a thread returned an awaitable."""
         if self.cut_for is not None and inspect.isawaitable(answer):
             callables.discard(answer)  # it was to end while it was in its thread
             raise self.cut_for
@@ -64,7 +64,7 @@ class HandlerCall:
         return await callables.settled(answer)
 
     def end(self) -> None:
-        """The handler has ended; from here on nothing is cancelled in its name."""
+        """The handler has ended; from here on nothing is canceled in its name."""
         if self._cancels and self._task is not None:
             self._task.uncancel()
         self._task = None

@@ -34,7 +34,7 @@ class Pipe:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        """Read as long as there is a host; whatever runs here is for nobody without one."""
+        """Read until the host ends; then end the process."""
         while header := self._source.read(wire.HEADER_BYTES):
             size = int.from_bytes(header, "big")
             body = self._source.read(size)
@@ -44,17 +44,17 @@ class Pipe:
         os._exit(1)
 
     def receive(self) -> Any:
-        """Return what the host says next."""
+        """Return the host's next message."""
         return self._came.get()
 
     def send(self, message: bytes) -> None:
-        """Say what is in the form of the wire already."""
+        """Send an encoded message."""
         self._sink.write(message)
         self._sink.flush()
 
 
 class ChildRun:
-    """One order of the host: requests and their answers, one at a time, until it is over."""
+    """An order of the host: requests and their answers, one at a time, until it ends."""
 
     def __init__(self, pipe: Pipe, number: int) -> None:
         self.pipe = pipe
@@ -67,7 +67,7 @@ class ChildRun:
         return wire.packed({"kind": kind, **told, "run": self._number})
 
     def ask(self, kind: str, **told: Any) -> Any:
-        """Say something and return what it came to; raises the error that the host answers.
+        """Send a request and return its result; raises the error that the host returns.
 
         Raises `Conflict` once the run is over: a thread that is left would speak for the next one.
         """
@@ -101,7 +101,7 @@ def main() -> None:
     """Run handlers until the host has no more."""
     _end_with(int(sys.argv[1]))
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What handlers print goes to the log of the host, not between its messages.
+    # Output of handlers goes to the log of the host, not between its messages.
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""What is measured of the runs of a part on this host."""
+"""Metrics of a part's runs on this host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class RunFigures:
-    """Counts runs, and shows what lanes hold while it is open."""
+    """Counts runs, and shows the claims of lanes while it is open."""
 
     def __init__(self, metrics: Metrics, part: str, lanes: Mapping[str, HostLane[Any]]) -> None:
         self._metrics = metrics
@@ -22,7 +22,7 @@ class RunFigures:
             handler: metrics.runs.of(part, handler)
             for lane in lanes.values() for handler in lane.handlers
         }  # fmt: skip
-        """What counts the runs of each handler."""
+        """The counters of each handler."""
         for name, lane in lanes.items():
             metrics.claims_waiting.labels(part=part, lane=name).set_function(lane.waiting.__len__)
             metrics.slots_in_use.labels(part=part, lane=name).set_function(lane.count_running)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 AHEAD_MAX: Final = 2_000
-"""Claims that a lane holds at most, whatever its handlers."""
+"""The most claims that a lane holds."""
 AHEAD_BYTES_MAX: Final = 16 * MIB
-"""What the data of claims ahead takes in memory, about."""
+"""The approximate memory of claims ahead."""
 WAIT_SECONDS: Final = 0.25
-"""What waits longer than this on a host was claimed too early."""
+"""A claim that waits longer than this on a host was made too early."""
 KEEP_SECONDS: Final = 1.0
-"""What waits longer for a slot is given back to the others."""
+"""A claim that waits longer for a slot is returned."""
 
 
 class Appetite:
@@ -57,20 +57,20 @@ class Appetite:
         """How many to settle and claim with one statement."""
 
     def room(self, held: int) -> int:
-        """How many more to claim; in few statements, so not for the sake of one or two."""
+        """How many more to claim; 0 for very few, to save statements."""
         room = min(self.most - held, max(self.step, self.slots - held))
         return room if room >= self.step or held < self.slots else 0
 
 
 class HostLane(Generic[C]):
-    """What a lane holds on this host."""
+    """The claims of a lane on this host."""
 
     def __init__(self, name: str, slots: int, handlers: Iterable[str]) -> None:
         self.name = name
         self.slots = slots
         """How many runs there are at once."""
         self.handlers = tuple(handlers)
-        """Names of what this host runs of the lane."""
+        """The handlers of the lane that this host runs."""
         self.waiting: deque[C] = deque()
         self.running = 0
         self.more = False
@@ -93,7 +93,7 @@ class HostLane(Generic[C]):
         return max(0, self.slots - self.held)
 
     def late(self, now: float, *, stopping: bool) -> list[C]:
-        """Take out what has waited here for too long; others may have a slot for it."""
+        """Take out claims that waited too long; other hosts may have a slot for them."""
         if self.waiting and self.waiting[0].taken_at < now - WAIT_SECONDS:
             self.appetite.full()
         found = []

@@ -1,4 +1,4 @@
-"""What a part brings to the runtime: its ledger.
+"""The ledger: a part's side of the runtime.
 
 The runtime knows rounds, slots and runs. Which rows there are, which one statement settles and
 claims them, how they become claims, what is asked of a run and what an error means: that is the
@@ -38,11 +38,11 @@ class RunClaim(Protocol):
 
     @property
     def handler(self) -> str:
-        """What runs it."""
+        """The handler."""
 
     @property
     def taken_at(self) -> float:
-        """When, by this host's clock: what waits here for long is given back."""
+        """The time of the claim, by this host's clock: one that waits too long is returned."""
 
 
 C = TypeVar("C", bound=RunClaim)
@@ -50,15 +50,15 @@ C_co = TypeVar("C_co", bound=RunClaim, covariant=True)
 
 
 class RunSettlement(Protocol[C_co]):
-    """What became of a run, to be written with the next statement."""
+    """The outcome of a run, to be written with the next statement."""
 
     @property
     def claim(self) -> C_co:
-        """Of what."""
+        """The settled work."""
 
     @property
     def event(self) -> str:
-        """What happens to the row; `done` is a success."""
+        """The transition of the row; `done` is a success."""
 
     @property
     def seconds(self) -> float:
@@ -69,43 +69,43 @@ S = TypeVar("S", bound=RunSettlement[Any])
 
 
 class Answer(Struct, Generic[C]):
-    """What a statement brought."""
+    """The answer of a statement."""
 
     claims: dict[str, list[C]]
     """By lane."""
     sizes: Mapping[str, int]
     """How much memory their data takes, about, by lane."""
     asked: Mapping[UUID, Any] = {}
-    """What is asked of work that this host holds, by its id; the part knows what it means."""
+    """Requests for work that this host holds, by its id; the part interprets them."""
     refused: Callable[[C], bool] | None = None
     """Which claims that have not begun are to go back, if any."""
 
 
 class Ledger(Protocol[C, S]):
-    """What a part knows of its work, and the runtime does not."""
+    """A part's knowledge of its work, used by the runtime."""
 
     part: str
     """Names log lines and figures."""
 
     def canceled(self, text: str) -> Interruption:
-        """Return what is raised into a handler whose work is not this host's any more."""
+        """Return the exception for a handler whose work is not this host's any more."""
 
     async def work(
         self, number: int, finished: Sequence[S], rooms: Mapping[str, int], *, vacant: bool
     ) -> Sequence[Any]:
-        """Settle what is finished and claim as much as there is room for, with one statement.
+        """Settle finished runs and claim as much as there is room for, with one statement.
 
         `rooms` says how much by lane. Only a `vacant` host holds nothing else.
         """
 
     def read(self, rows: Sequence[Any], rooms: Mapping[str, int]) -> Answer[C]:
-        """Return what the rows of `work` say."""
+        """Return the answer from the rows of `work`."""
 
     def settled(self, batch: Sequence[S]) -> None:
-        """Take in what was written: wake those who wait for it."""
+        """Handle written settlements: wake their waiters."""
 
     async def held(self, numbers: Sequence[int] | None) -> list[C]:
-        """Return what this host holds of claims of some numbers, or all."""
+        """Return this host's claims of some numbers, or all."""
 
     async def held_keys(self) -> list[tuple[UUID, int]]:
         """Return id and number of all that this host holds."""
@@ -117,7 +117,7 @@ class Ledger(Protocol[C, S]):
         """Give back a claim that was not begun."""
 
     def broken(self, claim: C, text: str) -> S:
-        """Settle what went wrong outside of its handler."""
+        """Settle a run that failed outside of its handler."""
 
     def is_plain(self, settlement: S) -> bool:
         """Whether nothing follows from it but a record: so for most."""
@@ -126,13 +126,13 @@ class Ledger(Protocol[C, S]):
         """Take in a run that ended without success; which claims are to go back for that."""
 
     def ask(self, run: Any, what: Any) -> None:
-        """Pass on to a run what is asked of it."""
+        """Pass a request on to a run."""
 
     def not_asked(self, runs: Mapping[UUID, Any], asked: Mapping[UUID, Any]) -> None:
-        """Take back from runs what nobody asks any more."""
+        """Withdraw requests from runs."""
 
     async def prepare(self, hands: Rounds[C, S]) -> None:
-        """See, before each round, to what needs the host for itself."""
+        """Prepare a round, for work that needs a host to itself."""
 
     @property
     def keeps_others_away(self) -> bool:
@@ -147,4 +147,4 @@ class Ledger(Protocol[C, S]):
         """Return the run of a claim, in a task; `over` is set before the host ends that task."""
 
     async def close(self) -> None:
-        """End what runs needed, when the life is over."""
+        """Release the resources of runs, when the life is over."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAIN: Final = "__relevo_main__"
-"""Under what name the script is imported that the host was started with."""
+"""The module name of the script that the host was started with."""
 
 
 def place_of(function: Callable[..., Any]) -> tuple[str, str | None]:
@@ -45,7 +45,7 @@ def place_of(function: Callable[..., Any]) -> tuple[str, str | None]:
 
 
 def found_at(place: str, main: str | None = None) -> Any:
-    """Return what stands at `module:name`, or None; `main` is the script to run first, if any."""
+    """Return the object at `module:name`, or None; `main` is a script to run first."""
     module_name, _, qualname = place.partition(":")
     if module_name == "__main__" and main is not None:
         module_name = MAIN

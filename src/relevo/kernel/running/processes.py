@@ -56,17 +56,17 @@ class HandlerProcess:
         return self._process.returncode is None
 
     async def send(self, message: Any) -> None:
-        """Say something to it; if it has ended, reading tells."""
+        """Send it a message; if it has ended, the next read fails."""
         await self.send_packed(wire.packed(message))
 
     async def send_packed(self, message: bytes) -> None:
-        """Say what is in the form of the wire already."""
+        """Send an encoded message."""
         with contextlib.suppress(ConnectionError):
             self._to.write(message)
             await self._to.drain()
 
     async def receive(self) -> dict[str, Any]:
-        """Return what it says next."""
+        """Return its next message."""
         try:
             size = int.from_bytes(await self._from.readexactly(wire.HEADER_BYTES), "big")
             message: dict[str, Any] = msgspec.json.decode(await self._from.readexactly(size))
@@ -80,7 +80,7 @@ class HandlerProcess:
         return message
 
     async def kill(self) -> None:
-        """End it and what it started, at once."""
+        """Kill it and its children at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._to.close()
@@ -97,7 +97,7 @@ class Processes:
     async def call(
         self, order: dict[str, Any], answer: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> Any:
-        """Call a handler in a process; `answer` does what it asks for meanwhile.
+        """Call a handler in a process; `answer` handles its requests meanwhile.
 
         The order names as `call` the function (`module:name`) that makes the call in the process:
         it gets the `ChildRun` and the order.
@@ -129,7 +129,7 @@ class Processes:
     async def _converse(
         self, worker: HandlerProcess, answer: Callable[[dict[str, Any]], Awaitable[Any]], run: int
     ) -> dict[str, Any]:
-        """Do what the handler asks for until it is over.
+        """Handle the requests of the handler until it ends.
 
         What a former run left in the process, a fork or a thread, may still speak: it is refused,
         for it would act in the name of this run.

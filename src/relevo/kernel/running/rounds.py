@@ -1,8 +1,8 @@
-"""What a host and the database tell each other of work: one statement settles and claims.
+"""Rounds: one statement settles finished runs and claims new work.
 
-An answer may be lost; what its statement claimed is looked up by its number. A settlement that
-cannot be written is isolated, so that it does not hold up the rest. What the database says is held
-here and nobody here knows of is given back.
+An answer may be lost; its claims are then looked up by their number. A settlement that
+cannot be written is isolated, so that it does not hold up the rest. Claims that the database
+attributes to this host, and this host does not know, are returned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SWEEP_SECONDS: Final = 5.0
 
 
 class Rounds(Generic[C, S]):
-    """Settles what a host has finished, claims what is next, and passes on what is asked."""
+    """Settles a host's finished runs, claims new work, and passes on requests."""
 
     def __init__(
         self, ledger: Ledger[C, S], lanes: Mapping[str, HostLane[C]],
@@ -45,14 +45,14 @@ class Rounds(Generic[C, S]):
         self._strangers: set[tuple[UUID, int]] = set()
         self._rows_max = SETTLE_ROWS_MAX
         self._unheard: list[int] = []
-        """Numbers of claims whose answer was lost; what they took is looked up."""
+        """Numbers of claims whose answer was lost, to be looked up."""
         self.stopping = False
         """Whether nothing more is to be claimed."""
         self.finished: list[S] = []
-        """What is to be settled."""
+        """Runs to be settled."""
 
     def heed(self, settlement: S) -> None:
-        """Give back what the ledger wants back since a run ended just now without success."""
+        """Return the claims that the ledger names after an unsuccessful run."""
         if (refused := self._ledger.ended(settlement)) is not None:
             self.give_back(refused)
 
@@ -142,7 +142,7 @@ class Rounds(Generic[C, S]):
             self._lanes[claim.lane].waiting.append(claim)
 
     async def _return_left_over(self) -> None:
-        """Give back what a former worker of this life held when it was cut off."""
+        """Return the claims of a runner of this life that was cut off."""
         self.finished += map(self._ledger.returned, await self._ledger.held(None))
         self._begun = True
 
@@ -173,21 +173,21 @@ class Rounds(Generic[C, S]):
             self.give_back(answer.refused)
 
     def give_back(self, wanted: Callable[[C], bool]) -> None:
-        """Give back what was claimed and has not begun."""
+        """Return claims that have not begun."""
         for lane in self._lanes.values():
             self.finished += map(self._ledger.returned, lane.take_all(wanted))
 
     def _ask(self, id_: UUID, what: Any) -> None:
-        """Pass on to a running handler what is asked of it."""
+        """Pass a request on to a running handler."""
         if (run := self._runs.get(id_)) is not None:
             self._ledger.ask(run, what)
             return
-        # Not begun: it is given back, and what is asked happens at once.
+        # Not begun: it is returned, and the request takes effect at once.
         taken = (lane.take(id_) for lane in self._lanes.values())
         self.finished += [self._ledger.returned(one) for one in taken if one is not None]
 
     async def _sweep(self) -> None:
-        """Give back what the database says is held here and nobody here knows of.
+        """Return claims that the database attributes to this host, and this host does not know.
 
         An answer that was lost, or a run that was cut off: seen twice, it is not under way either.
         """
@@ -202,7 +202,7 @@ class Rounds(Generic[C, S]):
         self._strangers = strangers - orphans
 
     async def _adopt(self) -> None:
-        """Look up what was claimed by statements whose answer was lost."""
+        """Look up the claims of statements whose answer was lost."""
         claims = await self._ledger.held(self._unheard)
         self._unheard.clear()
         known = self._known()
@@ -220,6 +220,6 @@ class Rounds(Generic[C, S]):
         return id_ in self._known()
 
     def _known(self) -> set[UUID]:
-        """What is in hand: claims that wait, run, or are to be settled."""
+        """Claims that wait, run, or are to be settled."""
         waiting = {one.id for lane in self._lanes.values() for one in lane.waiting}
         return waiting | set(self._runs) | {one.claim.id for one in self.finished}

@@ -1,8 +1,8 @@
 """A host at work for a part: rounds settle and claim, slots run handlers meanwhile.
 
-Everything here belongs to one life of the host. When that life ends, handlers are cancelled,
-nothing is written any more, and the next life begins with empty hands: the rows are taken from the
-ended one by whoever looks first.
+Everything here belongs to one life of the host. When that life ends, handlers are canceled,
+nothing is written any more, and the next life begins without claims: the rows of the
+ended life go to the first host that looks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
-"""How often an idle host looks: what foreign transactions submit has no other herald."""
+"""How often an idle host looks: submits in callers' transactions send no wake-up."""
 SETTLE_SECONDS: Final = 0.02
 """How long a finished run may wait for others that are about to be finished."""
 TURN_RUNS: Final = 25
@@ -51,7 +51,7 @@ GUARD_SECONDS: Final = 0.25
 LOOK_SECONDS: Final = 0.001
 """How long a look at the host's own deadline counts for handlers that begin."""
 END_SECONDS: Final = 1.0
-"""What a handler gets to clean up when its host has to stop."""
+"""The time that a handler has to clean up when its host must stop."""
 WRITE_SECONDS: Final = 5.0
 
 
@@ -68,7 +68,7 @@ class Runner(Generic[C, S]):
         self._lanes = lanes
         self._ledger = ledger
         self._topics = topics
-        """What wakes it."""
+        """The topics of its wake-ups."""
         self._over = asyncio.Event()
         self._runs: dict[UUID, Run[C, S]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
@@ -86,7 +86,7 @@ class Runner(Generic[C, S]):
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether it is stopping."""
         return self._rounds.stopping
 
     @property
@@ -108,7 +108,7 @@ class Runner(Generic[C, S]):
             guard.cancel()
             for one in self._slots:
                 one.cancel()
-            if self._slots:  # a handler that will not be cancelled holds up nobody
+            if self._slots:  # a handler that ignores its cancellation is not waited for
                 await asyncio.wait(self._slots, timeout=END_SECONDS)
             self._figures.close()
             await self._ledger.close()
@@ -147,7 +147,7 @@ class Runner(Generic[C, S]):
             self._told.set()
 
     async def _rest(self) -> None:
-        """Wait until enough was finished, something was told, or it is time to look."""
+        """Wait until enough runs have finished, a wake-up came, or it is time to look."""
         if self._rounds.finished and not any(lane.waiting for lane in self._lanes.values()):
             return
         with contextlib.suppress(TimeoutError):
@@ -168,7 +168,7 @@ class Runner(Generic[C, S]):
                 run.watch(now)
 
     def _open_slot(self, lane: HostLane[C]) -> None:
-        """Begin to run work of a lane; whatever handlers do to a slot, another takes its place."""
+        """Open a slot of a lane; if it ends, another takes its place."""
         slot = self._loop.create_task(self._slot(lane), context=self._surroundings.copy())
         self._slots.add(slot)
 
@@ -182,9 +182,9 @@ class Runner(Generic[C, S]):
         slot.add_done_callback(ended)
 
     async def _slot(self, lane: HostLane[C]) -> None:
-        """Run the work of a lane, one after the other, as long as they leave no trace here.
+        """Run the work of a lane, one after the other, while handlers leave the context unchanged.
 
-        A task for each would keep them apart as well, and cost more than most of what it runs.
+        A task per run would isolate them as well, but cost more than most handlers.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -247,14 +247,14 @@ class Runner(Generic[C, S]):
         return yields
 
     def _abandon(self) -> None:
-        """The life has ended: what runs is cut off, and nothing of it is written."""
+        """End the life: cut off all runs, and write nothing."""
         for lane in self._lanes.values():
             lane.waiting.clear()
         for run in self._runs.values():
             run.drop(self._ledger.canceled("the host's life has ended"))
 
     async def stop(self, timeout: float) -> None:
-        """Claim nothing more, let handlers end, and give back what is not finished then."""
+        """Claim nothing more, let handlers end, and return unfinished claims."""
         self._rounds.stopping = True
         if await self._ends_within(timeout):
             return

@@ -1,4 +1,4 @@
-"""One run of a handler: it is called, cut off when it must end, and what it came to is settled."""
+"""A run of a handler: the call, the cut-off when it must end, and its settlement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HostStops(Exception):
 
 
 class RunContext(Protocol):
-    """What a run and its handler's context tell each other."""
+    """The state that a run shares with its handler's context."""
 
     beaten_at: float
     """When the handler last gave a sign of life."""
@@ -47,16 +47,16 @@ class RunContext(Protocol):
         """Whether the handler has begun any, which may be open."""
 
     async def end_call(self) -> None:
-        """Roll back what the handler left open; raises `HandlerError` then."""
+        """Roll back a transaction that the handler left open; raises `HandlerError` then."""
 
 
 class Run(HandlerCall, ABC, Generic[C, S]):
-    """A handler at work on a claim, and the ways to end it; parts say what its end means."""
+    """A handler at work on a claim, and the ways to end it; parts interpret its end."""
 
     part: str
     """Whose work it is."""
     dropped = False
-    """Whether what it comes to is nobody's business any more."""
+    """Whether its outcome is ignored."""
     _ending: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -171,7 +171,7 @@ class Run(HandlerCall, ABC, Generic[C, S]):
     def _ended_by(self, error: BaseException) -> S | None:
         """Settle by why the run ended: the host's reason to cut it off goes before its error."""
         if isinstance(error, asyncio.CancelledError):
-            if self._over.is_set():  # the host cancelled, not this class or the handler itself
+            if self._over.is_set():  # the host canceled, not this class or the handler itself
                 raise error
         elif not isinstance(error, Interruption):
             return self._failed(error)

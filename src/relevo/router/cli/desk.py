@@ -218,7 +218,7 @@ async def _do(
             return True
         note(f"job {job_id}: the command ended with {code}, so it is offered again")
         await _surely(partial(desk.finish, "unassign", job_id, assignment_id))
-    except Conflict as error:  # cancelled meanwhile, or taken back too often
+    except Conflict as error:  # canceled meanwhile, or taken back too often
         note(f"job {job_id}: {error.message}")
     except RelevoError as error:
         note(f"job {job_id}: {error.message}; it is still assigned to {desk.worker_id}")

@@ -39,7 +39,7 @@ def cancel(world: World, job_id: str, note: str | None, disposition: str | None)
     if job.status == "cancelled":
         return
     if job.status in ("completed", "closed"):
-        raise InvalidState(f"job {job_id!r} is {job.status} and cannot be cancelled any more")
+        raise InvalidState(f"job {job_id!r} is {job.status} and cannot be canceled any more")
     offers.revoke_all(world, job, "jobCancelled")
     held = world.current(job)
     if held is not None:
@@ -47,7 +47,7 @@ def cancel(world: World, job_id: str, note: str | None, disposition: str | None)
     job.disposition = disposition or "Cancelled"
     add_note(world, job, note)
     _finish(world, job, "cancelled")
-    data = events.JobCancelled(
+    data = events.JobCanceled(
         **announcements.job(job), note=note, disposition_code=job.disposition,
         worker_id=held.worker_id if held else None,
     )  # fmt: skip
@@ -152,7 +152,7 @@ def delete(world: World, job_id: str) -> None:
         return
     if job.status not in DELETABLE:
         raise InvalidState(
-            f"job {job_id!r} is {job.status}; only one that is closed, cancelled or could not be"
+            f"job {job_id!r} is {job.status}; only one that is closed, canceled or could not be"
             " classified can be deleted"
         )
     world.tell_of_job(job, "job.deleted", events.RouterJobData(**announcements.job(job)))

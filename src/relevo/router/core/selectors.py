@@ -1,7 +1,7 @@
 """Selectors: conditions of a job on a worker's labels, or of a policy on a queue's.
 
 A list of selectors holds when each of them does; two on one key make a range. The structs are the
-wire form of section 8.5.
+wire form.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ NEW: Final = "new"
 """The state before creation; the first request decides the status."""
 
 FINISHED: Final = frozenset({"closed", "cancelled"})
-CANCELLABLE: Final = (
+CANCELABLE: Final = (
     "created",
     "pendingClassification",
     "classificationFailed",
@@ -57,7 +57,7 @@ JOB: Final = Machine(
         Transition("classificationFailed", "reclassify", "pendingClassification"),
         Transition("queued", "suspend", "waitingForActivation"),
         Transition("queued", "schedule", "pendingSchedule"),
-        *[Transition(status, "cancel", "cancelled") for status in CANCELLABLE],
+        *[Transition(status, "cancel", "cancelled") for status in CANCELABLE],
         *[Transition(status, "delete", END) for status in DELETABLE],
     ],
 )

@@ -89,10 +89,10 @@ class Block(DriverTransaction):
             self._at.path = self._before
         except Exception:
             if self._number == self._at.transactions:  # else it is another user's by now
-                self._at.terminate()  # what was to be undone must not be committed with the rest
+                self._at.terminate()  # a failed rollback must not be committed with the rest
 
     async def commit(self) -> None:
-        """Commit, or keep what was done since a savepoint."""
+        """Commit, or release a savepoint."""
         await super().commit()
         self._committed()
 
@@ -112,14 +112,14 @@ class _Path(NamedTuple):
     own: bool | None = None
     """Whether it is Relevo's; None if that is not known."""
     theirs: str | None = None
-    """What it was before a statement of Relevo's came; None for that of the role."""
+    """The path before a statement of Relevo's; None for that of the role."""
 
 
 class PoolConnection(asyncpg.Connection):
     """A connection that never takes a rollback for a commit, and is reset only if need be.
 
-    PostgreSQL answers COMMIT of a failed transaction with ROLLBACK and no error; whoever swallowed
-    the failure inside the transaction would then believe in a commit.
+    PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, not an error. Code that
+    swallowed the failure inside the transaction would then take it for a commit.
     """
 
     path = _Path()
@@ -130,7 +130,7 @@ class PoolConnection(asyncpg.Connection):
     server = ""
     """The server's version, in its own words."""
     transactions = 0
-    """How many were begun; tells who uses the connection now."""
+    """How many were begun, which identifies the current user of the connection."""
     _lent = False
     """Whether users ran statements on it, which may have changed its session."""
     _opening = ""
@@ -138,7 +138,7 @@ class PoolConnection(asyncpg.Connection):
     """Whether users keep statements that they may run at any time, without our seeing it."""
 
     async def pin(self) -> None:
-        """Set what start-up cannot: the role's search path must stay the default of the session."""
+        """Set the search path, which start-up options cannot: `reset` must restore the role's."""
         await super().execute(_PIN)
         self.path = _Path(own=True)
 
@@ -149,7 +149,7 @@ class PoolConnection(asyncpg.Connection):
         return Block(self, isolation, readonly, deferrable)
 
     def open(self, block: Block) -> None:
-        """Say what goes along with the next BEGIN."""
+        """Set the statements that go along with the next BEGIN."""
         self.transactions += 1
         self._unseen = False
         if self.pooled:
@@ -185,7 +185,7 @@ class PoolConnection(asyncpg.Connection):
             if self._unseen:
                 await self._turn("", own=False)
         elif _UNDOES.match(query) and self.is_in_transaction():
-            self.path = _Path()  # whatever it was at that savepoint
+            self.path = _Path()  # unknown after a rollback to a savepoint
         return status
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
@@ -236,7 +236,7 @@ class PoolConnection(asyncpg.Connection):
         return await self._run(super().copy_records_to_table, table_name, (), options)
 
     def get_reset_query(self) -> str:
-        """What the pool sends before the next user: one round trip, or nothing to send."""
+        """The statements that reset the connection for the next user; none if it is clean."""
         lent, self._lent = self._lent, False
         if not lent or self.pooled:  # there, session state is not ours to reset
             return ""
@@ -272,7 +272,7 @@ class PoolConnection(asyncpg.Connection):
         within = self.is_in_transaction()
         if self.pooled and not within:
             return
-        before, self.path = self.path, _Path()  # what it is if this fails
+        before, self.path = self.path, _Path()  # unknown if this fails
         self._lent = self._lent or not own
         if before.own is None:
             found = await super().fetchval(_ASK)

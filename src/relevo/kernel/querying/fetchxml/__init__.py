@@ -1,1 +1,1 @@
-"""FetchXML documents, read into the one query."""
+"""FetchXML documents, read into the query model."""

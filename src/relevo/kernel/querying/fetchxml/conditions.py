@@ -49,7 +49,7 @@ _ALL: Final[Columns] = _ORDERED | _IDENTITIES | {"bool"}
 
 
 class Asker(Struct, frozen=True):
-    """Who asks, and when: what `today` and `eq-userid` mean."""
+    """The caller and the time, for operators such as `today` and `eq-userid`."""
 
     caller: Caller
     now: datetime
@@ -91,7 +91,7 @@ class FetchScope(Struct, frozen=True):
 
 
 class Test(Struct, frozen=True):
-    """A condition about to become a node: the column, and what it is held against."""
+    """A condition about to become a node: the column and its operand."""
 
     element: Element
     operator: str
@@ -107,7 +107,7 @@ class Test(Struct, frozen=True):
 
     @property
     def column(self) -> Column:
-        """What the catalogue knows about it."""
+        """Its entry in the catalogue."""
         return self.scope.column(self.path)
 
     def constants(self) -> tuple[Constant, ...]:
@@ -142,7 +142,7 @@ class Test(Struct, frozen=True):
 
 
 class Operator(Struct, frozen=True):
-    """How an operator becomes a node, and what it takes."""
+    """The node of an operator, and its operands."""
 
     node: Callable[[Test], Expression]
     columns: Columns
@@ -153,7 +153,7 @@ class Operator(Struct, frozen=True):
 
 
 def condition(element: Element, scope: FetchScope, asker: Asker) -> Expression:
-    """Return the node of a `<condition>`; what is wrong with it is refused with its code."""
+    """Return the node of a `<condition>`; an invalid one is refused with its code."""
     name = element.needs("operator")
     operator = OPERATORS.get(name)
     if operator is None:

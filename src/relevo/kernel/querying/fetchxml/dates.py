@@ -1,4 +1,4 @@
-"""What the relative dates of a query mean: half-open intervals of instants around now.
+"""Relative dates of a query, as half-open intervals of instants around now.
 
     interval("last-x-days", now, 3)      from midnight three days ago up to and including now
     interval("this-week", now)           Sunday 00:00 up to the next, which is outside

@@ -36,7 +36,7 @@ IGNORED: Final = frozenset(_IGNORED.split())
 
 
 class Kind(Struct, frozen=True):
-    """What an element can have."""
+    """The children and attributes of an element."""
 
     attributes: frozenset[str] = frozenset()
     children: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ LIMITS: Final[dict[str, tuple[int, str, str]]] = {
     "value": (limits.QUERY_LIST_MAX, CONDITIONS, "values; split the query"),
     "link-entity": (LINKS_MAX, LINKS, "linked tables; split the query"),
 }
-"""How many of an element a document may have, what it is refused with, and what to do."""
+"""The limit of an element in a document, with its error."""
 
 
 class Element(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Element(Struct, frozen=True):
         return value
 
     def choice(self, attribute: str, choices: Mapping[str, Chosen], default: str) -> Chosen:
-        """Return what an attribute chooses."""
+        """Return the choice of an attribute."""
         value = self.attributes.get(attribute, default)
         if value not in choices:
             raise self.refused(
@@ -131,7 +131,7 @@ def refused(code: str, message: str, line: int) -> InvalidQuery:
 
 
 def read(text: str) -> Element:
-    """Return the root of a document, `<fetch>`; whatever is not one is refused with its code."""
+    """Return the root of a document, `<fetch>`; refuse anything else with its code."""
     try:
         data = text.encode()
     except UnicodeEncodeError:

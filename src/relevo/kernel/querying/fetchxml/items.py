@@ -1,4 +1,4 @@
-"""What a FetchXML query shows and sorts by: attributes, groups, aggregates and orders."""
+"""The result columns and orders of a FetchXML query: attributes, groups, aggregates."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class FetchItems:
         self.taken = set() if self.aggregate else _plain(self.entity, table)
 
     def shown(self, element: Element, table: Table) -> tuple[Item, ...]:
-        """What is shown of a table; nothing for every column of the query's own."""
+        """The selected columns of a table; none for every column of the query's own."""
         if element.every("all-attributes"):
             if self.aggregate:
                 raise element.refused(
@@ -138,7 +138,7 @@ class FetchItems:
         )
 
     def orders(self, element: Element, scope: FetchScope) -> tuple[Order, ...]:
-        """What rows are sorted by."""
+        """The sort orders."""
         found = [self._order(one, scope) for one in element.every("order")]
         if len(found) > limits.QUERY_ORDERS_MAX:
             raise element.refused(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PAGE_MAX: Final = 10**9 - 1
 _PAGING: Final = frozenset({"page", "count", "paging-cookie"})
 _VARYING: Final = _PAGING | {"returntotalrecordcount"}
-"""What may differ from page to page."""
+"""Attributes that may differ from page to page."""
 _ENCODED_MAX: Final = 2
 _COOKIE: Final = re.compile(
     r"""\s*<cookie\s+page=["']([1-9][0-9]{0,7})["']\s*>\s*"""
@@ -37,7 +37,7 @@ _COOKIE: Final = re.compile(
 
 
 def fingerprint(root: Element, caller: Caller) -> bytes:
-    """Return what ties a position to this document of this caller; take it of a fresh reading."""
+    """Return the fingerprint that ties a position to this document and caller."""
     return tokens.fingerprint("fetchxml", caller.user_id, _canonical(root))
 
 

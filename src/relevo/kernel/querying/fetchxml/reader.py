@@ -174,7 +174,7 @@ class _FetchBuilder:
         return own, other
 
     def filter(self, element: Element, scope: FetchScope) -> Expression | None:
-        """What all filters of an element demand together."""
+        """The conjunction of all filters of an element."""
         return self.logic("and", element.every("filter"), scope)
 
     def logic(

@@ -1,1 +1,1 @@
-"""OData query options, read into the one query."""
+"""OData query options, read into the query model."""

@@ -57,7 +57,7 @@ _ARGUMENTS: Final = {"PropertyName", "PropertyValue", "PropertyValues"}
 def read(
     name: Token, given: Mapping[str, list[WrittenValue]], place: SourcePlace
 ) -> tuple[str, tuple[str, ...], str]:
-    """Return what a function is asked of, the texts of its values, and its operator."""
+    """Return the operand of a function, the texts of its values, and its operator."""
     operator = FUNCTIONS.get(str(name).removeprefix(PREFIX))
     if operator is None:
         raise place.at(name, f"the function `{name[:64]}` is not served. Use another.", OPERATOR)

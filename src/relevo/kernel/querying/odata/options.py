@@ -37,7 +37,7 @@ SERVED: Final = frozenset(
 )
 NOT_SERVED: Final = frozenset({"$skip", "$search", "$format"})
 _ALONE: Final = frozenset({"fetchXml", "sql"})
-"""Other options that say what is asked for."""
+"""Other options that define the result."""
 
 
 class Options(Struct, frozen=True):
@@ -58,16 +58,16 @@ class Options(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What reading a query needs besides its text."""
+    """The context of reading a query."""
 
     catalogue: Catalogue
     caller: Caller
     now: datetime
-    """What `Today` and the like look at: the storage clock."""
+    """The current time by the storage clock, for `Today` and the like."""
     key: bytes
     """Under which positions are signed."""
     page_size: int | None = None
-    """What the client asks for with `odata.maxpagesize`."""
+    """The page size that the client asks for with `odata.maxpagesize`."""
 
 
 def read(raw: str) -> Options:
@@ -116,7 +116,7 @@ def _known(name: str) -> None:
 
 
 def fingerprint(options: Options, table: Table, caller: Caller) -> bytes:
-    """Return what ties a position to this query of this caller."""
+    """Return the fingerprint that ties a position to this query and caller."""
     asked = {**options.system, **options.aliases}
     asked.pop("$skiptoken", None)
     return tokens.fingerprint(caller.user_id, table.name, *sorted(asked.items()))

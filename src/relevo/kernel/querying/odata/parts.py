@@ -1,4 +1,4 @@
-"""The query options of OData other than `$filter`: what is selected, expanded, sorted, grouped."""
+"""OData's query options other than `$filter`: select, expand, order, group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Syntax = Tree[Token]
 
 
 class ODataGroups(Struct, frozen=True):
-    """What `$apply` asks for."""
+    """The groups and aggregates of `$apply`."""
 
     items: tuple[Item, ...]
     filter: Expression | None
@@ -38,7 +38,7 @@ class ODataGroups(Struct, frozen=True):
 
 
 def top(text: str, place: SourcePlace) -> int:
-    """Return how many rows are wanted; what is out of bounds is refused, never cut."""
+    """Return the number of rows; one out of bounds is refused, never cut."""
     most = limits.QUERY_ROWS_MAX
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not 1 <= number <= most:
@@ -77,12 +77,12 @@ class ODataParts:
         )
 
     def expands(self, text: str, table: Table) -> tuple[Expand, ...]:
-        """Return what `$expand` asks for."""
+        """Return the links of `$expand`."""
         place = SourcePlace("$expand")
         return self._expands(parse("expand", text, place), table, place, depth=1)
 
     def apply(self, text: str, table: Table) -> ODataGroups:
-        """Return what `$apply` asks for."""
+        """Return the groups and aggregates of `$apply`."""
         place = SourcePlace("$apply")
         found = _steps(parse("apply", text, place), place)
         condition = None

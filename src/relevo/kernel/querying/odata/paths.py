@@ -1,4 +1,4 @@
-"""What the paths of OData lead to: through single-valued navigations to a column."""
+"""Paths of OData: through single-valued navigations to a column."""
 
 from __future__ import annotations
 

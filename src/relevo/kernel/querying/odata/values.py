@@ -56,7 +56,7 @@ FORMS: Final[dict[ColumnType, str]] = {
 
 
 def written(token: Token) -> WrittenValue:
-    """Return a literal; raises `ValueError` with what is wrong with it."""
+    """Return a literal; raises `ValueError` with its fault."""
     text = str(token)
     match token.type:
         case "NULL":
