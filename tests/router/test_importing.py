@@ -279,7 +279,7 @@ async def test_what_is_refused_is_told_and_the_rest_goes_on(
     _, new = configured
     seen: list[str] = []
     report = await importing.copy(
-        Odd(), OverCalls(LocalCalls(new.app)), told=lambda one: seen.append(one.id)
+        Odd(), OverCalls(LocalCalls(new.app)), notify=lambda one: seen.append(one.id)
     )
     assert not report.complete
     assert [one.id for one in report.not_taken] == ["odd", "lost", "q"]

@@ -31,7 +31,7 @@ from relevo.errors import RelevoError
 from relevo.feed.cli import commands as feed
 from relevo.feed.cli import run as feed_run
 from relevo.jobs.cli import commands as job
-from relevo.kernel.postgres.failures import told
+from relevo.kernel.postgres.failures import unexpected
 from relevo.router.cli import commands as router
 from relevo.router.cli import desk as router_desk
 from relevo.router.cli import importing as router_import
@@ -99,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     except RelevoError as error:
         return _fail(error, error.message, exits.exit_code(error), session)
     except asyncpg.PostgresError as error:
-        return _fail(error, told(error), exits.UNEXPECTED, session)
+        return _fail(error, unexpected(error), exits.UNEXPECTED, session)
     except Exception as error:
         text = f"unexpected {type(error).__name__}: {error}; --debug shows where, please report it"
         return _fail(error, text, exits.UNEXPECTED, session)

@@ -334,11 +334,11 @@ def _too_large(most: int) -> TooLarge:
 
 
 def _issuer(services: Services) -> Issuer | None:
-    told = services.app.settings
-    if told.oidc_issuer is None:
+    settings = services.app.settings
+    if settings.oidc_issuer is None:
         return None
     client = services.app.router.client
-    return Issuer(client, told.oidc_issuer, told.oidc_audience, told.oidc_roles_claim)
+    return Issuer(client, settings.oidc_issuer, settings.oidc_audience, settings.oidc_roles_claim)
 
 
 def _report(exchange: _Exchange, shown: RelevoError, error: Exception) -> None:

@@ -129,7 +129,7 @@ class JobClosed(JobAssignment, frozen=True, kw_only=True):
     disposition_code: str | None = None
 
 
-class JobCanceled(RouterJobData, frozen=True, kw_only=True):
+class RouterJobCanceled(RouterJobData, frozen=True, kw_only=True):
     """Data of `job.cancelled`."""
 
     note: str | None = None
@@ -250,7 +250,7 @@ TYPES: Final = (
     _type("job.unassigned", JobAssignment, "A job was taken back from its worker."),
     _type("job.completed", JobAssignment, "The work of a job is done."),
     _type("job.closed", JobClosed, "A job is finished and its worker's capacity returned."),
-    _type("job.cancelled", JobCanceled, "A job was canceled."),
+    _type("job.cancelled", RouterJobCanceled, "A job was canceled."),
     _type(
         "job.waiting_for_activation",
         JobWaitingForActivation,

@@ -107,14 +107,14 @@ async def copy(
     workers: bool = False,
     jobs: bool = False,
     dry_run: bool = False,
-    told: Callable[[Taken], None] = lambda _: None,
+    notify: Callable[[Taken], None] = lambda _: None,
 ) -> Report:
     """Copy policies and queues, and if asked for workers and unfinished jobs.
 
     Workers come deregistered, to register with their new service themselves. Jobs come in the order
-    in which they wait; one that is there already is left as it is. `told` hears of each thing.
+    in which they wait; an existing one is left as it is. `notify` is called for each resource.
     """
-    run = _Copy(source, target, dry_run=dry_run, told=told)
+    run = _Copy(source, target, dry_run=dry_run, notify=notify)
     await run.configuration()
     if workers:
         await run.workers()
@@ -130,12 +130,12 @@ class _Copy:
         target: ImportTarget,
         *,
         dry_run: bool,
-        told: Callable[[Taken], None],
+        notify: Callable[[Taken], None],
     ) -> None:
         self._source = source
         self._target = target
         self._dry_run = dry_run
-        self._told = told
+        self._notify = notify
         self._taken: list[Taken] = []
         self._secrets: list[Secret] = []
 
@@ -215,7 +215,7 @@ class _Copy:
 
     def _note(self, taken: Taken) -> None:
         self._taken.append(taken)
-        self._told(taken)
+        self._notify(taken)
 
 
 def _both(before: Taken, after: Taken) -> Taken:

@@ -157,14 +157,14 @@ class Heart:
             raise
 
     async def _beat_until_stopped(self) -> None:
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-        self._wake = lambda: loop.call_soon_threadsafe(told.set)
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(woken.set)
         pause = 0.0 if self._stopping.is_set() else self._config.renew
         try:
             while not self._stopping.is_set():
                 try:
                     async with asyncio.timeout(pause):
-                        await told.wait()
+                        await woken.wait()
                 except TimeoutError:
                     pass
                 if self._stopping.is_set():

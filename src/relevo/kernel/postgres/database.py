@@ -295,10 +295,10 @@ class Database:
         raise AssertionError("unreachable")
 
     def _raise(self, error: Exception, ending: Ending, *, unknown: bool) -> NoReturn:
-        told = verdict(error, ending, str(self.endpoint), unknown=unknown)
-        if told is error:
+        outcome = verdict(error, ending, str(self.endpoint), unknown=unknown)
+        if outcome is error:
             raise error
-        raise told from error
+        raise outcome from error
 
 
 def _pooled(connection: PoolConnection) -> Pooled:

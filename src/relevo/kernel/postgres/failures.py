@@ -84,7 +84,7 @@ def explain(error: asyncpg.PostgresError, sql: str, version: str) -> None:
         error.add_note(f"statement {name} of Relevo, on PostgreSQL {version}")
 
 
-def told(error: asyncpg.PostgresError) -> str:
+def unexpected(error: asyncpg.PostgresError) -> str:
     """Return the text for an unexpected error: what happened, where, and what to do."""
     where = "; ".join(getattr(error, "__notes__", ())) or "statement of the program"
     return (

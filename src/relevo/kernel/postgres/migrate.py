@@ -25,7 +25,7 @@ from msgspec import Struct
 from relevo.errors import SchemaError, SchemaTooNew
 from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
-from relevo.kernel.postgres.failures import told
+from relevo.kernel.postgres.failures import unexpected
 from relevo.kernel.postgres.migrations import Migration, MigrationStep, known
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def _telling(what: str) -> Iterator[None]:
         yield
     except asyncpg.PostgresError as error:
         raise SchemaError(
-            f"{what} failed; nothing of it is in the database, but finished steps. {told(error)}"
+            f"{what} failed; only its finished steps are in the database. {unexpected(error)}"
         ) from error
 
 

@@ -62,11 +62,11 @@ class ChildRun:
         self._over = False
         self._asking = threading.Lock()
 
-    def signed(self, kind: str, **told: Any) -> bytes:
+    def signed(self, kind: str, **fields: Any) -> bytes:
         """Return a message of this run."""
-        return wire.packed({"kind": kind, **told, "run": self._number})
+        return wire.packed({"kind": kind, **fields, "run": self._number})
 
-    def ask(self, kind: str, **told: Any) -> Any:
+    def ask(self, kind: str, **fields: Any) -> Any:
         """Send a request and return its result; raises the error that the host returns.
 
         Raises `Conflict` once the run is over: a thread that is left would speak for the next one.
@@ -74,7 +74,7 @@ class ChildRun:
         with self._asking:
             if self._over:
                 raise Conflict(wire.OVER)
-            self.pipe.send(self.signed(kind, **told))
+            self.pipe.send(self.signed(kind, **fields))
             answer = self.pipe.receive()
             while answer["run"] != self._number:  # to a fork of a former run
                 answer = self.pipe.receive()
@@ -115,7 +115,7 @@ def main() -> None:
         try:
             message = run.signed("done", value=found_at(order["call"])(run, order))
         except BaseException as error:
-            message = run.signed("failed", error=wire.told(error))
+            message = run.signed("failed", error=wire.error_fields(error))
         _flush()
         run.end(message)
 

@@ -144,7 +144,7 @@ class Processes:
                     raise Conflict(wire.OVER)
                 reply = wire.packed({"run": asked, "value": await answer(message)})
             except Exception as error:
-                reply = wire.packed({"run": asked, "error": wire.told(error)})
+                reply = wire.packed({"run": asked, "error": wire.error_fields(error)})
             await worker.send_packed(reply)
 
     async def close(self) -> None:

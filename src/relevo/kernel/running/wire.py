@@ -38,12 +38,12 @@ def packed(message: Any) -> bytes:
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
-def told(error: BaseException) -> dict[str, Any]:
+def error_fields(error: BaseException) -> dict[str, Any]:
     """Return an error as data, also one that cannot say what it is."""
     if isinstance(error, BaseExceptionGroup):
         return {
             "text": error_text.fit(error.message, TEXT_MAX),
-            "group": [told(one) for one in error.exceptions],
+            "group": [error_fields(one) for one in error.exceptions],
         }
     kind = type(error)
     message: dict[str, Any] = {

@@ -102,14 +102,14 @@ def take_over(
             with new_console(stderr=True).status("reading") as status:
                 done = 0
 
-                def told(taken: Taken) -> None:
+                def notify(taken: Taken) -> None:
                     nonlocal done
                     done += 1
                     status.update(f"{done} done, now {taken.kind}")
 
                 return await importing.copy(
                     source, OverCalls(calls), workers=workers, jobs=jobs, dry_run=dry_run,
-                    told=told,
+                    notify=notify,
                 )  # fmt: skip
 
     report = asyncio.run(work())

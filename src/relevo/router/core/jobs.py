@@ -47,7 +47,7 @@ def cancel(world: World, job_id: str, note: str | None, disposition: str | None)
     job.disposition = disposition or "Cancelled"
     add_note(world, job, note)
     _finish(world, job, "cancelled")
-    data = events.JobCanceled(
+    data = events.RouterJobCanceled(
         **announcements.job(job), note=note, disposition_code=job.disposition,
         worker_id=held.worker_id if held else None,
     )  # fmt: skip
@@ -75,7 +75,7 @@ def complete(world: World, job_id: str, assignment_id: UUID, note: str | None) -
     world.tell_of_job(job, "job.completed", data)
 
 
-def close(world: World, job_id: str, assignment_id: UUID, told: CloseJobOptions) -> None:
+def close(world: World, job_id: str, assignment_id: UUID, options: CloseJobOptions) -> None:
     """Finish a completed job and return its worker's capacity, now or later."""
     job, held = _assignment(world, job_id, assignment_id)
     if job.status == "closed" and held.state == "closed":
@@ -85,20 +85,20 @@ def close(world: World, job_id: str, assignment_id: UUID, told: CloseJobOptions)
             f"job {job_id!r} is {job.status}, assignment {assignment_id} is {held.state}; complete"
             " it first, then close it"
         )
-    if told.close_at is not None and told.close_at > world.now:
-        job.close_at = told.close_at
-        job.closing = {"disposition_code": told.disposition_code, "note": told.note}
+    if options.close_at is not None and options.close_at > world.now:
+        job.close_at = options.close_at
+        job.closing = {"disposition_code": options.disposition_code, "note": options.note}
         queueing.plan(world, job)
         world.touch(job)
         return
-    _close(world, job, held, told)
+    _close(world, job, held, options)
 
 
-def _close(world: World, job: JobRow, held: OfferRow, told: CloseJobOptions) -> None:
+def _close(world: World, job: JobRow, held: OfferRow, options: CloseJobOptions) -> None:
     offers.give_back(world, held, "closed", idle=True)
-    job.disposition = told.disposition_code or job.disposition or "Closed"
+    job.disposition = options.disposition_code or job.disposition or "Closed"
     job.close_at = job.closing = None
-    add_note(world, job, told.note)
+    add_note(world, job, options.note)
     _finish(world, job, "closed")
     data = events.JobClosed(
         **announcements.job(job), assignment_id=str(held.assignment_id),
@@ -169,8 +169,8 @@ def look(world: World, job_id: str) -> bool:
         return True
     held = world.current(job)
     if job.status == "completed" and job.close_at and job.close_at <= world.now and held:
-        told = job.closing or {}
-        _close(world, job, held, CloseJobOptions(**told))
+        options = job.closing or {}
+        _close(world, job, held, CloseJobOptions(**options))
         return True
     return queueing.expire_selectors(world, job)
 

@@ -56,27 +56,27 @@ def _degree(selector: WorkerSelector, label: Value | None) -> float:
 
 def payload(scoring: Scoring, job: JobState, workers: Sequence[WorkerState]) -> dict[str, Any]:
     """Return the input of a scoring rule: one worker, or all with batch scoring."""
-    told: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
     if "jobLabels" in scoring.parameters:
-        told["job"] = dict(job.labels)
+        payload["job"] = dict(job.labels)
     if "workerSelectors" in scoring.parameters:
-        told["selectors"] = [_selector(one) for one in job.selectors if one.status == "active"]
+        payload["selectors"] = [_selector(one) for one in job.selectors if one.status == "active"]
     if scoring.batch:
-        told["workers"] = [one.all_labels for one in workers]
+        payload["workers"] = [one.all_labels for one in workers]
     else:
         (one,) = workers
-        told["worker"] = one.all_labels
-    return told
+        payload["worker"] = one.all_labels
+    return payload
 
 
 def _selector(selector: WorkerSelector) -> dict[str, Any]:
     # Published samples differ in the name of the operator, so rules find both.
-    told = {
+    payload = {
         "key": selector.key,
         "operator": selector.label_operator,
         "labelOperator": selector.label_operator,
         "value": selector.value,
     }
     if selector.expires_after_seconds is not None:
-        told["expiresAfterSeconds"] = selector.expires_after_seconds
-    return told
+        payload["expiresAfterSeconds"] = selector.expires_after_seconds
+    return payload

@@ -272,8 +272,8 @@ class World:
 
     def log_entries(self) -> list[Event]:
         """Return the entries of the log: public events, and hints for other changes."""
-        told = {event.subject for event in self.events}
-        return self.events + [one for one in self._touched.values() if one.subject not in told]
+        announced = {event.subject for event in self.events}
+        return self.events + [one for one in self._touched.values() if one.subject not in announced]
 
     def edit(self, job: JobRow) -> None:
         """Note that a job's document has changed."""

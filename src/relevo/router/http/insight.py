@@ -138,26 +138,26 @@ class WorkerExplained(Struct, frozen=True, kw_only=True):
 )
 async def explain_job(services: Services, _: Principal, command: ByRouterId) -> JobExplained:
     """Explain why a job waits, which worker is next, and what rules out the others."""
-    told = await services.app.router.explanations.job(command.id)
-    found = told.next
+    explanation = await services.app.router.explanations.job(command.id)
+    next_match = explanation.next
     return JobExplained(
-        job_id=told.job_id, status=told.status, says=told.says, queue_id=told.queue_id,
-        position=told.position, verdict=None if found is None else found.verdict,
-        candidates=() if found is None else tuple(
+        job_id=explanation.job_id, status=explanation.status, says=explanation.says,
+        queue_id=explanation.queue_id, position=explanation.position, verdict=None if next_match is None else next_match.verdict,
+        candidates=() if next_match is None else tuple(
             CandidateShown(
                 worker_id=one.worker, load_ratio=one.load_ratio, score=one.score,
                 idle_since=datetime.fromtimestamp(one.idle_since, UTC),
             )
-            for one in found.candidates
+            for one in next_match.candidates
         ),
-        ruled_out=() if found is None else tuple(
+        ruled_out=() if next_match is None else tuple(
             WorkersRuledOut(
                 reason=one.obstacle.reason, selector=_asked(one.obstacle), labels=one.labels,
                 count=one.count, workers=one.workers,
             )
-            for one in found.ruled_out
+            for one in next_match.ruled_out
         ),
-        offers=tuple(OfferMade(**msgspec.structs.asdict(one)) for one in told.offers),
+        offers=tuple(OfferMade(**msgspec.structs.asdict(one)) for one in explanation.offers),
     )  # fmt: skip
 
 
@@ -170,17 +170,18 @@ async def explain_job(services: Services, _: Principal, command: ByRouterId) -> 
 )
 async def explain_worker(services: Services, _: Principal, command: ByRouterId) -> WorkerExplained:
     """Say which waiting jobs a worker could get, and why no others."""
-    told = await services.app.router.explanations.worker(command.id)
-    found = told.next
+    explanation = await services.app.router.explanations.worker(command.id)
+    next_match = explanation.next
     return WorkerExplained(
-        worker_id=told.worker_id, state=told.state, says=told.says, load_ratio=told.load_ratio,
-        eligible_for=() if found is None else found.eligible_for,
-        ruled_out=() if found is None else tuple(
+        worker_id=explanation.worker_id, state=explanation.state, says=explanation.says,
+        load_ratio=explanation.load_ratio,
+        eligible_for=() if next_match is None else next_match.eligible_for,
+        ruled_out=() if next_match is None else tuple(
             JobsNotForIt(
                 reason=one.obstacle.reason, selector=_asked(one.obstacle), queue_id=one.queue,
                 channel_id=one.channel, count=one.count, jobs=one.jobs,
             )
-            for one in found.ruled_out
+            for one in next_match.ruled_out
         ),
     )  # fmt: skip
 
@@ -266,11 +267,11 @@ async def try_classification(
             place=one.place, kind=one.kind, value=one.value, failure=one.failure,
             selectors=tuple(map(_selector, one.selectors)),
         )
-        for one in found.trail
+        for one in next_match.trail
     )  # fmt: skip
     match found:
         case Unclassifiable():
-            errors = tuple(FailureShown(**msgspec.structs.asdict(one)) for one in found.errors)
+            errors = tuple(FailureShown(**msgspec.structs.asdict(one)) for one in next_match.errors)
             return ClassificationTried(classified=False, errors=errors, trail=trail)
         case Classified():
             return ClassificationTried(

@@ -107,11 +107,11 @@ class MatcherRun:
             try:
                 await self._follower.begin()
                 await self._build()
-                told = True
+                hinted = True
                 while not self._lease.stopping.is_set():
                     self._lease.check()
-                    sleep = await self._round(told=told)
-                    told = sleep <= 0 or await self._wait(woken, max(sleep, SHORTEST_SLEEP))
+                    sleep = await self._round(hinted=hinted)
+                    hinted = sleep <= 0 or await self._wait(woken, max(sleep, SHORTEST_SLEEP))
             finally:
                 await self._asking.close()
 
@@ -146,14 +146,14 @@ class MatcherRun:
             "router.matching", jobs=len(self._memory.waiting.queue_of), epoch=self._lease.epoch
         )
 
-    async def _round(self, *, told: bool) -> float:
+    async def _round(self, *, hinted: bool) -> float:
         """Read the named rows, decide, commit; return the seconds until the next due time.
 
-        If nobody was `told` anything and the log is silent, no timer can have become due earlier
+        Without a hint, if the log is silent too, no timer can have become due earlier
         than was known: then one question is all that an idle matcher costs.
         """
         hints = await self._follower.read()
-        quiet = not (told or hints.jobs or hints.workers or hints.resources or hints.more)
+        quiet = not (hinted or hints.jobs or hints.workers or hints.resources or hints.more)
         if quiet and self._idle_until > (now := asyncio.get_running_loop().time()):
             return min(self._poll, self._idle_until - now)
         with self._database.metrics.router_match_seconds.time():

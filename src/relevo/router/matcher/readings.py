@@ -142,11 +142,11 @@ def queue(resources: Resources, queue_id: str, pointer: str | None) -> QueueStat
 def _scoring(mode: Any) -> Scoring:
     if not isinstance(mode, BestWorkerMode):
         return Scoring()
-    told, rule = mode.scoring_rule_options or ScoringRuleOptions(), mode.scoring_rule
+    options, rule = mode.scoring_rule_options or ScoringRuleOptions(), mode.scoring_rule
     kind: Any = "default" if rule is None else "outside" if rules.is_external(rule) else "local"
     return Scoring(
-        rule=kind, descending=told.descending_order, parameters=told.scoring_parameters,
-        batch=told.is_batch_scoring_enabled, batch_size=told.batch_size,
+        rule=kind, descending=options.descending_order, parameters=options.scoring_parameters,
+        batch=options.is_batch_scoring_enabled, batch_size=options.batch_size,
     )  # fmt: skip
 
 
