@@ -57,7 +57,9 @@ class Machine:
         self._error = error
         self.initial = initial
         self.transitions = tuple(transitions)
-        self._next = {(one.from_, one.event): one.to for one in self.transitions}
+        self._next = {
+            (transition.from_, transition.event): transition.to for transition in self.transitions
+        }
         if len(self._next) < len(self.transitions):
             raise InvalidValue(f"two transitions of a {name} have the same state and event")
         if lost := set(self.states) - self._reachable():
@@ -66,13 +68,15 @@ class Machine:
     @property
     def states(self) -> tuple[str, ...]:
         """Every state, in the order in which the table names them."""
-        ends = (state for one in self.transitions for state in (one.from_, one.to))
+        ends = (
+            state for transition in self.transitions for state in (transition.from_, transition.to)
+        )
         return tuple(dict.fromkeys(state for state in (self.initial, *ends) if state != END))
 
     @property
     def events(self) -> tuple[str, ...]:
         """Every event, in the order of the table."""
-        return tuple(dict.fromkeys(one.event for one in self.transitions))
+        return tuple(dict.fromkeys(transition.event for transition in self.transitions))
 
     def may(self, state: str, event: str) -> bool:
         """Whether the event can happen in that state."""
@@ -89,13 +93,16 @@ class Machine:
 
     def sources(self, event: str) -> tuple[str, ...]:
         """Return the states in which the event can happen."""
-        return tuple(one.from_ for one in self.transitions if one.event == event)
+        return tuple(
+            transition.from_ for transition in self.transitions if transition.event == event
+        )
 
     def mermaid(self) -> str:
         """Return the table as a Mermaid state diagram, with a final newline."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.initial}"]
         lines += [
-            f"    {one.from_} --> {one.to}: {one.note or one.event}" for one in self.transitions
+            f"    {transition.from_} --> {transition.to}: {transition.note or transition.event}"
+            for transition in self.transitions
         ]
         return "\n".join(lines) + "\n"
 
@@ -111,5 +118,7 @@ class Machine:
         found, new = set(), {self.initial}
         while new:
             found |= new
-            new = {one.to for one in self.transitions if one.from_ in new} - found
+            new = {
+                transition.to for transition in self.transitions if transition.from_ in new
+            } - found
         return found

@@ -70,7 +70,7 @@ class Supervisor:
         """Cancel one loop, or all, and wait until they have ended."""
         names = list(self._loops) if name is None else [name]
         loops = [self._loops.pop(one) for one in names if one in self._loops]
-        tasks = [one.task for one in loops if one.task is not None]
+        tasks = [loop.task for loop in loops if loop.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

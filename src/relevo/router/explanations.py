@@ -109,7 +109,7 @@ class Explanations:
         resources = await self._remembered.now(self._database)
         rows = await self._database.fetch(SQL.waiting_for_worker, row.queues, LOOKED_AT_MAX)
         jobs = await self._jobs([one["id"] for one in rows])
-        queues = {one.queue: await self._queue(resources, one.queue) for one in jobs}
+        queues = {job.queue: await self._queue(resources, job.queue) for job in jobs}
         known = {queue_id: queue for queue_id, queue in queues.items() if queue is not None}
         explained = await cpu.off_loop(eligibility.explain_worker, state, jobs, known)
         return WorkerReport(
@@ -175,7 +175,9 @@ class Explanations:
         if queue is None or rule is None:
             return {}
         able = await cpu.off_loop(
-            lambda: [one for one in workers if eligibility.obstacle(one, job, queue) is None]
+            lambda: [
+                worker for worker in workers if eligibility.obstacle(worker, job, queue) is None
+            ]
         )
         answers = await self._caller.answers(scoring_rules.calls(rule, queue.scoring, job, able))
         try:

@@ -142,7 +142,7 @@ class WorkerDocument(DocumentPart, frozen=True, kw_only=True):
         """Refuse a channel that is there twice, and labels beyond the bounds."""
         for number, one in enumerate(self.queues):
             check_id(one, f"{at}/queues/{number}")
-        channels = [one.channel_id for one in self.channels]
+        channels = [channel.channel_id for channel in self.channels]
         for number, one in enumerate(channels):
             check_id(one, f"{at}/channels/{number}/channelId")
         check_unique(channels, f"{at}/channels", "channelId")
@@ -214,8 +214,8 @@ def checked(kind: Kind, document: Mapping[str, Any] | None, *, now: datetime | N
     found = read(_TYPES[kind], plain)
     if now is not None and isinstance(found, JobDocument):
         notes = (
-            one if one.added_at else msgspec.structs.replace(one, added_at=now)
-            for one in found.notes
+            note if note.added_at else msgspec.structs.replace(note, added_at=now)
+            for note in found.notes
         )
         return msgspec.structs.replace(found, notes=tuple(notes))
     return found

@@ -166,7 +166,7 @@ async def save(tx: Transaction, world: World, log: EventLog) -> bool:
     await _save_jobs(tx, world)
     await _save_workers(tx, world)
     if world.new_offers:
-        rows = [msgspec.structs.astuple(world.offers[one]) for one in world.new_offers]
+        rows = [msgspec.structs.astuple(world.offers[offer]) for offer in world.new_offers]
         await tx.execute(SQL.insert_offers, *_columns(rows))
     if ended := world.changed_offers - world.new_offers:
         await tx.execute(SQL.update_offers, *_columns(_outcome(world.offers[o]) for o in ended))
@@ -182,7 +182,7 @@ async def _save_jobs(tx: Transaction, world: World) -> None:
     if world.deleted_jobs:
         await tx.execute(SQL.delete_jobs, list(world.deleted_jobs))
     # By id, so that transactions that insert the same jobs cannot deadlock.
-    new = [world.jobs[one] for one in sorted(world.new_jobs)]
+    new = [world.jobs[job] for job in sorted(world.new_jobs)]
     if new:
         made = await tx.fetch(SQL.insert_jobs, _encode(new).decode())
         if len(made) < len(new):
@@ -193,16 +193,16 @@ async def _save_jobs(tx: Transaction, world: World) -> None:
         await tx.execute(SQL.update_jobs, edited)
     states = world.job_states.intersection(world.jobs) - old - world.new_jobs
     if states:
-        await tx.execute(SQL.move_jobs, *_columns(_state(world.jobs[one]) for one in states))
+        await tx.execute(SQL.move_jobs, *_columns(_state(world.jobs[state]) for state in states))
     steps = world.job_steps.intersection(world.jobs) - states - old - world.new_jobs
     if steps:
-        await tx.execute(SQL.step_jobs, *_columns(_step(world.jobs[one]) for one in steps))
+        await tx.execute(SQL.step_jobs, *_columns(_step(world.jobs[step]) for step in steps))
 
 
 async def _save_workers(tx: Transaction, world: World) -> None:
     if world.deleted_workers:
         await tx.execute(SQL.delete_workers, list(world.deleted_workers))
-    new = [world.workers[one] for one in sorted(world.new_workers)]
+    new = [world.workers[worker] for worker in sorted(world.new_workers)]
     if new:
         made = await tx.fetch(SQL.insert_workers, _encode(new).decode())
         if len(made) < len(new):

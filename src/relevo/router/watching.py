@@ -178,7 +178,7 @@ class Watching:
             last = opened.items[-1].offer_id
             end = next(n for n, row in enumerate(found, 1) if _issues(row, last))
             found, whole = found[:end], False
-        by_id = {one.offer_id: one for one in opened.items}
+        by_id = {item.offer_id: item for item in opened.items}
         happened = [_happened(row, by_id) for row in found]
         lsn = first["head"] if whole else found[-1]["lsn"]
         return _Step([one for one in happened if one is not None], OfferPosition(log, lsn))

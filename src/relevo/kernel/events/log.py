@@ -253,7 +253,7 @@ class EventLog(Service):
             self.database, place.incarnation, place.positions, max_items=max_items,
             max_bytes=max_bytes, frugal=True,
         )  # fmt: skip
-        positions = {**place.positions, **{one.stripe: one.lsn for one in events}}
+        positions = {**place.positions, **{event.stripe: event.lsn for event in events}}
         return EventPage(
             events=events,
             continuation=model.encode(LogPlace(place.incarnation, positions)),

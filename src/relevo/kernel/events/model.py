@@ -120,7 +120,7 @@ def decode(text: str, state: LogState) -> LogPlace:
         raise BadContinuation("the continuation cannot be read; pass it as it was given") from error
     if place.incarnation != state.incarnation:
         raise BadContinuation("the continuation belongs to the event log of another database")
-    if place.positions.keys() != {one.id for one in state.stripes}:
+    if place.positions.keys() != {stripe.id for stripe in state.stripes}:
         raise BadContinuation("the continuation names other stripes than the event log has")
     return place
 

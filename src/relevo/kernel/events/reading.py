@@ -93,7 +93,7 @@ async def resolve(
     if start == "now":
         return await heads(connection)
     if start == "beginning":
-        return {one.id: one.trimmed_lsn for one in state.stripes}
+        return {stripe.id: stripe.trimmed_lsn for stripe in state.stripes}
     now = await clock.now(connection)
     if start > now + timedelta(seconds=FUTURE_SECONDS_MAX):
         raise InvalidValue(f"start={start.isoformat()} lies in the future; it is {now.isoformat()}")
@@ -113,7 +113,7 @@ async def positions_at(
         raise FeedExpired(
             f"events up to {state.trimmed_before.isoformat()} were trimmed; {at.isoformat()} is"
             " before that. Start at 'beginning' for everything that is kept",
-            oldest=max(one.trimmed_lsn for one in state.stripes),
+            oldest=max(stripe.trimmed_lsn for stripe in state.stripes),
         )
     return {row["id"]: row["lsn"] for row in await connection.fetch(SQL.positions_at, at)}
 

@@ -59,7 +59,7 @@ class BalancerRounds:
         count("tick")
         views = await balancer.read_units(self._database, life.incarnation)
         by_load = {view.name for view in views if view.settings.strategy == "load"}
-        shared = [one for one in life.keeper.leases if one.unit in by_load]
+        shared = [lease for lease in life.keeper.leases if lease.unit in by_load]
         await report_loads(self._database, life.incarnation, shared)
         wait = self._config.acquire * self._random.uniform(0.8, 1.2)
         for view in views:

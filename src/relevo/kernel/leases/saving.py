@@ -142,7 +142,9 @@ async def report_loads(database: Database, host: UUID, leases: Sequence[Lease]) 
     Loads change once in 10 s, for all leases at the same instant, and not at all for idle ones.
     """
     now = instant()
-    found = {one.fence.lease_id: (one, one.meter.read(now)) for one in leases if not one.over}
+    found = {
+        lease.fence.lease_id: (lease, lease.meter.read(now)) for lease in leases if not lease.over
+    }
     news = [(one, load) for one, load in found.values() if load != one.stored_load]
     if not news:
         return

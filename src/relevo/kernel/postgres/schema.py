@@ -68,7 +68,7 @@ def read() -> Schema:
         paths = _INCLUDE.findall(texts[part])
         included |= {files[part][path].name for path in paths}
         script.append(_with_functions(texts[part], files[part]))
-    script += [one.text for one in functions if one.name not in included]
+    script += [function.text for function in functions if function.name not in included]
     return Schema("\n".join(tables), "\n".join(script), functions)
 
 

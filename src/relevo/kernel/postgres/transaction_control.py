@@ -43,7 +43,7 @@ def control_in(sql: str) -> str | None:
     if not _SUSPECT.search(sql):
         return None
     statements = (one.strip() for one in _OPAQUE.sub(_blank, sql).split(";"))
-    return next((one for one in statements if _CONTROL.fullmatch(one)), None)
+    return next((statement for statement in statements if _CONTROL.fullmatch(statement)), None)
 
 
 def _blank(opaque: re.Match[str]) -> str:

@@ -142,17 +142,17 @@ class Table(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def by_name(self) -> Mapping[str, Column]:
         """Columns by logical name."""
-        return {one.name: one for one in self.columns}
+        return {column.name: column for column in self.columns}
 
     @cached_property
     def by_wire(self) -> Mapping[str, Column]:
         """Columns by the name of their property in OData."""
-        return {one.wire: one for one in self.columns}
+        return {column.wire: column for column in self.columns}
 
     @cached_property
     def navigation_by_name(self) -> Mapping[str, Navigation]:
         """Navigations by name."""
-        return {one.name: one for one in self.navigations}
+        return {navigation.name: navigation for navigation in self.navigations}
 
 
 def are_tied(one: Table, column: Column, other: Table, other_column: Column) -> bool:
@@ -178,9 +178,9 @@ class Catalogue(Struct, frozen=True, dict=True):
     @cached_property
     def by_name(self) -> Mapping[str, Table]:
         """Tables by logical name."""
-        return {one.name: one for one in self.tables}
+        return {table.name: table for table in self.tables}
 
     @cached_property
     def by_set(self) -> Mapping[str, Table]:
         """Tables by entity set name."""
-        return {one.set_name: one for one in self.tables}
+        return {table.set_name: table for table in self.tables}

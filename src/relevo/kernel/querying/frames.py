@@ -144,7 +144,7 @@ def _fixed(node: Expression | None) -> tuple[str, list[Any]]:
         case Compare(operator="=", left=Constant(value=value), right=Name(name=name)):
             return name, [value]
         case In(item=Name(name=name), container=List(items=items)):
-            values = [one.value for one in items if isinstance(one, Constant)]
+            values = [item.value for item in items if isinstance(item, Constant)]
             return (name, values) if len(values) == len(items) else ("", [])
         case _:
             return "", []

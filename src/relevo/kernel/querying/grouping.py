@@ -62,7 +62,7 @@ def grouped(frame: QueryFrame, query: Query, *, names: bool) -> tuple[str, Shape
     rows = ", ".join([*(f"{sql} as {name}" for name, sql in inputs.items()), "1 as one"])
     limit = frame.context.bound(most + 1, "bigint")
     source = select(rows, frame.sql(), where=frame.where(), limit=limit)
-    groups = ", ".join(one.sql for one in outputs if one.group)
+    groups = ", ".join(output.sql for output in outputs if output.group)
     shape = Shape(
         table=frame.table,
         fields=tuple(
@@ -148,7 +148,7 @@ def _named(name: str | None) -> str:
 
 
 def _check_names(outputs: list[_Output]) -> None:
-    names = [one.name for one in outputs]
+    names = [output.name for output in outputs]
     for name in names:
         if names.count(name) > 1:
             raise InvalidQuery(f"Two results are called `{name[:64]}`; rename one.")
@@ -186,25 +186,25 @@ def _sort(frame: QueryFrame, query: Query, outputs: list[_Output]) -> Iterator[S
     """What is ordered by, then all groups: only these tell rows apart."""
     for start, order in written_orders(frame, query):
         yield _order(start, order, outputs)
-    for one in outputs:
-        if one.group and one.shown is not None:
-            yield tie(one.shown, one.sql)
-        elif one.group:
-            yield Sorted(sql=one.sql, type=one.type, name=one.name)
+    for output in outputs:
+        if output.group and output.shown is not None:
+            yield tie(output.shown, output.sql)
+        elif output.group:
+            yield Sorted(sql=output.sql, type=output.type, name=output.name)
 
 
 def _order(start: QueryFrame, order: Order, outputs: list[_Output]) -> Sorted:
     wanted = order.alias if order.alias is not None else ".".join(order.path)
-    for one in outputs:
-        by_path = one.group and (one.start, one.path) == (start, order.path)
-        if one.name != order.alias and not (order.alias is None and by_path):
+    for output in outputs:
+        by_path = output.group and (output.start, output.path) == (start, order.path)
+        if output.name != order.alias and not (order.alias is None and by_path):
             continue
-        sql, kind = one.sql, one.type
-        if one.group and one.shown is not None:
-            sql, kind = value_sql(start.context, one.shown, sql, by_label=order.by_label)
+        sql, kind = output.sql, output.type
+        if output.group and output.shown is not None:
+            sql, kind = value_sql(start.context, output.shown, sql, by_label=order.by_label)
         elif kind == "text":
             sql = text_sql(start.context, sql)
-        return Sorted(sql=sql, type=kind, name=one.name, descending=order.descending)
+        return Sorted(sql=sql, type=kind, name=output.name, descending=order.descending)
     raise InvalidQuery(
         f"Groups cannot be sorted by `{wanted[:128]}`; sort by what they are grouped by, or by an "
         "alias.",

@@ -102,10 +102,14 @@ def _within(context: FrameContext, rows: str, shape: Shape, bytes_max: int) -> s
     The server knows how long a text is without reading it, so rows behind the last one of a page
     cost nothing, however large they are.
     """
-    texts = [one.cell for one in shape.fields if one.column and one.column.sql_type == "text"]
+    texts = [
+        field.cell for field in shape.fields if field.column and field.column.sql_type == "text"
+    ]
     texts += [one.cell for one in shape.nested]
-    names = sum(len(one.name) + NAME_BYTES_MORE for one in shape.fields)
-    size = " + ".join([str(names), *(f"coalesce(octet_length(r.{one}::text), 0)" for one in texts)])
+    names = sum(len(field.name) + NAME_BYTES_MORE for field in shape.fields)
+    size = " + ".join(
+        [str(names), *(f"coalesce(octet_length(r.{text}::text), 0)" for text in texts)]
+    )
     before = "rows between unbounded preceding and 1 preceding"
     cells = (
         f"r.*, coalesce(sum({size}) over ({before}), 0) as bytes_before,"
@@ -149,7 +153,7 @@ def _rows(context: FrameContext, query: Query, *, names: bool) -> tuple[str, Sha
     else:
         selection.add_key()
         selection.sort_rows(orders, [frame, *frame.links.values()])
-    nested = [_expanded(selection, frame, one, names=names) for one in query.expands]
+    nested = [_expanded(selection, frame, expand, names=names) for expand in query.expands]
     return selection.sql(distinct=query.distinct), selection.shape(nested)
 
 

@@ -98,12 +98,12 @@ def _label(context: FrameContext, column: Column, sql: str) -> str:
 
 def order_by(keys: Sequence[Sorted]) -> str:
     """Return the `order by` clause."""
-    return ", ".join(_direction(one.sql, one.descending, one.required) for one in keys)
+    return ", ".join(_direction(key.sql, key.descending, key.required) for key in keys)
 
 
 def order_by_cells(keys: Sequence[SortKey], row: str) -> str:
     """Return what stands behind `order by` where the expressions are cells of a row."""
-    return ", ".join(_direction(f"{row}.{one.cell}", one.descending, one.required) for one in keys)
+    return ", ".join(_direction(f"{row}.{key.cell}", key.descending, key.required) for key in keys)
 
 
 def _direction(sql: str, descending: bool, required: bool) -> str:

@@ -122,7 +122,9 @@ def _days(
             for hour, minute in times
         ]
         # The start is an instant, also where the clock shows its time for the second time.
-        yield from sorted(start if one == local else one.astimezone(UTC) for one in moments)
+        yield from sorted(
+            start if moment == local else moment.astimezone(UTC) for moment in moments
+        )
 
 
 def _fitting_days(pattern: Pattern, anchor: date, begin: date, steps: Steps) -> Iterator[date]:
@@ -175,10 +177,10 @@ def _days_of_month(pattern: Pattern, anchor: date, year: int, month: int) -> Ite
         passed = date(year, month, 1).toordinal() - anchor.toordinal()
         wanted = range(1 + -passed % pattern.interval, length + 1, pattern.interval)
     if pattern.month_days:
-        named = {one if one > 0 else length + 1 + one for one in pattern.month_days}
+        named = {day if day > 0 else length + 1 + day for day in pattern.month_days}
         wanted = [one for one in wanted if one in named]
     if pattern.frequency in ("DAILY", "WEEKLY"):
-        days = {one.day for one in pattern.week_days}
+        days = {day.day for day in pattern.week_days}
         if pattern.frequency == "WEEKLY" and not pattern.month_days:
             days = days or {anchor.weekday()}
         if days:
@@ -289,8 +291,8 @@ def _minutes(pattern: Pattern, hour: datetime, where: tzinfo) -> list[datetime]:
     local = hour.astimezone(where)
     numbers: Iterable[int] = range(60)
     if local.utcoffset() == (hour + timedelta(hours=1)).astimezone(where).utcoffset():
-        numbers = sorted((one - local.minute) % 60 for one in pattern.minutes)
-    return [hour + timedelta(minutes=one) for one in numbers]
+        numbers = sorted((minute - local.minute) % 60 for minute in pattern.minutes)
+    return [hour + timedelta(minutes=number) for number in numbers]
 
 
 def _time_fits(pattern: Pattern, local: datetime) -> bool:

@@ -90,7 +90,7 @@ def parse(text: str) -> Pattern:
 
 
 def _check_together(pattern: Pattern) -> None:
-    nth = any(one.nth is not None for one in pattern.week_days)
+    nth = any(day.nth is not None for day in pattern.week_days)
     if nth and pattern.frequency not in ("MONTHLY", "YEARLY"):
         raise InvalidRecurrence(
             f"BYDAY can count days only with MONTHLY or YEARLY, not with {pattern.frequency}"

@@ -206,7 +206,7 @@ class Rounds(Generic[C, S]):
         claims = await self._ledger.held(self._unheard)
         self._unheard.clear()
         known = self._known()
-        self._receive(self._ledger.adopted([one for one in claims if one.id not in known]))
+        self._receive(self._ledger.adopted([claim for claim in claims if claim.id not in known]))
 
     @property
     def vacant(self) -> bool:

@@ -106,8 +106,8 @@ class Runner(Generic[C, S]):
         finally:
             self._over.set()
             guard.cancel()
-            for one in self._slots:
-                one.cancel()
+            for slot in self._slots:
+                slot.cancel()
             if self._slots:  # a handler that ignores its cancellation is not waited for
                 await asyncio.wait(self._slots, timeout=END_SECONDS)
             self._figures.close()

@@ -43,7 +43,7 @@ def error_fields(error: BaseException) -> dict[str, Any]:
     if isinstance(error, BaseExceptionGroup):
         return {
             "text": error_text.fit(error.message, TEXT_MAX),
-            "group": [error_fields(one) for one in error.exceptions],
+            "group": [error_fields(exception) for exception in error.exceptions],
         }
     kind = type(error)
     message: dict[str, Any] = {

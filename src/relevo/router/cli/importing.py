@@ -131,4 +131,4 @@ def _show(session: Session, report: Report) -> None:
     ):
         if rows:
             out.console.print(f"{heading}:")
-            out.table([msgspec.to_builtins(one) for one in rows])
+            out.table([msgspec.to_builtins(row) for row in rows])

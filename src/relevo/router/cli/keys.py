@@ -67,7 +67,7 @@ class KeySurface:
             labels = ", ".join(f"{key}={value}" for key, value in one["job_labels"].items())
             named = [one["queue_id"], one["channel_id"], one["channel_reference"], labels]
             self._about[one["job_id"]] = " · ".join(filter(None, named))
-        self.rows = [self._offer(one) for one in offers]
+        self.rows = [self._offer(offer) for offer in offers]
         self.rows += [self._job(one) for one in worker["assignedJobs"]]
         self.chosen = max(0, min(self.chosen, len(self.rows) - 1))
 

@@ -55,7 +55,7 @@ def yielded(
         case parts.RuleEngineWorkerAttachment(rule=rule):
             return Yield(rules.worker_selectors(rule, value_of(rule)))
         case parts.WeightedQueueAttachment() | parts.WeightedWorkerAttachment():
-            drawn = _drawn([one.weight for one in attachment.allocations], random)
+            drawn = _drawn([allocation.weight for allocation in attachment.allocations], random)
             return Yield(_selectors(attachment.allocations[drawn]), drawn)
         case _:
             assert_never(attachment)

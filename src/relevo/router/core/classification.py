@@ -142,7 +142,7 @@ def classify(
         policy_version=policy_version,
         queue_id=chosen[0],
         queue_by=chosen[1],
-        attached=tuple(one for one in of_workers if isinstance(one, WorkerSelector)),
+        attached=tuple(worker for worker in of_workers if isinstance(worker, WorkerSelector)),
         priority=priority,
         trail=tuple(run.trail),
     )
@@ -171,9 +171,9 @@ def _looked_at(
     """Return the queues that can match: none without selectors, one if its id is asked for."""
     if not selectors:
         return ()
-    for one in selectors:
-        if one.key == "Id" and one.label_operator == "equal":
-            named = queues.get(one.value) if isinstance(one.value, str) else None
+    for selector in selectors:
+        if selector.key == "Id" and selector.label_operator == "equal":
+            named = queues.get(selector.value) if isinstance(selector.value, str) else None
             return () if named is None else (named,)
     return queues.values()
 

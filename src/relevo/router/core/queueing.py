@@ -119,9 +119,9 @@ def due_times(resources: Resources, job: JobRow) -> Iterable[datetime]:
         yield job.close_at
     if job.status != "queued" or job.queue_id is None or job.enqueued_at is None:
         return
-    for one in job.selectors:
-        if one.status != "expired" and one.expires_at is not None:
-            yield one.expires_at
+    for selector in job.selectors:
+        if selector.status != "expired" and selector.expires_at is not None:
+            yield selector.expires_at
     for rule, seconds in wait_rules(resources, job.queue_id):
         if firing(job.queue_id, rule) not in job.fired:
             yield job.enqueued_at + timedelta(seconds=seconds)

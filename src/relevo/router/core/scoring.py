@@ -30,7 +30,7 @@ def default_score(
     `wanted` are the job's labels, each of which asks for an equal one. Expired selectors ask for
     nothing; who asks for nothing rates everybody 0.
     """
-    active = [one for one in selectors if one.status == "active"]
+    active = [selector for selector in selectors if selector.status == "active"]
     asked = len(wanted) + len(active)
     if not asked:
         return 0.0
@@ -60,9 +60,11 @@ def payload(scoring: Scoring, job: JobState, workers: Sequence[WorkerState]) -> 
     if "jobLabels" in scoring.parameters:
         payload["job"] = dict(job.labels)
     if "workerSelectors" in scoring.parameters:
-        payload["selectors"] = [_selector(one) for one in job.selectors if one.status == "active"]
+        payload["selectors"] = [
+            _selector(selector) for selector in job.selectors if selector.status == "active"
+        ]
     if scoring.batch:
-        payload["workers"] = [one.all_labels for one in workers]
+        payload["workers"] = [worker.all_labels for worker in workers]
     else:
         (one,) = workers
         payload["worker"] = one.all_labels

@@ -72,12 +72,12 @@ def expired(selector: WorkerSelector) -> WorkerSelector:
 
 def active(selectors: Iterable[WorkerSelector]) -> tuple[WorkerSelector, ...]:
     """Return those that have not expired."""
-    return tuple(one for one in selectors if one.status == "active")
+    return tuple(selector for selector in selectors if selector.status == "active")
 
 
 def is_expedited(selectors: Iterable[WorkerSelector]) -> bool:
     """Whether a job with these goes before all others of its queue, whatever its priority."""
-    return any(one.expedite and one.status == "active" for one in selectors)
+    return any(selector.expedite and selector.status == "active" for selector in selectors)
 
 
 def all_hold(
@@ -91,9 +91,9 @@ def first_failing(
     selectors: Iterable[AnySelector], labels: Mapping[str, Value]
 ) -> AnySelector | None:
     """Return the first selector that the labels do not meet, or None if they meet them all."""
-    for one in selectors:
-        if isinstance(one, WorkerSelector) and one.status != "active":
+    for selector in selectors:
+        if isinstance(selector, WorkerSelector) and selector.status != "active":
             continue
-        if not holds(one.label_operator, labels.get(one.key), one.value):
-            return one
+        if not holds(selector.label_operator, labels.get(selector.key), selector.value):
+            return selector
     return None

@@ -130,7 +130,9 @@ class WorkerRow(Struct, gc=False):
 
     def channel(self, channel_id: str) -> Channel | None:
         """Return what a job on a channel costs this worker, if it serves it."""
-        return next((one for one in self.channels if one.channel_id == channel_id), None)
+        return next(
+            (channel for channel in self.channels if channel.channel_id == channel_id), None
+        )
 
 
 class OfferRow(Struct, gc=False):

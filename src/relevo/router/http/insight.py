@@ -142,13 +142,14 @@ async def explain_job(services: Services, _: Principal, command: ByRouterId) -> 
     next_match = explanation.next
     return JobExplained(
         job_id=explanation.job_id, status=explanation.status, says=explanation.says,
-        queue_id=explanation.queue_id, position=explanation.position, verdict=None if next_match is None else next_match.verdict,
+        queue_id=explanation.queue_id, position=explanation.position,
+        verdict=None if next_match is None else next_match.verdict,
         candidates=() if next_match is None else tuple(
             CandidateShown(
-                worker_id=one.worker, load_ratio=one.load_ratio, score=one.score,
-                idle_since=datetime.fromtimestamp(one.idle_since, UTC),
+                worker_id=candidate.worker, load_ratio=candidate.load_ratio, score=candidate.score,
+                idle_since=datetime.fromtimestamp(candidate.idle_since, UTC),
             )
-            for one in next_match.candidates
+            for candidate in next_match.candidates
         ),
         ruled_out=() if next_match is None else tuple(
             WorkersRuledOut(
@@ -157,7 +158,7 @@ async def explain_job(services: Services, _: Principal, command: ByRouterId) -> 
             )
             for one in next_match.ruled_out
         ),
-        offers=tuple(OfferMade(**msgspec.structs.asdict(one)) for one in explanation.offers),
+        offers=tuple(OfferMade(**msgspec.structs.asdict(offer)) for offer in explanation.offers),
     )  # fmt: skip
 
 
@@ -267,11 +268,11 @@ async def try_classification(
             place=one.place, kind=one.kind, value=one.value, failure=one.failure,
             selectors=tuple(map(_selector, one.selectors)),
         )
-        for one in next_match.trail
+        for one in found.trail
     )  # fmt: skip
     match found:
         case Unclassifiable():
-            errors = tuple(FailureShown(**msgspec.structs.asdict(one)) for one in next_match.errors)
+            errors = tuple(FailureShown(**msgspec.structs.asdict(error)) for error in found.errors)
             return ClassificationTried(classified=False, errors=errors, trail=trail)
         case Classified():
             return ClassificationTried(

@@ -194,7 +194,7 @@ def _wrapped(command: ReadEvents, page: EventPage) -> list[Any]:
     wrap: Callable[[Recorded], Any] = (
         envelopes.event_grid if command.envelope == "event_grid" else envelopes.cloud_event
     )
-    return [found for one in page.events if (found := wrap(one)) is not None]
+    return [found for event in page.events if (found := wrap(event)) is not None]
 
 
 def _start(text: str) -> Start:

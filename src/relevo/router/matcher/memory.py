@@ -53,7 +53,9 @@ class Follower:
         """Stand at the head of the log."""
         state = await reading.look(self._database)
         heads = await reading.heads(self._database)
-        self._positions = {one.id: heads[one.id] for one in state.stripes if one.kind == "subject"}
+        self._positions = {
+            stripe.id: heads[stripe.id] for stripe in state.stripes if stripe.kind == "subject"
+        }
 
     async def read(self) -> Hints:
         """Return the rows that the log has named since the last time."""

@@ -117,8 +117,8 @@ def worker(row: WorkerRow) -> WorkerState:
     return WorkerState(
         id=row.id, available=row.available, queues=frozenset(row.queues),
         channels={
-            one.channel_id: ChannelTerms(one.capacity_cost_per_job, one.max_number_of_jobs)
-            for one in row.channels
+            each.channel_id: ChannelTerms(each.capacity_cost_per_job, each.max_number_of_jobs)
+            for each in row.channels
         },
         labels=row.labels, capacity=row.capacity, max_offers=row.max_offers, used=row.used,
         jobs=row.by_channel, open_offers=row.offers, idle_since=row.idle_since.timestamp(),

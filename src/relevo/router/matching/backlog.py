@@ -53,18 +53,18 @@ class BacklogJob:
         self.only: str | None = None
         """The one worker that can be meant, where an id is asked for."""
         expedited, asked = False, []
-        for one in state.selectors:
-            if one.status != "active":
+        for selector in state.selectors:
+            if selector.status != "active":
                 continue
-            expedited = expedited or one.expedite
+            expedited = expedited or selector.expedite
             if bypass:
                 continue
-            if one.key != "Id":
-                asked.append(one)
+            if selector.key != "Id":
+                asked.append(selector)
                 continue
-            self.ids = (*self.ids, one)
-            if one.label_operator == "equal":
-                self.only = one.value if isinstance(one.value, str) else NOBODY
+            self.ids = (*self.ids, selector)
+            if selector.label_operator == "equal":
+                self.only = selector.value if isinstance(selector.value, str) else NOBODY
         self.shape: SelectorShape = vocabulary.shape(asked)
         self.group = self.shape.number
         self.key: Key = (*order(state, expedited), stamp, self.group, self)
@@ -123,7 +123,7 @@ class BacklogWalk:
         This happens when a job found nobody, which happens when somebody had got one: so there are
         not many more vain searches than offers.
         """
-        self._workers = [one for one in self._workers if one[0].fits(one[1])]
+        self._workers = [worker for worker in self._workers if worker[0].fits(worker[1])]
         self._meets = 0
         for _, _, meets in self._workers:
             self._meets |= meets
@@ -171,7 +171,7 @@ class BacklogLane:
         """Return the waiting jobs that ask for labels of a worker."""
         anchors, parts = worker.member_of.anchors, self.parts
         if len(anchors) < len(parts):
-            return [parts[one] for one in anchors if one in parts]
+            return [parts[anchor] for anchor in anchors if anchor in parts]
         return [part for one, part in parts.items() if one in anchors]
 
     def best(self, meets: Chosen, worker: RosterWorker, best: Key | None) -> Key | None:

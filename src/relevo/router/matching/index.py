@@ -111,7 +111,7 @@ class Index:
     @property
     def rates_by_rule(self) -> bool:
         """Whether deciding may evaluate expressions, which takes time."""
-        return any(one.scoring.rule == "local" for one in self._queues.values())
+        return any(queue.scoring.rule == "local" for queue in self._queues.values())
 
     @property
     def is_at_rest(self) -> bool:
@@ -189,7 +189,7 @@ class Index:
 
     def workers(self) -> Iterator[WorkerState]:
         """Walk all workers."""
-        return (one.snapshot() for one in self._roster.workers.values())
+        return (worker.snapshot() for worker in self._roster.workers.values())
 
     def job(self, job_id: str) -> JobState | None:
         """Return a job with the decisions since it was put."""
@@ -198,7 +198,7 @@ class Index:
 
     def jobs(self) -> Iterator[JobState]:
         """Walk all jobs."""
-        return (one.snapshot() for one in self._backlog.jobs.values())
+        return (job.snapshot() for job in self._backlog.jobs.values())
 
     def queue(self, queue_id: str) -> QueueState | None:
         """Return a queue with its present pointer."""

@@ -95,11 +95,15 @@ class Ratings:
         Nothing while as many jobs before it wait for scores of these workers as there are: each
         may take one. The last that lets go of a worker brings it up again.
         """
-        fresh = [one for one in candidates if not rating.knows(one) and one.id not in rating.asked]
+        fresh = [
+            candidate
+            for candidate in candidates
+            if not rating.knows(candidate) and candidate.id not in rating.asked
+        ]
         if not fresh or self._waiting_before(job, candidates) >= len(candidates):
             return None
         rating.asked.update((one.id, one.state.version) for one in fresh)
-        rating.held.update(one.id for one in candidates)
+        rating.held.update(candidate.id for candidate in candidates)
         for one in candidates:
             self._holders.setdefault(one.id, set()).add(job.id)
         return NeedsScores(job=job.id, workers=tuple(x.id for x in fresh), stamp=rating.stamp)
@@ -114,17 +118,17 @@ class Ratings:
         rating = self.by_job.get(request.job)
         if rating is None or rating.stamp != request.stamp:
             return None
-        for one in request.workers:
-            version = rating.asked.pop(one, None)
+        for worker in request.workers:
+            version = rating.asked.pop(worker, None)
             if version is not None and scores is not None:
-                rating.known[one] = version, scores.get(one)
+                rating.known[worker] = version, scores.get(worker)
         if scores is None:
             rating.resting = True
             rating.asked.clear()
         return None if rating.asked else self._release(request.job, rating)
 
     def _waiting_before(self, job: BacklogJob, workers: Iterable[RosterWorker]) -> int:
-        holders = {job_id for one in workers for job_id in self._holders.get(one.id, ())}
+        holders = {job_id for worker in workers for job_id in self._holders.get(worker.id, ())}
         return sum(self.by_job[job_id].key < job.key for job_id in holders)
 
     def _release(self, job_id: str, rating: Rating) -> set[str]:

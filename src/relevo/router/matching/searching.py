@@ -99,7 +99,7 @@ class Search:
         chosen = crew.meeting(job.shape).bits & ring.groups.occupied
         if chosen.bit_count() <= FEW:
             firsts = (_turn(ring.groups.group(one), bound, accepts) for one in numbers(chosen))
-            return min((one for one in firsts if one), key=lambda one: one.id, default=None)
+            return min((first for first in firsts if first), key=lambda one: one.id, default=None)
         for _, number, worker in ring.everyone.after(bound):
             if chosen >> number & 1 and accepts(worker):
                 found: RosterWorker = worker
@@ -128,7 +128,7 @@ class Search:
     ) -> Mapping[str, float]:
         if self._scorer is None or not workers:
             return {}
-        return self._scorer(queue, job.snapshot(), [one.snapshot() for one in workers])
+        return self._scorer(queue, job.snapshot(), [worker.snapshot() for worker in workers])
 
     def _rated_outside(
         self, job: BacklogJob, queue: QueueState, candidates: Sequence[RosterWorker]
@@ -143,7 +143,11 @@ class Search:
             return request
         if rating.asked:
             return "unrated"
-        free = [one for one in candidates if self._ratings.holder(one.id, job.key) is None]
+        free = [
+            candidate
+            for candidate in candidates
+            if self._ratings.holder(candidate.id, job.key) is None
+        ]
         scores = {one.id: score for one in free if (score := rating.score(one)) is not None}
         return _highest(free, scores, queue.scoring.descending)
 
@@ -211,13 +215,13 @@ def _highest(
     if not workers:
         return None
     sign = -1 if descending else 1
-    rated = [one for one in workers if one.id in scores]
+    rated = [worker for worker in workers if worker.id in scores]
     best = min(rated, key=lambda one: (sign * scores[one.id], one.rank), default=None)
     return "unrated" if best is None else (best, scores[best.id])
 
 
 def _asks_for_id(job: JobState) -> bool:
-    return "Id" in job.labels or any(one.key == "Id" for one in job.selectors)
+    return "Id" in job.labels or any(selector.key == "Id" for selector in job.selectors)
 
 
 def _admitted(job: BacklogJob) -> Accepts:

@@ -60,11 +60,11 @@ class Vocabulary:
     def shape(self, selectors: Iterable[WorkerSelector]) -> SelectorShape:
         """Return the shape of a further job that asks for these."""
         mask = 0
-        for one in selectors:
-            known = _known(one)
+        for selector in selectors:
+            known = _known(selector)
             number = self._numbers.get(known)
             if number is None:
-                number = self._numbers[known] = self._fresh_selector(one)
+                number = self._numbers[known] = self._fresh_selector(selector)
             mask |= 1 << number
         found = self._by_mask.get(mask)
         if found is None:

@@ -80,9 +80,9 @@ def worker(resources: Resources, row: WorkerRow) -> dict[str, Any]:
         "queue_assignments": _queues(resources, row.queues),
         "channel_configurations": tuple(
             ChannelData(
-                channel_id=one.channel_id, capacity_cost_per_job=one.capacity_cost_per_job,
-                max_number_of_jobs=one.max_number_of_jobs,
-            ) for one in row.channels
+                channel_id=channel.channel_id, capacity_cost_per_job=channel.capacity_cost_per_job,
+                max_number_of_jobs=channel.max_number_of_jobs,
+            ) for channel in row.channels
         ),
         "labels": texts(row.all_labels), "tags": texts(row.tags),
     }  # fmt: skip

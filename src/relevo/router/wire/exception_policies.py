@@ -84,7 +84,7 @@ class ExceptionRule(DocumentPart, frozen=True, kw_only=True):
     actions: Annotated[tuple[ExceptionAction, ...], Meta(max_length=limits.ROUTER_RULES_MAX)]
 
     def __post_init__(self) -> None:
-        if any(one.id is None for one in self.actions):
+        if any(action.id is None for action in self.actions):
             named = (
                 one if one.id else msgspec.structs.replace(one, id=self._id_of(number))
                 for number, one in enumerate(self.actions)
@@ -105,5 +105,5 @@ class ExceptionPolicy(DocumentPart, frozen=True, kw_only=True):
 
     def check(self, at: str) -> None:
         """Refuse duplicate ids of rules."""
-        ids = [one.id for one in self.exception_rules]
+        ids = [rule.id for rule in self.exception_rules]
         check_unique(ids, f"{at}/exceptionRules", "id")

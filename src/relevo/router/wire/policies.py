@@ -161,7 +161,7 @@ class WeightedQueueAttachment(_Kind, frozen=True, kw_only=True, tag="weightedAll
 
     def check(self, at: str) -> None:
         """Refuse weights that are all 0."""
-        _check_weights([one.weight for one in self.allocations], at)
+        _check_weights([allocation.weight for allocation in self.allocations], at)
 
 
 QueueAttachment: TypeAlias = (
@@ -214,7 +214,7 @@ class WeightedWorkerAttachment(_Kind, frozen=True, kw_only=True, tag="weightedAl
 
     def check(self, at: str) -> None:
         """Refuse weights that are all 0."""
-        _check_weights([one.weight for one in self.allocations], at)
+        _check_weights([allocation.weight for allocation in self.allocations], at)
 
 
 WorkerAttachment: TypeAlias = (

@@ -190,8 +190,8 @@ def job(row: JobRow, assignments: Iterable[OfferRow], status: str | None = None)
         notes=tuple(sorted(row.notes, key=lambda one: one.added_at or row.created_at)),
         matching_mode=matching_mode(row),
         assignments={
-            str(one.assignment_id): _assignment(one)
-            for one in assignments if one.assigned_at is not None
+            str(assignment.assignment_id): _assignment(assignment)
+            for assignment in assignments if assignment.assigned_at is not None
         },
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ class FetchItems:
                     AGGREGATE_ALIAS, "an aggregate query cannot have <all-attributes>. Name some."
                 )
             linked = element is not self.entity
-            return tuple(Item(path=(one.name,)) for one in table.columns) if linked else ()
+            return tuple(Item(path=(column.name,)) for column in table.columns) if linked else ()
         found = [self._item(one, table) for one in element.every("attribute")]
         return tuple(dict.fromkeys(found))
 

@@ -180,7 +180,7 @@ class _FetchBuilder:
     def logic(
         self, operator: LogicOperator, elements: list[Element], scope: FetchScope
     ) -> Expression | None:
-        found = [self.term(one, scope) for one in elements]
+        found = [self.term(element, scope) for element in elements]
         terms = tuple(term for term in found if term is not None)
         return Logic(operator, terms, RULES) if len(terms) > 1 else next(iter(terms), None)
 

@@ -160,7 +160,7 @@ class _FilterBuilder:
         return node
 
     def _logic(self, sign: LogicOperator, parts: list[Any]) -> Expression:
-        return Logic(sign, tuple(self.build(one) for one in parts), RULES)
+        return Logic(sign, tuple(self.build(part) for part in parts), RULES)
 
     def _filter(self, _: Tree[Token], parts: list[Any]) -> Expression:
         return self._logic("or", parts)
@@ -200,8 +200,8 @@ class _FilterBuilder:
     def ordered(
         self, found: Tree[Token], sign: CompareOperator, *sides: ResolvedPath | WrittenValue
     ) -> None:
-        for one in sides:
-            unordered = isinstance(one, ResolvedPath) and one.column.type in (
+        for side in sides:
+            unordered = isinstance(side, ResolvedPath) and side.column.type in (
                 "bool",
                 "guid",
                 "lookup",

@@ -69,9 +69,9 @@ def read(
     if len(subject) != 1 or subject[0].kind != "text":
         raise place.at(name, "PropertyName is needed. Write a column's name in single quotes.")
     values = [*given.get("PropertyValue", []), *given.get("PropertyValues", [])]
-    if any(one.kind == "null" for one in values):
+    if any(value.kind == "null" for value in values):
         raise place.at(name, "null cannot be a value here. Write eq null beside it.")
-    return subject[0].value, tuple(one.text for one in values), operator
+    return subject[0].value, tuple(value.text for value in values), operator
 
 
 class FunctionCall(Struct, frozen=True):

@@ -98,7 +98,7 @@ class ODataParts:
                 name = "/".join(names_of(cast(Syntax, path)))
                 items.append(Item(path=column.path, groupby=True, alias=name))
         if aggregate is not None:
-            items += [self._aggregation(one, table, place) for one in aggregate.children]
+            items += [self._aggregation(child, table, place) for child in aggregate.children]
         if not items:
             raise place.at(0, "nothing is grouped or aggregated. Use groupby or aggregate.")
         return ODataGroups(
@@ -132,7 +132,7 @@ class ODataParts:
         if depth > limits.QUERY_EXPAND_DEPTH_MAX:
             what = f"it nests deeper than {limits.QUERY_EXPAND_DEPTH_MAX} levels"
             raise place.at(tree, f"{what}. Ask for the rest by another request.")
-        found = [self._expand(cast(Syntax, one), table, place, depth) for one in tree.children]
+        found = [self._expand(cast(Syntax, child), table, place, depth) for child in tree.children]
         names = [one.navigation for one in found]
         for name in names:
             if names.count(name) > 1:
@@ -202,15 +202,15 @@ def _orders(tree: Syntax, place: SourcePlace) -> list[tuple[Syntax, bool]]:
     """Each path, and whether it falls."""
     if len(tree.children) > limits.QUERY_ORDERS_MAX:
         raise place.at(tree, f"it has more than {limits.QUERY_ORDERS_MAX} items. Drop some.")
-    pairs = [cast(Syntax, one).children for one in tree.children]
+    pairs = [cast(Syntax, child).children for child in tree.children]
     return [(cast(Syntax, path), str(direction) == "desc") for path, direction in pairs]
 
 
 def _steps(tree: Syntax, place: SourcePlace) -> dict[str, Syntax]:
     """The transformations of `$apply` by name: a filter, then groups or one aggregate."""
-    steps = [cast(Syntax, one) for one in tree.children]
-    found = {str(one.data): one for one in steps}
-    names = [str(one.data) for one in steps]
+    steps = [cast(Syntax, child) for child in tree.children]
+    found = {str(step.data): step for step in steps}
+    names = [str(step.data) for step in steps]
     if len(found) < len(names) or "filtered" in names[1:] or {"grouped", "aggregate"} <= set(names):
         raise place.at(tree, "write filter(…)/groupby((…),aggregate(…)), each part at most once.")
     return found
