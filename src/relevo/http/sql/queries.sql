@@ -5,7 +5,7 @@
 select pg_advisory_xact_lock(1380273156, 0), relevo.stay_awake();
 
 -- name: key_census
--- What a new key is judged by, read after the lock: keys ever made, those that still sign, the time.
+-- The checks of a new key, read after the lock: keys ever made, signing keys, the time.
 select count(*) as keys,
        count(*) filter (where kind = 'signing') as signing_keys_ever,
        count(*) filter (where kind = 'signing' and revoked_at is null
@@ -27,7 +27,7 @@ select id, revoked_at is null and (expires_at is null or expires_at > relevo.now
 from relevo.access_key where secret_hash = $1;
 
 -- name: find_keys
--- The keys that count, by hashes of what was presented and, if wanted, all that sign; and the time.
+-- Valid keys by the hashes of bearer tokens and, if wanted, all signing keys; and the time.
 select t.now, k.id, k.name, k.roles, k.scopes, k.expires_at, k.secret_hash, k.secret_sealed, k.user_id,
        coalesce(u.disabled, false) as disabled
 from (select relevo.now() as now) t
@@ -39,7 +39,7 @@ left join (
 left join relevo.system_user u on u.id = k.user_id;
 
 -- name: disabled_identities
--- Who is kept out of some who are known elsewhere.
+-- The disabled users among some subjects of tokens.
 select identity from relevo.system_user where identity = any ($1::text[]) and disabled;
 
 -- name: list_keys
@@ -66,7 +66,7 @@ returning id, name, kind, roles, scopes, created_at, expires_at, last_used_at, r
           'revoked' as state;
 
 -- name: note_key_use
--- When keys were last used; whoever finds a row being written leaves it, for it is being written.
+-- Stores when keys were last used, except rows that are being written at this moment.
 update relevo.access_key set last_used_at = relevo.now()
 where id in (
   select id from relevo.access_key

@@ -7,7 +7,7 @@ select revision from relevo.router_revision;
 select kind, id, body from relevo.router_resource;
 
 -- name: lock
--- Locks what commands touch: see the function for the order.
+-- Locks the rows of commands; the function documents the order.
 select * from relevo.lock_router($1::text[], $2::text[], $3::uuid[], $4::text[]);
 
 -- name: jobs_by_id
@@ -19,7 +19,7 @@ select j.id, j.version, j.activity, j.events, j.created_at, j.modified_at, j.sta
 from relevo.router_job j where j.id = any ($1::text[]);
 
 -- name: workers_by_id
--- Workers with what they hold, as `storage.worker_of` takes them.
+-- Workers with their load, in the columns of `storage.worker_of`.
 select w.id, w.version, w.created_at, w.modified_at, w.available, w.registration, w.registered_at, w.seen_at,
        w.capacity, w.max_offers, w.queues, l.activity, l.events, l.used, l.offers, l.holding, l.idle_since,
        l.acted_at, w.channels, w.labels, w.tags, l.by_channel
@@ -97,7 +97,7 @@ from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::timestampt
 where t.id = j.id;
 
 -- name: delete_jobs
--- Forgets jobs, and what became of them.
+-- Deletes jobs with their offers.
 with gone as (delete from relevo.router_job where id = any ($1::text[]))
 delete from relevo.router_offer where job_id = any ($1::text[]);
 
@@ -129,7 +129,7 @@ update relevo.router_worker as t set version = w.version, modified_at = w.modifi
 from jsonb_populate_recordset(null::relevo.router_worker, $1::jsonb) as w where t.id = w.id;
 
 -- name: put_loads
--- Stores what workers hold.
+-- Stores the load of workers.
 update relevo.router_load as t set activity = l.activity, events = l.events, used = l.used, offers = l.offers,
        holding = l.holding, idle_since = l.idle_since, acted_at = l.acted_at, by_channel = l.by_channel::jsonb
 from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[],
@@ -151,7 +151,7 @@ select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[],
        $15::timestamptz[], $16::timestamptz[], $17::timestamptz[], $18::float8[]);
 
 -- name: update_offers
--- Stores what has become of offers.
+-- Stores the outcome of offers.
 update relevo.router_offer as t set state = o.state, retry_at = o.retry_at, reason = o.reason, assignment_id = o.assignment_id,
        assigned_at = o.assigned_at, completed_at = o.completed_at, ended_at = o.ended_at
 from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[], $5::uuid[], $6::timestamptz[], $7::timestamptz[],
@@ -170,7 +170,7 @@ from unnest($1::text[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::text[
 where t.id = j.id;
 
 -- name: put_pointers
--- Stores who got the last offer of a queue, for the round robin.
+-- Stores the worker of a queue's last offer, for round robin.
 insert into relevo.router_pointer (queue_id, worker_id)
 select * from unnest($1::text[], $2::text[])
 on conflict (queue_id) do update set worker_id = excluded.worker_id;
@@ -195,7 +195,7 @@ cross join lateral (
 ) e;
 
 -- name: matching_jobs
--- Jobs as matching sees them, with who has an open offer of each and who has declined it.
+-- Jobs for matching, with the workers that have an open offer of each or declined it.
 select j.id, j.status, j.queue_id, j.channel_id, j.priority, j.enqueued_at, j.arrival, j.version, j.round, j.entered,
        j.policy_id, j.requested, j.attached, j.labels, known.offered,
        case when known.declines > 0 then (
@@ -225,11 +225,11 @@ order by j.number limit $2;
 select w.id from relevo.router_worker w where w.available and w.id > $1 order by w.id limit $2;
 
 -- name: pointers
--- Who got the last offer of each queue.
+-- The worker of the last offer of each queue.
 select queue_id, worker_id from relevo.router_pointer;
 
 -- name: due
--- What the clock has made due, and how long it is until something is.
+-- Offers and jobs that are due, and the seconds until the next due time.
 select gone.ids as offers, gone.workers, look.ids as jobs, relevo.now() as now,
        extract(epoch from least(
          (select min(o.expires_at) from relevo.router_offer o where o.state = 'open' and o.expires_at > relevo.now()),
@@ -395,7 +395,7 @@ from unnest($1::text[], $2::text[]) as wanted (kind, id)
 join relevo.router_resource r on r.kind = wanted.kind and r.id = wanted.id;
 
 -- name: users_of
--- Who refers to a policy or queue: other policies and queues, or jobs that are not finished.
+-- References to a policy or queue: from other policies and queues, and from unfinished jobs.
 select r.kind, r.id from relevo.router_resource r
 where case $1
         when 'distributionPolicies' then r.kind = 'queues' and r.body ->> 'distributionPolicyId' = $2
@@ -435,7 +435,7 @@ left join lateral (
 order by e.lsn;
 
 -- name: open_offers
--- The offers that a worker can answer, behind one of them or of those named in their order, with what they are about.
+-- The open offers of a worker with their jobs, after a given offer, or those with the given ids.
 select o.id, o.worker_id, o.job_id, o.queue_id, o.channel_id, j.channel_reference, o.cost, o.offered_at, o.expires_at,
        j.priority, j.labels, j.tags
 from relevo.router_offer o join relevo.router_job j on j.id = o.job_id
@@ -458,7 +458,7 @@ order by j.expedite desc, j.priority desc, j.enqueued_at, j.arrival, j.id limit 
 select j.queue_id, count(*) as jobs from relevo.router_job j where j.status = 'queued' group by j.queue_id;
 
 -- name: offers_of_job
--- Whom a job was offered to, and what became of it, the latest first.
+-- The offers of a job and their outcomes, the latest first.
 select o.id, o.worker_id, o.state, o.reason, o.offered_at, o.ended_at, o.retry_at, o.score
 from relevo.router_offer o where o.job_id = $1 order by o.offered_at desc, o.id limit $2;
 
@@ -471,7 +471,7 @@ insert into relevo.router_channel (id, name) values ($1, $2) on conflict (id) do
 select id, name from relevo.router_channel order by id;
 
 -- name: queue_overview
--- How queues stand, by id: who waits and since when, what is offered and at work, who is there for it.
+-- An overview of queues, by id: waiting, offered and assigned jobs, the longest wait, and workers.
 select r.id as queue_id, r.body ->> 'name' as name, coalesce(waiting.jobs, 0) as waiting,
        extract(epoch from greatest(relevo.now() - waiting.since, case when waiting.since is not null then interval '0' end))::float8
          as longest_wait_seconds,

@@ -3,7 +3,7 @@
 select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::integer);
 
 -- name: log_state
--- What a reader checks its positions against, a row per stripe.
+-- The bounds of a reader's positions, a row per stripe.
 select l.incarnation, l.kept, l.trimmed_before, s.id, s.kind, s.trimmed_lsn,
        (select last_value from relevo.lsn) as last_lsn
 from relevo.event_log l cross join relevo.event_stripe s
@@ -55,7 +55,7 @@ select relevo.make_event_partition(relevo.now() + $1::integer * interval '24 hou
 select relevo.trim_events();
 
 -- name: drop_trimmed
--- Drops what was trimmed longer ago than any statement lasts.
+-- Drops partitions that were trimmed longer ago than any statement lasts.
 select relevo.drop_trimmed_events();
 
 -- name: keep

@@ -44,14 +44,14 @@ select r.draining, extract(epoch from clock_timestamp())::float8 as server_clock
 from renewed r left join relevo.lease l on l.owner = r.incarnation;
 
 -- name: holdings
--- All that a live host owns, read between two heartbeats because somebody woke it.
+-- The leases of a live host, read between two heartbeats after a wake-up.
 select h.draining, l.id, l.epoch, l.state, l.handoff_to is not null as handoff,
        extract(epoch from l.handoff_until - relevo.now())::float8 as handoff_left
 from relevo.host h left join relevo.lease l on l.owner = h.incarnation
 where h.incarnation = $1 and h.ended_at is null and h.lease_until > relevo.now();
 
 -- name: end_reason
--- Why a renewal was refused: a namesake lives, or what was written, or the time has passed.
+-- Why a renewal was refused: another host of that name lives, the row was changed, or time has passed.
 select case
   when exists (select from relevo.host h where h.name = $2 and h.incarnation <> $1
                and h.ended_at is null and h.lease_until > relevo.now()) then 'superseded'
@@ -66,7 +66,7 @@ update relevo.host set draining = true where incarnation = $1 and ended_at is nu
 update relevo.host set draining = $2 where name = $1 and ended_at is null returning incarnation;
 
 -- name: end_host
--- A host that has given up everything ends at once, so that nobody waits for its time to pass.
+-- A host that has released everything ends at once, so that no host waits for its time to pass.
 update relevo.host set ended_at = relevo.now(), end_reason = 'stopped', lease_until = relevo.now()
 where incarnation = $1 and ended_at is null;
 
@@ -125,7 +125,7 @@ update relevo.member set draining = true where unit_id = $1 and host = $2;
 delete from relevo.member where unit_id = $1 and host = $2;
 
 -- name: namesake_leases
--- What earlier lives of this host's name still hold here and may be taken at once.
+-- The leases of earlier lives of this host's name, which it may take at once.
 select l.id from relevo.lease l
 join relevo.unit u on u.id = l.unit_id
 join relevo.host h on h.incarnation = l.owner
@@ -133,7 +133,7 @@ where l.unit_id = $1 and h.name = $2 and h.incarnation <> $3 and l.state = 'acti
   and h.ended_at is not null and (not u.strict or h.lease_until <= relevo.now());
 
 -- name: read_units
--- One read for a whole tick: members and leases of every unit this host serves, times compared.
+-- The read of a tick: members and leases of every unit this host serves, with times compared.
 with t as materialized (select relevo.now() as now)
 select u.id, u.kind, u.name, u.strict,
   extract(epoch from u.handoff_timeout)::float8 as handoff_timeout, u.max_moves,
@@ -161,7 +161,7 @@ where case when $2::integer is null
   then u.id in (select unit_id from relevo.member where host = $1) else u.id = $2 end;
 
 -- name: lock_unit
--- Only one host makes what a part keeps with a unit; the others find it made.
+-- Lets one host create a part's data of a unit; the others find it.
 select pg_advisory_xact_lock(1380273154, $1), relevo.stay_awake();
 
 -- name: try_lock_unit
@@ -173,7 +173,7 @@ select pg_try_advisory_xact_lock(1380273154, $1), relevo.stay_awake();
 select relevo.lock_leases($1);
 
 -- name: take_leases
--- Owns what is free: no owner, or one that has ended and, if strict, whose time has passed.
+-- Takes free leases: without an owner, or whose owner has ended and, if strict, whose time has passed.
 update relevo.lease l set
   owner = $2, epoch = l.epoch + 1, free_since = null,
   handoff_to = null, handoff_until = null, clean = l.owner is null and l.clean
@@ -187,7 +187,7 @@ where l.id = any ($1) and u.id = l.unit_id and l.state = 'active'
 returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean, l.busy, l.changes_s, l.bytes_s;
 
 -- name: seize_leases
--- Takes from a live owner what it did not hand over in time; never in a strict unit.
+-- Takes leases that a live owner did not hand over in time; never in a strict unit.
 update relevo.lease l set
   owner = $2, epoch = l.epoch + 1, moved_at = relevo.now(), free_since = null,
   handoff_to = null, handoff_until = null, clean = false
@@ -199,7 +199,7 @@ where l.id = any ($1) and u.id = l.unit_id and l.state = 'active' and not u.stri
 returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean, l.busy, l.changes_s, l.bytes_s;
 
 -- name: ask_leases
--- Asks owners to hand these over; the owner goes on until it has finished what it is doing.
+-- Asks owners to hand over leases; each finishes its current work first.
 update relevo.lease l set handoff_to = $2, handoff_until = relevo.now() + u.handoff_timeout
 from relevo.unit u
 where l.id = any ($1) and u.id = l.unit_id and l.state = 'active'
@@ -216,7 +216,7 @@ where l.id = any ($1) and l.handoff_to is not null and not exists (
 returning l.owner;
 
 -- name: give_up_leases
--- The owner's own release or hand-off: to the named successor if that one is live, else to nobody.
+-- Releases a lease, or hands it to the named successor if that host is live.
 update relevo.lease l set
   owner = n.successor, epoch = l.epoch + 1, moved_at = relevo.now(),
   free_since = case when n.successor is null then relevo.now() end,
@@ -245,8 +245,8 @@ where l.id = s.id and l.epoch = s.epoch and l.owner = $1
 returning l.id;
 
 -- name: save_loads
--- How busy leases are, in the name of their owner. A row that somebody else writes at this moment
--- waits for the next time instead: so this statement waits for nobody.
+-- Stores the load of leases for their owner. A row that is being written at this moment
+-- waits for the next time instead, so this statement never blocks.
 with mine as materialized (
   select l.id from relevo.lease l
   join unnest($2::integer[], $3::bigint[]) as s (id, epoch) on l.id = s.id and l.epoch = s.epoch
@@ -282,12 +282,12 @@ where l.id = $1 and l.epoch = $2 and l.owner = $3 and l.state = 'active' and u.i
 returning l.handoff_to;
 
 -- name: lease_state
--- Why a lease could not be brought to a state: what it is.
+-- The state of a lease that could not be changed.
 select l.state from relevo.lease l join relevo.unit u on u.id = l.unit_id
 where u.kind = $1 and u.name = $2 and l.name = $3;
 
 -- name: read_leases
--- What a host needs to begin with leases it was handed.
+-- The data that a host needs to start leases it was handed.
 select id, unit_id, name, epoch, position, clean, busy, changes_s, bytes_s from relevo.lease
 where id = any ($1) and owner = $2;
 
@@ -325,7 +325,7 @@ where $1::text is null or (h.name, h.incarnation) > ($1, $2::uuid)
 order by h.name, h.incarnation limit $3;
 
 -- name: list_leases
--- Leases by unit and name, with who owns them.
+-- Leases by unit and name, with their owners.
 select u.kind, u.name as unit, l.id, l.name, h.name as owner, l.owner as owner_incarnation, l.epoch,
        l.position, l.state, t.name as handoff_to, l.handoff_until, l.free_since, l.moved_at, l.clean
 from relevo.lease l join relevo.unit u on u.id = l.unit_id

@@ -3,7 +3,7 @@
 select pg_try_advisory_xact_lock(1380273153, 0), set_config('idle_in_transaction_session_timeout', '1h', true);
 
 -- name: applied_migrations
--- What has been done to this database, with what each file looked like then.
+-- The applied migrations, with the checksums of their files.
 select version, name, checksum, applied_at from relevo.migration order by version;
 
 -- name: has_migrations
@@ -60,7 +60,7 @@ select set_config('synchronous_commit', 'off', true), pg_notify('relevo', $1);
 
 -- name: end_sleepers
 -- Ends sessions whose client fell asleep within a statement: they wait for the rest of it, and hold
--- a lock of Relevo's, or one that somebody waits for.
+-- a lock of Relevo's, or one that another session waits for.
 select s.pid, s.query, pg_terminate_backend(s.pid) as ended
 from pg_stat_activity s
 where s.datname = current_database() and s.state = 'active' and s.wait_event = 'ClientRead'
@@ -85,6 +85,6 @@ select pg_backend_pid();
 select 1;
 
 -- name: limit_query
--- Bounds what is left of the transaction: milliseconds for each statement and, where the role may say so, kilobytes of temporary files.
+-- Bounds the rest of the transaction: milliseconds per statement and, if the role may set it, kilobytes of temporary files.
 select set_config('statement_timeout', $1, true),
        case when has_parameter_privilege('temp_file_limit', 'set') then set_config('temp_file_limit', $2, true) end;

@@ -1,4 +1,4 @@
--- Locks what a set of commands may change, in the order of every path: resources (shared), workers,
+-- Locks the rows that a set of commands may change, in the order of every path: resources (shared), workers,
 -- jobs. The jobs named, those of the offers named, and those that the workers in `whole` are offered;
 -- the workers named, and those who hold an offer or an assignment of a job named.
 create or replace function relevo.lock_router(

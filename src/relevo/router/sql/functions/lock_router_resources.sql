@@ -1,5 +1,5 @@
--- For whoever changes policies or queues: alone, against all commands. Policies change rarely and
--- commands are short, so nobody has to ask whether what a job refers to is being deleted.
+-- Taken by changes of policies and queues, exclusive against all commands. Policies change rarely and
+-- commands are short, so no command has to check whether a policy or queue is being deleted.
 create or replace function relevo.lock_router_resources() returns bigint language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 declare counted bigint;

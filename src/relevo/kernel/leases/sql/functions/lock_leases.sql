@@ -1,5 +1,5 @@
 -- Whoever changes the epoch of leases first excludes the transactions that are fenced by them.
--- Ids are locked in rising order on every path, so that nobody waits in a circle.
+-- Ids are locked in rising order on every path, so that there are no deadlocks.
 create or replace function relevo.lock_leases(ids integer[]) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 declare lease_id integer;
