@@ -59,7 +59,7 @@ async def serving(
     """Serve while the block runs, then stop: no new connections, requests in flight may end.
 
     Port 0 takes a free one; the address says which. With `tls` nothing but https is answered.
-    `bounds` are those that this process's descriptors allow, unless told. Raises `SettingsError`
+    `bounds` default to those that this process's descriptors allow. Raises `SettingsError`
     if the port is taken. Signals are the caller's business.
     """
     check_uvicorn()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def server_tls(settings: Settings) -> ssl.SSLContext | None:
     """Return the context of a host, TLS 1.2 or newer; None for plain http.
 
-    Raises `SettingsError` that names the file at fault. Of a key nothing but its path is ever told.
+    Raises `SettingsError` that names the file at fault. Of a key, only its path is shown.
     """
     cert, key = settings.tls_cert, settings.tls_key
     if cert is None or key is None:

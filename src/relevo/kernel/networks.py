@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Network: TypeAlias = IPv4Network | IPv6Network
 _V6_PREFIX: Final = 64
-"""What one subscriber is given of version 6: whoever has one address of it has them all."""
+"""The IPv6 prefix of a subscriber, who has all of its addresses."""
 
 
 class Networks(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Operations: routing, OpenAPI, authorisation and CLI come from their declarations.
 
-A handler takes what it works on, who asks, and the command; it returns a plain value or raises an
+A handler takes the services, the principal and the command; it returns a plain value or raises an
 error of `relevo.errors`. It knows nothing of HTTP, so the CLI calls it in its own process. Each
 room `http` of a part makes an `Operations` and declares its handlers with it.
 """
@@ -129,7 +129,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     query: frozenset[str] = frozenset()
     """Fields that come from the query though the others are members of the body."""
     stream: Handler | None = None
-    """Answers in the place of `handler`, with a `Stream`, whoever accepts `text/event-stream`."""
+    """Answers instead of `handler`, with a `Stream`, a client that accepts `text/event-stream`."""
     wait: str | None = None
     """The field that says for how many seconds the answer may be held back. A request that waits
     holds no slot of the requests in flight, and ends when its client leaves."""

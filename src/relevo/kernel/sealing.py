@@ -119,7 +119,7 @@ def _make(path: Path) -> None:
 
 
 class Vault:
-    """Gives the master key of an installation to whoever needs it, and reads it only then.
+    """The master key of an installation, read when it is first needed.
 
     So what seals nothing works where the key is not: on an operator's machine, say.
     """

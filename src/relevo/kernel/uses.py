@@ -47,7 +47,7 @@ nested     transactions of a caller that holds a connection already"""
 
 
 class Use(Struct, frozen=True):
-    """What a connection is taken for."""
+    """The purpose of taking a connection."""
 
     kind: Kind
     key: str = ""
@@ -88,7 +88,7 @@ def used_for(kind: Kind, key: str = "") -> Iterator[None]:
 
 
 def begin(kind: Kind, key: str = "") -> None:
-    """Make the rest of this task work for a use, whoever started the task, and hold nothing."""
+    """Make the rest of this task work for a use, without the connections of its creator."""
     _current.set(Use(kind, key))
     _holding.set(None)
 
@@ -148,7 +148,7 @@ _LINES: Final[tuple[tuple[tuple[Kind, ...], ...], ...]] = (
 )
 """Which uses share what is kept, by how many connections are kept in all."""
 _ALWAYS: Final = frozenset({"inside", "nested", "groups"})
-"""What holders of connections wait for: kept from the start, for then it would be too late."""
+"""Uses that holders of connections wait for: kept from the start, since later is too late."""
 _KEPT_SHARE: Final = 0.4
 """Of a large pool; a small one keeps up to half, so that each of these uses has a connection."""
 _QUERIES_SHARE: Final = 0.2
@@ -161,11 +161,11 @@ class Line(Struct, frozen=True):
     kinds: tuple[Kind, ...]
     kept: int
     always: bool
-    """Whether they are kept before anybody has asked."""
+    """Whether they are kept from the start."""
 
 
 class Shares(Struct, frozen=True):
-    """What each use of a pool may take."""
+    """The connections that each use of a pool may take."""
 
     size: int
     lines: tuple[Line, ...]
@@ -215,7 +215,7 @@ class _Kept:
 
 
 class _Share:
-    """What one use has, and who waits for more of it."""
+    """The turns of a use, and its waiting callers."""
 
     __slots__ = ("by_key", "key_most", "line", "most", "taken", "waiting")
 
@@ -226,7 +226,7 @@ class _Share:
         self.taken = 0
         self.by_key: dict[str, int] = {}
         self.waiting: dict[str, dict[asyncio.Future[None], int]] = {}
-        """By key, the key that is next first: who waits, with their places in line."""
+        """Waiting callers with their places in line, by key; the next key comes first."""
 
 
 class Turns:
@@ -253,7 +253,7 @@ class Turns:
         return self._of[kind].taken
 
     def enter(self, use: Use) -> bool:
-        """Take a turn, if there is one and nobody else waits for the same."""
+        """Take a turn, if one is free and no other caller waits for the same."""
         share = self._of[use.kind]
         if share.line is not None and not share.line.active:
             share.line.active = True
@@ -295,7 +295,7 @@ class Turns:
             self._give()
 
     def fail(self, error: Exception) -> None:
-        """Let nobody wait any longer."""
+        """End all waits with an error."""
         for share in self._of.values():
             for turns in share.waiting.values():
                 for turn in turns:
@@ -324,7 +324,7 @@ class Turns:
             share.by_key[key] = share.by_key.get(key, 0) + 1
 
     def _give(self) -> None:
-        """Give turns to whoever may have one, the longest waiting first, and queries last."""
+        """Give free turns, the longest waiting caller first, and queries last."""
         while (chosen := self._next()) is not None:
             share, key, turn = chosen
             self._remove(share, key, turn)

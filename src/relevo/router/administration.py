@@ -1,6 +1,6 @@
 """Policies and queues: read, merged, checked and deleted, one change at a time.
 
-What refers to what is checked under the lock of all policies and queues, which commands on jobs
+References are checked under the lock of all policies and queues, which commands on jobs
 take shared: nothing comes to refer to what is being deleted. What takes time, to merge a change and
 to read the rules that come of it, is done before, in a thread; under the lock only the version is
 compared. Secrets lie sealed in the database.

@@ -1,7 +1,7 @@
 """Events of the router: 22 public types, and one that only its matcher reads.
 
 In the log a type has Relevo's name and its subject is the job or the worker, so that the events of
-each are in order. The outside sees the ancestor's names, subjects and spelling (`envelopes`).
+each are in order. Subscribers see Azure's names, subjects and spelling (`envelopes`).
 """
 
 from __future__ import annotations

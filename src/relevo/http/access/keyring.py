@@ -115,7 +115,7 @@ class KeyRing:
         return disabled if self._fresh(at) else await self._identity_lookups.call(identity)
 
     def forget(self) -> None:
-        """Read all anew, keys and who is disabled, also what is being read at this moment."""
+        """Read keys and disabled users again, including those being read at this moment."""
         self._forgotten_at = self._clock()
         self._by_hash.clear()
         self._identities.clear()

@@ -1,6 +1,6 @@
 """Permissions, and the roles that are sets of them, as data.
 
-Deny by default. A permission that is not listed here belongs to nobody, not even to `admin`, and a
+Deny by default. A permission that is not listed here belongs to no role, not even to `admin`, and a
 role that is not listed grants nothing, so a typo denies access instead of granting it.
 """
 

@@ -240,7 +240,7 @@ def _kept(
     total: int,
     step: Mapping[UUID, int],
 ) -> dict[UUID, int]:
-    """What each has, within its bounds; if minima make that too much, the largest give some up."""
+    """The leases of each, within bounds; if minima exceed the total, the largest give some up."""
     quota = {}
     for host, m in takers.items():
         has = owned.get(host, 0)

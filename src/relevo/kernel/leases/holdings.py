@@ -39,7 +39,7 @@ class Changes(Struct, frozen=True, kw_only=True):
     asked: tuple[Owned, ...] = ()
     """To be let go: a hand-off was requested, or the lease was paused or blocked."""
     recalled: tuple[int, ...] = ()
-    """Held and asked for by nobody: a hand-off that was requested before is withdrawn."""
+    """Held and not requested any more: an earlier request to hand over is withdrawn."""
 
 
 def compare(now: Mapping[int, int], then: Mapping[int, int], owned: Iterable[Owned]) -> Changes:

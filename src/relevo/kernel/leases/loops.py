@@ -1,6 +1,6 @@
 """Leader-only housekeeping: small periodic duties that one host of the installation does.
 
-It runs under a lease like everything else; whoever owns it does the duties, in turn, and a duty
+It runs under a lease like everything else; its owner does the duties, in turn, and a duty
 that fails is logged and tried again at its next time.
 """
 

@@ -87,7 +87,7 @@ def is_special(address: Address) -> bool:
 
 
 class Allowed(Struct, frozen=True):
-    """What is open beside the internet: hosts by name, wherever they lead, and networks."""
+    """Addresses allowed besides the internet: hosts by name, and networks."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()

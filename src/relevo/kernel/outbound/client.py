@@ -1,4 +1,4 @@
-"""An HTTP client for addresses that somebody else wrote down.
+"""An HTTP client for URLs that users write.
 
 It connects only to addresses that were checked, and to exactly those: names are resolved here, and
 the connection goes to what was looked at, so a name that means something else a moment later leads
@@ -40,7 +40,7 @@ _HINT: Final = "the operator may open it with RELEVO_OUTBOUND_ALLOW"
 
 
 class OutboundAnswer(Struct, frozen=True):
-    """What the other side answered; the body is whole and within the bound."""
+    """The answer of the other service; its body is complete and within the bound."""
 
     status: int
     headers: Mapping[str, str]

@@ -99,7 +99,7 @@ def _in_schema(schema: str, match: re.Match[str]) -> str:
 def transaction_in(tx: Any, schema: str) -> Any:
     """Return a caller's transaction for Relevo's statements of a schema.
 
-    A connection of another Relevo would bind them to its own, and one of somebody else to none.
+    A connection of another Relevo would bind them to its own schema, and any other to none.
     """
     if getattr(tx, "schema", DEFAULT) == schema:
         return tx

@@ -42,7 +42,7 @@ class Group(Generic[C, R]):
     `statement` gets the calls of one group and returns as many results, in their order. An expected
     refusal (a conflict, a stale fence) is an exception *returned* in the place of its row. Only an
     exception it *raises* makes the group split, until the row at fault stands alone; so one bad row
-    never fails its neighbours. `Unavailable` and `OutcomeUnknown` are nobody's fault and go to all.
+    never fails its neighbours. `Unavailable` and `OutcomeUnknown` are no row's fault and go to all.
 
     `key` names what a call touches: two calls on one key go in successive statements, in order.
     `lane` spreads calls over `lanes` statements under way at once; order holds within a lane.
@@ -185,7 +185,7 @@ class _GroupLane(Generic[C, R]):
             self._waiting.append(self._outside.popleft())
 
     def _collect(self) -> list[_Waiting[C, R]]:
-        """Take the next wave: in order, each key once, nobody past a call of the same order.
+        """Take the next wave: in order, each key once, none past a call of the same order.
 
         Calls held back stay at the head. How far it looks past them is bounded, so that ten
         thousand calls on one key do not cost a scan each.

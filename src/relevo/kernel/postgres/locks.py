@@ -4,9 +4,9 @@ SQL texts hold these numbers as literals; a connection of another schema than `r
 classes of that schema, so that several Relevos in one database never wait for each other.
 
 Transaction-level only, so that they work through PgBouncer. Order, on every path that takes more
-than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; nobody who holds a LEASE
-lock asks for a UNIT lock. Writes of items: item rows (by key), then STAMP (rising), last; nobody
-who holds a STAMP lock waits for an item.
+than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; no holder of a LEASE
+lock asks for a UNIT lock. Writes of items: item rows (by key), then STAMP (rising), last; no
+holder of a STAMP lock waits for an item.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Code that commits something others may wait for then calls `wakeups.send("unit:7")`. Waiters
 in this process hear it at once, other processes through a NOTIFY: a few at once, then what comes
 within 10 ms as one. Losing one costs latency, never work, so every wait has a time limit.
-Through PgBouncer nobody can listen, and everything works by polling.
+Through PgBouncer, listening is impossible, and everything works by polling.
 """
 
 from __future__ import annotations

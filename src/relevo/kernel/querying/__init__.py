@@ -5,6 +5,6 @@
     statement = planning.plan(query, catalogue, caller)     SQL with bound parameters
     page = answers.read(rows, statement.shape, …)           wire JSON
 
-Nothing here does I/O: whoever calls runs the statement. Text of a request only ever chooses from
+Nothing here does I/O: the caller runs the statement. Text of a request only ever chooses from
 the catalogue or becomes a bound parameter.
 """

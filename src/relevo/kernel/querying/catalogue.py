@@ -125,7 +125,7 @@ class Table(Struct, frozen=True, kw_only=True, dict=True):
     """Logical name of the column that people know a row by; lookups sort by it."""
     columns: tuple[Column, ...]
     source: str
-    """What SQL reads from: a table, a view or a query in parentheses."""
+    """The source in SQL: a table, a view or a query in parentheses."""
     navigations: tuple[Navigation, ...] = ()
     owner: str | None = None
     """Logical name of the column that scope `own` looks at; None if all may read all rows."""

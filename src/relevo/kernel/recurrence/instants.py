@@ -30,7 +30,7 @@ _SPAN: Final = {"MINUTELY": timedelta(minutes=1), "HOURLY": timedelta(hours=1)}
 
 
 class Steps:
-    """What a search may still cost."""
+    """The remaining budget of a search."""
 
     def __init__(self, pattern: Pattern) -> None:
         self._pattern = pattern

@@ -39,7 +39,7 @@ class Rounds(Generic[C, S]):
         self._lanes = lanes
         self._runs = runs
         self._numbers = numbers
-        """Of claims; a life uses none twice, whoever works in it."""
+        """Numbers of claims; a life uses none twice."""
         self._begun = False
         self._swept_at = time.monotonic()
         self._strangers: set[tuple[UUID, int]] = set()

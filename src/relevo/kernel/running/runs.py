@@ -109,14 +109,14 @@ class Run(HandlerCall, ABC, Generic[C, S]):
             self._ending = asyncio.get_running_loop().call_later(seconds, self.cut, reason)
 
     def drop(self, reason: BaseException) -> None:
-        """End the handler; what it comes to is nobody's business any more."""
+        """End the handler and ignore its outcome."""
         self.dropped = self.ctx.gone = True
         self.cut(reason)
 
     def watch(self, now: float) -> None:
         """Cut the handler off if it has used up its time, or gave no sign of life for too long.
 
-        Whoever runs it calls this several times a second: cheaper than a timer for every run.
+        The runner calls this several times a second, which is cheaper than a timer per run.
         """
         limit, quiet = self._limits.time_limit, self._limits.stall_after
         if limit is not None:

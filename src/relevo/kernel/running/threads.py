@@ -70,7 +70,7 @@ class Threads:
             is_kept = len(self._idle) < self._idle_max
             if is_kept:  # before the loop hears of the end and may have the next call
                 self._idle.append(inbox)
-            with suppress(RuntimeError):  # the loop is closed; nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed; no task waits any more
                 future.get_loop().call_soon_threadsafe(_finish, future, answer, raised)
             del call, function, future, answer, raised  # it may be idle for long
             if not is_kept:
@@ -100,7 +100,7 @@ def _finish(future: asyncio.Future[Any], answer: Any, error: BaseException | Non
 
 
 def _note(done: asyncio.Future[Any]) -> None:
-    """Take notice of an error: of a call that was cut off, nobody else does."""
+    """Retrieve the error of a call that was cut off, which has no other reader."""
     if not done.cancelled():
         done.exception()
 

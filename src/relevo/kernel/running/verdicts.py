@@ -1,4 +1,4 @@
-"""What a handler raises to say how its run is to end; the same classes in every part.
+"""Verdicts: a handler raises one to decide how its run ends; the same in every part.
 
     raise RetryLater(delay=60)
     raise Suspend("the mailbox is full; empty it and resume the job")
@@ -25,7 +25,7 @@ def _checked(code: int | None) -> int | None:
 
 
 class Verdict(Exception):
-    """What a handler decides about its own work; `text` is for the people who look at it."""
+    """A handler's decision about its own work; `text` is for people."""
 
     text: str
     code: int | None
@@ -55,7 +55,7 @@ class RetryLater(Verdict):
 
 
 class Suspend(Verdict):
-    """Wait until somebody resumes the job, or the lease; `reason` tells them what to repair."""
+    """Wait until the job or lease is resumed; `reason` says what to repair."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:
         super().__init__(reason, code)
@@ -73,7 +73,7 @@ class Fail(Verdict):
 
 
 class Interruption(Exception):
-    """Raised into a handler whose run is to end here, as somebody asked; let it pass."""
+    """Raised into a handler whose run was canceled; let it propagate."""
 
 
 def leaves(error: BaseException) -> list[BaseException]:

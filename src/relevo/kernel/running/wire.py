@@ -1,4 +1,4 @@
-"""What a host and the process of a handler say to each other: JSON with its length before it.
+"""Messages between a host and the process of a handler: length-prefixed JSON.
 
 Errors travel as data, never pickled. One of Relevo's own classes is made again from its fields;
 any other becomes a class of the same names, by which a part tells what to do about it.
@@ -22,9 +22,9 @@ OVER: Final = (
     "the run of this context is over, and its process may run another one; let the handler wait for"
     " its threads before it returns"
 )
-"""What is said to whatever a handler has left behind."""
+"""The error for code that a handler has left running."""
 _SPOKEN: Final = ("sqlstate", "pgcode", "status", "status_code")
-"""What errors of drivers and HTTP clients say about themselves."""
+"""Attributes of drivers' and HTTP clients' errors that are kept."""
 _COMMON: Final = ("object", "BaseException", "Exception")
 
 
@@ -68,7 +68,7 @@ def _spoken(error: BaseException) -> dict[str, Any]:
 
 
 def _asked(holder: Any, name: str) -> Any:
-    """An attribute of somebody else's class, which may be code that fails."""
+    """Return an attribute of a foreign class, which may be code that fails."""
     try:
         return getattr(holder, name, None)
     except Exception:

@@ -1,4 +1,4 @@
-"""Logs and metrics: what Relevo tells about itself while it runs."""
+"""Logs, metrics and spans."""
 
 from relevo.kernel.telemetry.logs import configure_logs
 

@@ -13,7 +13,7 @@ def configure_logs(
     form: Literal["auto", "console", "json"] = "auto",
     level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> None:
-    """Send logs to standard error: coloured on a terminal, JSON elsewhere unless told otherwise."""
+    """Send logs to standard error: coloured on a terminal, JSON elsewhere by default."""
     console = form == "console" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
         # Plain tracebacks: the pretty ones print local variables, and those may hold secrets.

@@ -1,4 +1,4 @@
-"""Spans for whoever collects traces: one if `opentelemetry-api` is installed, else nothing."""
+"""Spans for OpenTelemetry, if `opentelemetry-api` is installed; else nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def span(name: str, attributes: Mapping[str, str | int]) -> AbstractContextManag
 
 
 def is_on() -> bool:
-    """Whether anybody collects spans."""
+    """Whether spans are collected."""
     return _tracer() is not None
 
 

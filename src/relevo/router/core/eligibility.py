@@ -157,7 +157,7 @@ def explain_worker(
 ) -> WorkerExplanation:
     """Say which waiting jobs a worker is eligible for, and why not for the others.
 
-    It gets the first one for which the mode of the queue prefers nobody else (see `explain_job`).
+    It gets the first job for which the queue's mode prefers no other worker (see `explain_job`).
     """
     eligible: list[str] = []
     grouped: dict[tuple[Obstacle, str, str], list[str]] = {}

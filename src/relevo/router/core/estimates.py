@@ -23,7 +23,7 @@ HANDLING_MINUTES: Final = 5.0
 
 
 class Past(Struct, frozen=True):
-    """When jobs of a queue went to workers, and for how long anybody has been counting."""
+    """When jobs of a queue went to workers, and how long that was counted."""
 
     ages: tuple[float, ...]
     """Minutes ago, of each departure; those before the window do not count."""

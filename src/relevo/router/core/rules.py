@@ -127,7 +127,7 @@ def score(value: Any) -> float:
 
 
 def scores(value: Any, workers: Sequence[str]) -> dict[str, float]:
-    """Return a rule's value as scores by worker id; who has none that counts is left out."""
+    """Return a rule's value as scores by worker id; workers without a valid one are left out."""
     if not isinstance(value, Mapping):
         raise RuleFailed(f"scores by worker id were expected, and the rule gave {shown(value)}")
     found: dict[str, float] = {}

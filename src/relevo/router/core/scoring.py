@@ -28,7 +28,7 @@ def default_score(
     """Return the average, from 0 to 1, of how well labels meet all that a job asks for.
 
     `wanted` are the job's labels, each of which asks for an equal one. Expired selectors ask for
-    nothing; who asks for nothing rates everybody 0.
+    nothing; without any condition, every worker scores 0.
     """
     active = [selector for selector in selectors if selector.status == "active"]
     asked = len(wanted) + len(active)

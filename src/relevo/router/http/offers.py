@@ -1,6 +1,6 @@
 """`/v1/router/offers` and `/v1/router/events`, for which Azure has no endpoint.
 
-Both can be polled, with a wait, and both are streams of server-sent events for whoever accepts
+Both can be polled, with a wait, and both are streams of server-sent events for clients that accept
 `text/event-stream`; a client that comes back with `Last-Event-ID` goes on where it was.
 """
 

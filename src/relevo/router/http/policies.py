@@ -31,7 +31,7 @@ operation = Operations(fixed=FIXED)
 
 
 class DistributionPolicyView(policies.DistributionPolicy, frozen=True, kw_only=True):
-    """Who is offered a job, how many at a time, and for how long."""
+    """The mode of choosing workers, the number of offers, and how long they last."""
 
     id: str
     etag: str
@@ -45,7 +45,7 @@ class ClassificationPolicyView(policies.ClassificationPolicy, frozen=True, kw_on
 
 
 class ExceptionPolicyView(exception_policies.ExceptionPolicy, frozen=True, kw_only=True):
-    """What happens when a queue is too long or a job waits too long."""
+    """Rules for queues that are too long and jobs that wait too long."""
 
     id: str
     etag: str

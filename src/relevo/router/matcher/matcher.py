@@ -191,7 +191,7 @@ class MatcherRun:
     async def _bring_on(self, unsettled: list[JobReading]) -> None:
         """Classify, and let rules for the length of a queue look, until all have arrived.
 
-        Before anything is decided, so that nobody behind them in the order is served first. A
+        Before anything is decided, so that no job behind them in the order is served first. A
         job comes round again when a rule has moved it; each rule does so once.
         """
         while unsettled:

@@ -49,7 +49,7 @@ class BacklogJob:
         self.waiting = False
         """In its lane, where a search for a worker finds it."""
         self.ids: tuple[WorkerSelector, ...] = ()
-        """What is asked of the worker's id: the one label that no two workers share."""
+        """The selectors on the worker's id, the one label that no two workers share."""
         self.only: str | None = None
         """The one worker that can be meant, where an id is asked for."""
         expedited, asked = False, []
@@ -97,7 +97,7 @@ class BacklogWalk:
     ) -> None:
         self._jobs = jobs
         self._workers = workers
-        """For whom: worker, channel, and the groups of jobs that it meets."""
+        """The worker, the channel, and the groups of jobs that it meets."""
         self._look_ahead()
 
     def next(self, bound: Key) -> Key | None:
@@ -109,8 +109,8 @@ class BacklogWalk:
     def past(self, job: BacklogJob, *, hopeless: bool) -> tuple[BacklogWalk, ...]:
         """Return how to go on from a job that was left waiting.
 
-        `hopeless` says that nobody is eligible for anything of this shape; if only this one job
-        found nobody, its group goes on by itself.
+        `hopeless` says that no worker is eligible for this shape; if only this job
+        found none, its group goes on by itself.
         """
         if isinstance(self._jobs, Ordered):
             return () if hopeless else (self,)
@@ -118,7 +118,7 @@ class BacklogWalk:
         return (self,) if hopeless else (self, BacklogWalk(self._jobs.group(job.group)))
 
     def _look_ahead(self) -> None:
-        """Go only through groups that somebody who still has room meets.
+        """Go only through groups that a worker with room meets.
 
         This happens when a job found nobody, which happens when somebody had got one: so there are
         not many more vain searches than offers.

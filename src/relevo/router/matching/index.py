@@ -7,7 +7,7 @@
     index.decide(100)   # [Decision(job="1", worker="ana", …)]
 
 What is put is what rows say. A put marks who must be looked at; `decide` looks at them in the order
-of jobs. Everybody else is at rest: no waiting job that could have a further offer
+of jobs. All others are at rest: no waiting job that could have a further offer
 has an eligible worker. So it makes no difference from which side a pair is found, and no job
 is passed over by one behind it.
 """
@@ -246,7 +246,7 @@ class Index:
             heappush(self._agenda, (key, self._next_stamp(), walk))
 
     def _serve(self, job: BacklogJob, made: Answers, limit: int) -> bool:
-        """Offer a job as often as it may be; True if nobody is eligible for any of its shape."""
+        """Offer a job as often as it may be; True if no worker is eligible for its shape."""
         queue = self._queues.get(job.state.queue)
         if queue is None:
             return False
@@ -266,7 +266,7 @@ class Index:
         return False
 
     def _serve_one(self, worker: RosterWorker, made: Answers, limit: int) -> None:
-        """Serve the only worker to look at: everybody else is at rest, so nobody is before it."""
+        """Serve the only worker to look at: all others are at rest, so none is before it."""
         while (job := self._backlog.best_for(worker)) is not None:
             queue = self._queues[job.state.queue]
             if len(made) >= limit or queue.mode == "bestWorker" or self._ratings.by_job:

@@ -39,8 +39,8 @@ class Search:
         self._scorer = scorer
 
     def pick(self, job: BacklogJob, queue: QueueState, pointer: str | None) -> Picked:
-        """Return whom the mode picks now; or what must be asked before, or that a score is missing;
-        or None if nobody is eligible.
+        """Return the worker that the mode picks; the scores to request first; that one is missing;
+        or None if no worker is eligible.
         """
         if queue.mode == "bestWorker":
             return self._best(job, queue)

@@ -33,7 +33,7 @@ class SelectorShape:
     ) -> None:
         self.number = number
         self.anchor = anchor
-        """A label that every worker has who meets this, if there is one: jobs wait under it."""
+        """A label that every worker meeting this has, if there is one: jobs wait under it."""
         self.mask = mask
         """The numbers of the selectors as bits."""
         self.selectors = selectors

@@ -76,7 +76,7 @@ def opened(document: Document, key: Seal, owner: str) -> Document:
 def check_origins(old: Any, change: Any, at: str = "") -> None:
     """Refuse a change that would send a stored secret to another origin than it was given for.
 
-    Whoever may change an address need not know the secret, and must not learn it that way. Elements
+    A caller that may change a URL need not know the secret, and must not learn it so. Elements
     of arrays keep their secrets only if nothing else changes, so objects are all there is to see.
     """
     if not isinstance(old, dict) or not isinstance(change, dict):

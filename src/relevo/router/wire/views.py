@@ -49,7 +49,7 @@ class SelectorView(_View, frozen=True, kw_only=True):
 
 
 class RouterJobAssignment(_View, frozen=True, kw_only=True):
-    """Who has or had a job, from when to when."""
+    """An assignment of a job to a worker, from when to when."""
 
     assignment_id: str
     worker_id: str

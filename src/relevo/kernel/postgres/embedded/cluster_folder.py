@@ -1,4 +1,4 @@
-"""The folder of an embedded server on disk: what is in it, who owns that, and how it is made.
+"""The folder of an embedded server on disk: its content, owner and creation.
 
     home/                     0700; under root 0710 root:<group of the account>
       postgres/               the data folder of PostgreSQL, 0700, of the server's account
@@ -7,7 +7,7 @@
       postgresql.conf  pg_hba.conf  pg_ident.conf      written at each start
       postgres.log            what the server says, and the log before it in postgres.log.1
       postgres.users.lock     held shared by each user of the server
-      postgres.server.lock    held by the server itself, all its processes, and by whoever starts it
+      postgres.server.lock    held by the server, all its processes, and the process that starts it
       postgres.location       only where root's account cannot enter `home`: all the above is there
 
 Root never writes into a folder of the account, where a symbolic link could lead it astray.
@@ -87,12 +87,12 @@ class ClusterFolder(Struct, frozen=True):
 
     @property
     def users_lock(self) -> Path:
-        """Held shared by each user; who gets it exclusively is the last and may stop the server."""
+        """Held shared by each user; only the last can get it exclusively, and stop the server."""
         return self.path / "postgres.users.lock"
 
     @property
     def server_lock(self) -> Path:
-        """Held as long as any process of the server lives; who gets it may start a new one."""
+        """Held as long as any process of the server lives; its next holder may start a new one."""
         return self.path / "postgres.server.lock"
 
     def check_version(self) -> None:
@@ -209,7 +209,7 @@ class ClusterFolder(Struct, frozen=True):
 
 
 class Postmaster(Struct, frozen=True):
-    """What a running server wrote into its postmaster.pid, or what a dead one left there."""
+    """The content of postmaster.pid, of a running or a dead server."""
 
     pid: int
     socket_folder: Path
@@ -248,7 +248,7 @@ def is_private(folder: Path, owner: int) -> bool:
 
 
 def _own_folder(folder: Path, account: Account) -> None:
-    """Makes `folder` private to `account`; one that somebody else made or can enter is refused."""
+    """Makes `folder` private to `account`; refuses one that another account made or can enter."""
     folder.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -1,4 +1,4 @@
-"""What the system or PostgreSQL said, as an EmbeddedServerError that also says what to do."""
+"""Errors of the system and of PostgreSQL as EmbeddedServerErrors that say what to do."""
 
 from __future__ import annotations
 

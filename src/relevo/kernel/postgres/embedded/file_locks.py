@@ -1,4 +1,4 @@
-"""Locks on files (flock), which the kernel takes back from whoever dies.
+"""Locks on files (flock), which the kernel releases when their holder dies.
 
 Such a lock belongs to the open file, not to the process: two descriptors in one process exclude
 each other, and a descriptor that a child inherits shares the lock of its parent.
@@ -34,7 +34,7 @@ def try_lock(descriptor: int, how: int) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds the lock."""
+    """Whether the lock is free."""
     descriptor = open_lock(path)
     try:
         return try_lock(descriptor, fcntl.LOCK_EX)

@@ -80,7 +80,7 @@ def _elsewhere(pointer: Path) -> ClusterFolder:
 def _move_out(home: Path, pointer: Path) -> ClusterFolder:
     """A new folder that the account can enter, noted in `home`.
 
-    Its name is never used again: who deletes `home` and makes it anew gets an empty database.
+    Its name is never used again: a `home` that is deleted and made again has an empty database.
     """
     key = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     folder = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=shared_folder()))
@@ -91,6 +91,8 @@ def _move_out(home: Path, pointer: Path) -> ClusterFolder:
             f" root, can enter neither {home} nor {folder.parent}; start Relevo as an ordinary user"
         )
     reason = "it runs under an account that cannot enter this folder."
-    write_file(folder / "home", f"{home}\n")  # for who wonders later whose folder this is
+    write_file(
+        folder / "home", f"{home}\n"
+    )  # so that people can tell later what this folder is for
     write_file(pointer, f"{folder}\nThe PostgreSQL of this folder lives there: {reason}\n")
     return ClusterFolder(folder)

@@ -106,7 +106,7 @@ class EmbeddedServer:
             self._run()
 
     def leave(self) -> None:
-        """Gives up the hold, and stops the server if nobody else has one. May be called again."""
+        """Releases the hold, and stops the server if it was the last. May be called again."""
         if os.getpid() != self._process:
             self._forget()  # unlocking what a fork shares would end the parent's hold
             return
@@ -138,13 +138,13 @@ class EmbeddedServer:
 
     @property
     def log(self) -> Path:
-        """What the server has to say, for people."""
+        """The log of the server, for people."""
         return self._folder.log
 
     def _enter(self) -> None:
         hold = open_lock(self._folder.users_lock)
         try:
-            # Who stops the server holds the lock exclusively meanwhile.
+            # The process that stops the server holds the lock exclusively meanwhile.
             if not until(lambda: try_lock(hold, fcntl.LOCK_SH), 2 * STOP_SECONDS_MAX):
                 raise failure(
                     self._folder.path, "another process has been stopping it for too long"
@@ -157,7 +157,7 @@ class EmbeddedServer:
         try:
             self._run()
         except EmbeddedServerError:
-            self._forget()  # without stopping: a long recovery goes on, for the next who joins
+            self._forget()  # without stopping: a long recovery goes on for the next user
             raise
         except BaseException:
             self.leave()
@@ -170,7 +170,7 @@ class EmbeddedServer:
             os.close(hold)
 
     def _run(self) -> None:
-        """Returns when the server accepts connections, having started it if nobody else did."""
+        """Returns when the server accepts connections; starts it if it does not run."""
         log_start: int | None = None
         deadline = time.monotonic() + START_SECONDS_MAX
         while (accepting := _accepting(self._folder.data)) is None:
@@ -217,7 +217,7 @@ class EmbeddedServer:
             said_before = os.fstat(log).st_size
             server: list[str | Path] = [programs / "postgres", "-D", folder.data]
             server += ["-c", f"config_file={folder.configuration}"]
-            # The shell leaves at once, so that the server is nobody's child and no zombie of ours.
+            # The shell exits at once, so that the server is no child of this process.
             launch = ["/bin/sh", "-c", '"$@" &', "sh", *server]
             account.run(launch, output=log, keep=(lock,))
         finally:
@@ -272,7 +272,7 @@ def _accepting(data: Path) -> Postmaster | None:
 
 
 def _is_server(pid: int, data: Path) -> bool:
-    """Whether process `pid` is a postmaster of `data`: the number may be anybody's by now."""
+    """Whether process `pid` is a postmaster of `data`: the number may be reused by now."""
     if Path("/proc/self/cmdline").exists():
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

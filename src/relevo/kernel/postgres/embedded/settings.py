@@ -1,4 +1,4 @@
-"""How the embedded PostgreSQL is configured: its settings, and who may connect.
+"""The configuration of the embedded PostgreSQL: settings, and allowed connections.
 
 The reasons stand in docs/adr/0004-embedded-postgresql-settings.md. The files are written anew at
 each start, so that a new version of Relevo brings its settings along; what `ALTER SYSTEM` sets wins

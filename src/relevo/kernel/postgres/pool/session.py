@@ -1,7 +1,7 @@
 """A connection that distinguishes Relevo's statements from users', and sets what Relevo's need.
 
 Relevo's statements are marked (`relevo.kernel.postgres.catalog`) and run with a search path of
-`pg_catalog` alone, so that no function, operator or cast of somebody else is called in their place.
+`pg_catalog` alone, so that no user's function, operator or cast is called in their place.
 Statements of users run with the search path of their role. The path is changed when a statement of
 the other kind comes, and not before: a connection that only Relevo uses is set once.
 

@@ -108,7 +108,7 @@ def _damaged(root: Element) -> InvalidQuery:
 
 
 def _order(query: Query) -> str:
-    """What tells orders apart."""
+    """The identity of an order."""
     links = [(link.alias, link.orders) for link in all_links(query.links) if link.orders]
     return tokens.fingerprint(query.orders, links).hex()
 

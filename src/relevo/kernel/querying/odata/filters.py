@@ -141,7 +141,7 @@ class _FilterBuilder:
         self.place = place
         self.table = table
         self.variable = variable
-        """What paths start with, inside a lambda."""
+        """The prefix of paths, inside a lambda."""
         self.depth = depth
         self.links: list[Link] = []
 
