@@ -71,7 +71,7 @@ async def test_a_router_job_over_http(site: Site) -> None:
 
 async def test_submit_to_stored(site: Site) -> None:
     jobs = site.services.app.jobs
-    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 15)
+    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 14)
 
 
 async def test_upsert_to_commit(site: Site) -> None:
@@ -114,7 +114,7 @@ async def test_submit_to_result(open_site: Opens) -> None:
 
         async with app.host():
             walk = await files_touched(submitted, beside=("feed/", "http/", "router/"))
-    assert_toured(walk, "A system job", 31)
+    assert_toured(walk, "A system job", 30)
 
 
 async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
