@@ -131,7 +131,7 @@ async def test_a_signed_request_is_taken_once(signer: Signer) -> None:
     keys.ring.forget()
     reply = await signer.ask("POST", "/v1/keys", body, now=now)
     assert (reply.status, reply.json["code"]) == (401, "unauthenticated")
-    assert "sign each one anew" in reply.json["detail"]
+    assert "sign each request anew" in reply.json["detail"]
     for _ in range(2):  # to read again changes nothing
         assert (await signer.ask("GET", "/v1/keys", now=now)).status == 200
     later = now + timedelta(seconds=5)

@@ -194,7 +194,7 @@ EQUAL = {"key": "a", "labelOperator": "equal"}
         ([EQUAL | {"expiresAfterSeconds": True}], "must be a number above 0"),
         ([EQUAL | {"expiresAfterSeconds": float("nan")}], "must be a number above 0"),
         ([EQUAL | {"expedite": "yes"}], "expedite of selector 0"),
-        ([EQUAL] * 101, "gave 101 selectors; 100 are the most"),
+        ([EQUAL] * 101, "gave 101 selectors; at most 100 are allowed"),
     ],
 )
 def test_what_is_no_list_of_selectors_is_refused_by_name(value: Any, text: str) -> None:

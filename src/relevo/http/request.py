@@ -259,7 +259,7 @@ def _query(raw: bytes, plan: _RequestPlan, *, strict: bool) -> dict[str, Any]:
         refuse_unstorable(text, f"/{name}")
         if name in plan.instants and _NUMBER.fullmatch(text):  # else it would be epoch seconds
             raise InvalidValue(
-                f"{text[:SHOWN_MAX]} is no time; write it like 2031-05-30T18:00:00Z",
+                f"{text[:SHOWN_MAX]} is not a time; write it like 2031-05-30T18:00:00Z",
                 pointer=f"/{name}",
             )
         if name in plan.many:
@@ -333,7 +333,7 @@ class Routes:
         if not found:
             raise NotFound("there is no resource at this path; /openapi.json lists all paths")
         allowed = " or ".join(_methods(node for node, _ in found))
-        raise MethodNotAllowed(f"{method} is not possible here; use {allowed}")
+        raise MethodNotAllowed(f"{method} is not allowed on this path; use {allowed}")
 
     def allowed(self, segments: tuple[str, ...]) -> tuple[str, ...]:
         """Return the methods of a path; none if there is nothing."""

@@ -53,12 +53,12 @@ class Conditions(Struct, frozen=True, kw_only=True):
         """Raise `ConditionNotMet` unless all hold; both are None if there is no resource."""
         wanted = _tags(self.if_match)
         if wanted is not None and (etag is None or not ({"*", etag} & wanted)):
-            there = "there is nothing there" if etag is None else f"its tag is {etag}"
+            there = "there is no resource" if etag is None else f"its tag is {etag}"
             raise ConditionNotMet(f"If-Match does not hold: {there}", pointer="If-Match")
         unwanted = _tags(self.if_none_match)
         if unwanted is not None and etag is not None and {"*", etag} & unwanted:
             raise ConditionNotMet(
-                f"If-None-Match does not hold: it is there, and its tag is {etag}",
+                f"If-None-Match does not hold: the resource exists, and its tag is {etag}",
                 pointer="If-None-Match",
             )
         since = self.if_unmodified_since

@@ -210,7 +210,7 @@ class JobOperations:
         """Return where a waiting job stands in its queue, and how long it may still take."""
         job, database = await self.get_job(job_id), self._tools().database
         if job.status != "queued" or job.queue_id is None:
-            raise InvalidState(f"job {job_id!r} is {job.status}; only one that waits has a place")
+            raise InvalidState(f"job {job_id!r} is {job.status}; only a waiting job has a position")
         place = await database.fetchval(SQL.place, job_id) + 1
         length = sum(row["jobs"] for row in await database.fetch(SQL.standing, job.queue_id))
         past = await history.read(database, job.queue_id)

@@ -42,7 +42,7 @@ class Replays:
         if second <= self._forgotten:
             raise Unauthenticated(
                 "the signed date is so old that this host no longer knows whether it has seen this"
-                " request; sign it anew, and set the clock if that is no help"
+                " request; sign it again, and set the clock if that is no help"
             )
         seen = self._seen.setdefault(second, {})
         first = seen.get(signature)
@@ -52,7 +52,7 @@ class Replays:
             self._make_room()
         elif at - first > REPEAT_SECONDS:
             raise Unauthenticated(
-                f"this signed request came {at - first:.0f} s ago already; sign each one anew"
+                f"this signed request came {at - first:.0f} s ago already; sign each request anew"
             )
 
     def _sweep(self, expired: int) -> None:

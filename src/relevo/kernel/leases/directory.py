@@ -84,7 +84,7 @@ class Directory:
         if not rows:
             raise Conflict(
                 f"lease {name!r} of {kind}/{unit} cannot move to {to!r}: the host must be live,"
-                " serve that unit and not own the lease, and somebody must own it now"
+                " serve that unit and not own the lease, and a host must own it now"
             )
         self._wakeups.send(*(host_topic(row["owner"]) for row in rows))
 

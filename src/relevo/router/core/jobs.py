@@ -118,7 +118,7 @@ def unassign(world: World, job_id: str, assignment_id: UUID, *, suspend: bool) -
     most = world.resources.options.unassign_max
     if most is not None and job.unassigned >= most:
         raise UnassignLimitReached(
-            f"job {job_id!r} was taken back {job.unassigned} times, which is the most there may be"
+            f"job {job_id!r} was unassigned {job.unassigned} times, which is its limit"
         )
     offers.give_back(world, held, "unassigned", idle=True)
     job.unassigned += 1
@@ -141,7 +141,7 @@ def reclassify(world: World, job_id: str) -> None:
     if job.policy_id is None:
         raise InvalidValue(f"job {job_id!r} has no classification policy; set one first")
     if job.status not in CLASSIFIABLE:
-        raise InvalidState(f"job {job_id!r} is {job.status}; only one that waits is classified")
+        raise InvalidState(f"job {job_id!r} is {job.status}; only a waiting job can be classified")
     queueing.reclassify(world, job)
 
 

@@ -157,7 +157,8 @@ def _listed(rule: RouterRule, value: Any) -> Sequence[Any]:
         raise RuleFailed(f"a list of selectors was expected, and the rule gave {shown(value)}")
     if len(value) > limits.ROUTER_SELECTORS_MAX:
         raise RuleFailed(
-            f"the rule gave {len(value)} selectors; {limits.ROUTER_SELECTORS_MAX} are the most"
+            f"the rule gave {len(value)} selectors; at most {limits.ROUTER_SELECTORS_MAX} are"
+            " allowed"
         )
     return value
 

@@ -99,14 +99,14 @@ def render(error: errors.RelevoError, _: str) -> Answer:
 def check_version(head: Head) -> None:
     """Refuse a request without a supported `api-version`."""
     asked = parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("api-version", [])
-    spoken = VERSIONS.decode()
+    supported = VERSIONS.decode()
     if not asked or not asked[-1]:
         raise errors.MissingApiVersion(
-            f"the query needs api-version; supported are {spoken}", pointer="api-version"
+            f"the query needs api-version; supported are {supported}", pointer="api-version"
         )
     if asked[-1] not in get_args(Version):
         raise errors.UnsupportedApiVersion(
-            f"api-version {asked[-1][:40]!r} is not supported; use one of {spoken}",
+            f"api-version {asked[-1][:40]!r} is not supported; use one of {supported}",
             pointer="api-version",
         )
 

@@ -249,7 +249,7 @@ def check_labels(maps: Mapping[str, Mapping[str, Any]]) -> None:
     for at, labels in maps.items():
         if len(labels) > limits.ROUTER_LABELS_MAX:
             raise InvalidValue(
-                f"there are {len(labels)} entries; {limits.ROUTER_LABELS_MAX} are the most",
+                f"there are {len(labels)} entries; at most {limits.ROUTER_LABELS_MAX} are allowed",
                 pointer=at,
             )
         for key, value in labels.items():
@@ -258,8 +258,8 @@ def check_labels(maps: Mapping[str, Mapping[str, Any]]) -> None:
     size = sum(len(msgspec.json.encode(labels)) for labels in maps.values())
     if size > limits.ROUTER_LABELS_BYTES_MAX:
         raise TooLarge(
-            f"labels and tags have {size} bytes together; {limits.ROUTER_LABELS_BYTES_MAX} are the"
-            " most"
+            f"labels and tags have {size} bytes together; at most"
+            f" {limits.ROUTER_LABELS_BYTES_MAX} are allowed"
         )
 
 
