@@ -40,15 +40,6 @@ select current_user as role, has_database_privilege(current_database(), 'create'
     where c.relnamespace = n.oid and c.relkind = 'v' and c.relname like 'report\_%'), false) as reads
 from (select) as one left join pg_namespace n on n.nspname = 'relevo';
 
--- name: schema_facts
--- Who owns the schema, whether it has its tables, which views are for reports, and which of some roles exist.
-select pg_get_userbyid(n.nspowner) as owner,
-  exists (select from pg_class c where c.relnamespace = n.oid and c.relname = 'setting') as is_filled,
-  array(select c.relname::text from pg_class c
-        where c.relnamespace = n.oid and c.relkind = 'v' and c.relname like 'report\_%' order by 1) as views,
-  array(select r.rolname::text from pg_roles r where r.rolname = any ($1::text[])) as roles
-from (select) as one left join pg_namespace n on n.nspname = 'relevo';
-
 -- name: count_connections
 -- How many connections the server has, whosever they are.
 select count(*) from pg_stat_activity where backend_type = 'client backend';
