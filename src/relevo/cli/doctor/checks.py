@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from relevo.cli.grants import SUBMITTING
 from relevo.errors import RelevoError
 from relevo.http.access.keyring import SQL as KEY_SQL
 from relevo.kernel.leases.directory import Directory
 from relevo.kernel.leases.service import SKEW_WARN_SECONDS
 from relevo.kernel.postgres import catalog, clock, migrate
 from relevo.kernel.postgres.clock import SHIFT_WARN_SECONDS
+from relevo.kernel.postgres.grants import SUBMITTING
 from relevo.kernel.postgres.migrations import known
 from relevo.kernel.postgres.pool.shares import shares
+from relevo.kernel.postgres.restores import SQL as RESTORE_SQL
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import MasterKey
 from relevo.limits import HANDLERS_PER_CONNECTION_WARN, MIB
@@ -182,6 +183,19 @@ async def rights(patient: Patient) -> Finding:
     )
 
 
+async def restore(patient: Patient) -> Finding:
+    """Whether this is the database that hosts have served so far."""
+    row = await patient.database.fetchrow(RESTORE_SQL.served_database)
+    assert row is not None
+    if row["is_served"] is False:
+        advice = "the first host that starts says so and goes on; other copies must have no hosts"
+        return Finding("warn", "restored, copied or upgraded since hosts last served it", advice)
+    at = row["restored_at"]
+    return Finding(
+        "ok", f"restored, copied or upgraded at {at:%Y-%m-%d %H:%M} UTC" if at else "never"
+    )
+
+
 async def options(patient: Patient) -> Finding:
     """What the database URL asks for and does not get."""
     address = patient.database.endpoint.address
@@ -338,6 +352,7 @@ CHECKS: Final = (
     Check("url", options, "database"),
     Check("pool", pool, "database"),
     Check("pooler", pooler, "database"),
+    Check("restored", restore, "schema"),
     Check("clock", time_of_day, "schema"),
     Check("hosts", hosts, "schema"),
     Check("leases", leases, "schema"),
