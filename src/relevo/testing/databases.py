@@ -127,7 +127,7 @@ class TestDatabases:
 
     async def _make_template(self) -> str:
         texts = "".join(migration.script or migration.text for migration in known())
-        text = f"{texts}{self.schema if self.schema != DEFAULT else ''}"
+        text = f"{migrate.BOOTSTRAP}{texts}{self.schema if self.schema != DEFAULT else ''}"
         name = f"relevo_template_{hashlib.sha256(text.encode()).hexdigest()[:12]}{_ENDING}"
         return await self._made_once(name, migrated=True)
 

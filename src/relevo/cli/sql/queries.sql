@@ -14,7 +14,7 @@ select p.privilege, c.relname as name
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join unnest(array['select', 'insert', 'update', 'delete']) as p (privilege)
 where n.nspname = 'relevo' and c.relkind in ('r', 'p') and not c.relispartition
-  and (p.privilege = 'select' or c.relname not in ('migration', 'migration_step', 'function'))
+  and (p.privilege = 'select' or c.relname <> all ($1::text[]))
   and not (has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, p.privilege))
 union all
 select 'usage', c.relname

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import structlog
 from msgspec import Struct
 
@@ -30,6 +29,8 @@ log = structlog.get_logger(__name__)
 KINDS: Final = ("owner", "host", "submitter", "reader")
 SUBMITTING: Final = ("submit_job", "submit_jobs_in", "put_item")
 """The functions for callers' own transactions."""
+RECORDS: Final = ("migration", "migration_step", "function", "granted_role")
+"""Tables that only the owner writes."""
 _ROWS: Final = "select, insert, update, delete"
 
 
@@ -60,10 +61,9 @@ async def look(
 
 async def renew(tx: Transaction, schema: str) -> None:
     """Give the recorded roles their rights again; the last step of a migration's transaction."""
-    recorded = await tx.fetchval(SQL.recorded_roles)
-    if recorded is None:
+    roles = {row["kind"]: row["name"] for row in await tx.fetch(SQL.recorded_roles)}
+    if not roles:
         return
-    roles = msgspec.json.decode(recorded, type=dict[str, str])
     facts = await look(tx, schema, roles)
     missing = sorted(roles[kind] for kind in KINDS[1:] if roles[kind] not in facts.roles)
     if missing:  # restored into a server without them
@@ -105,8 +105,8 @@ def statements(facts: SchemaFacts, roles: Mapping[str, str]) -> list[str]:
     ]
     if not facts.is_filled:
         return made
-    records = ", ".join(f"{schema}.{name}" for name in ("migration", "migration_step", "function"))
-    record = msgspec.json.encode(dict(roles)).decode().replace("'", "''")
+    records = ", ".join(f"{schema}.{name}" for name in RECORDS)
+    named_roles = ", ".join(f"('{kind}', {_literal(roles[kind])})" for kind in KINDS)
     calls = ", ".join(f"{schema}.{name}" for name in SUBMITTING)
     views = ", ".join(f"{schema}.{name}" for name in facts.views)
     return [
@@ -115,10 +115,14 @@ def statements(facts: SchemaFacts, roles: Mapping[str, str]) -> list[str]:
         f"revoke execute on all functions in schema {schema} from public",
         f"grant execute on function {calls} to {submitter}",
         f"grant select on {views} to {reader}",
-        f"insert into {schema}.setting (key, value) values ('roles', '{record}')"  # noqa: S608 - shown
-        " on conflict (key) do update set value = excluded.value",
+        f"insert into {schema}.granted_role (kind, name) values {named_roles}"  # noqa: S608 - shown
+        " on conflict (kind) do update set name = excluded.name",
     ]
 
 
 def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

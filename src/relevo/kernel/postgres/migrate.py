@@ -63,6 +63,10 @@ create table if not exists relevo.function (
   program    text not null,
   applied_at timestamptz not null default clock_timestamp()
 );
+create table if not exists relevo.granted_role (
+  kind text primary key,
+  name text not null
+);
 """
 
 

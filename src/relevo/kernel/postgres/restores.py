@@ -7,10 +7,12 @@ after the backup. Positions in between belong to changes that are lost, and are 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from relevo.errors import SchemaError
 from relevo.kernel.postgres import catalog
@@ -44,6 +46,21 @@ async def recognise(database: Database, *, serving: bool) -> None:
             reason="this is not the database that hosts have served so far: it was restored,"
             " copied or upgraded. Work goes on from what it holds",
         )
+
+
+class Served(Struct, frozen=True):
+    """What the database says of itself."""
+
+    is_same: bool | None
+    """Whether it is the one that was served so far; None if none was."""
+    restored_at: datetime | None
+
+
+async def served(database: Database) -> Served:
+    """Return whether this is the database that was served so far; changes nothing."""
+    row = await database.fetchrow(SQL.served_database)
+    assert row is not None
+    return Served(row["is_served"], row["restored_at"])
 
 
 def lost_in(text: str) -> Lost:

@@ -109,4 +109,4 @@ from (select) as one left join pg_namespace n on n.nspname = 'relevo';
 
 -- name: recorded_roles
 -- The roles that `relevo grants` gave rights to, by kind.
-select value from relevo.setting where key = 'roles';
+select kind, name from relevo.granted_role;
