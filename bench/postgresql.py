@@ -53,14 +53,10 @@ async def _schemas() -> list[Figure]:
                     schema: await stack.enter_async_context(_side(embedded.url, schema, schema))
                     for schema in (SCHEMA, DEFAULT)
                 }
-                rates = await _turns(sides, DRAINED * JOBS)
+                medians = await _turns(sides, DRAINED * JOBS)
         finally:
             await asyncio.to_thread(embedded.leave)
-    named, usual = rates[SCHEMA], rates[DEFAULT]
-    return [
-        Figure(name="drain in a named schema", measured=named, unit="jobs/s", beside=usual,
-               bound=0.98)
-    ]  # fmt: skip
+    return _figures("drain in a named schema", medians[SCHEMA], medians[DEFAULT], 0.98)
 
 
 async def _jit() -> list[Figure]:
@@ -77,10 +73,19 @@ async def _jit() -> list[Figure]:
                 jit: await stack.enter_async_context(_side(url, DEFAULT, jit, pooled, jit))
                 for jit in ("on", "off")
             }
-            rates = await _turns(sides, JOBS)
+            medians = await _turns(sides, JOBS)
+    return _figures("drain through PgBouncer, jit on", medians["on"], medians["off"], 0.9)
+
+
+def _figures(
+    name: str, measured: Mapping[str, float], beside: Mapping[str, float], bound: float
+) -> list[Figure]:
+    """The rate, and the CPU time of worker and server together, which others disturb less."""
     return [
-        Figure(name="drain through PgBouncer, jit on", measured=rates["on"], unit="jobs/s",
-               beside=rates["off"], bound=0.9)
+        Figure(name=name, measured=measured["rate"], unit="jobs/s", beside=beside["rate"],
+               bound=bound),
+        Figure(name=f"{name}: CPU for 1,000 jobs", measured=measured["cpu"] * 1000, unit="ms",
+               beside=beside["cpu"] * 1000),
     ]  # fmt: skip
 
 
@@ -108,15 +113,20 @@ async def _side(
             await connection.close()
 
 
-async def _turns(sides: Mapping[str, Side], jobs: int) -> dict[str, float]:
+async def _turns(sides: Mapping[str, Side], jobs: int) -> dict[str, dict[str, float]]:
     """Let sides drain in turns, after one round that does not count; return the medians."""
-    rates: dict[str, list[float]] = {name: [] for name in sides}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for turn in range(ROUNDS + 1):
-        for name, side in sides.items():
-            found = await side.drain(1, jobs)
+        for name in list(sides)[:: 1 if turn % 2 else -1]:
+            one = await sides[name].drain(1, jobs)
+            cpu = one["worker_cpu_per_1000"] + one["postgres_cpu_per_1000"]
             if turn:
-                rates[name].append(found["drain_1_per_second"])
-    for name, many in rates.items():
-        shown = ", ".join(f"{rate:,.0f}" for rate in sorted(many))
-        print(f"{name}: {shown}", file=sys.stderr)
-    return {name: statistics.median(many) for name, many in rates.items()}
+                found[name].append({"rate": one["drain_1_per_second"], "cpu": cpu})
+    for name, many in found.items():
+        for key in ("rate", "cpu"):
+            shown = ", ".join(f"{one:,.4g}" for one in sorted(each[key] for each in many))
+            print(f"{name}, {key}: {shown}", file=sys.stderr)
+    return {
+        name: {key: statistics.median(each[key] for each in many) for key in ("rate", "cpu")}
+        for name, many in found.items()
+    }
