@@ -1,5 +1,6 @@
 """Relevo's side of the measurement of jobs: `python -m bench.jobs_side ROLE URL [ARGUMENT …]`.
 
+A first argument `--schema=NAME` has Relevo in another schema than `relevo`.
 The roles are those of `bench.jobs_peers.run`, so that everybody is measured by the same clock.
 BENCH_JOBS_DELETE=1 removes the record of a success, BENCH_JOBS_EVENTS says what the log gets,
 BENCH_JOBS_OWNER=1 gives jobs an owner, with which each is a row until it is claimed.
@@ -108,9 +109,10 @@ async def work(app: App, tally: Tally) -> None:
         tell(tally.state(delays=tally.delays))
 
 
-async def main(role: str, url: str, *rest: str) -> None:
+async def main(*arguments: str) -> None:
     telemetry.configure_logs("json", "warning")
-    app, tally = App(settings=settings.load({"database_url": url}, environ={})), Tally()
+    given, (role, url, *rest) = _options(arguments)
+    app, tally = App(settings=settings.load({"database_url": url, **given}, environ={})), Tally()
     app.jobs.registry.configure(Lane(name="default", events=EVENTS))  # type: ignore[arg-type]
 
     @app.job("nothing", auto_delete=DELETE)
@@ -124,6 +126,12 @@ async def main(role: str, url: str, *rest: str) -> None:
     else:
         roles: Any = {"prepare": prepare, "single": single, "bulk": bulk, "paced": paced}
         await roles[role](app, *map(int, rest))
+
+
+def _options(arguments: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    if arguments[0].startswith("--schema="):
+        return {"schema": arguments[0].partition("=")[2]}, arguments[1:]
+    return {}, arguments
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from relevo.kernel.leases.loops import Housekeeping
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.service import Leases
 from relevo.kernel.part import Connection, Host, Parts
-from relevo.kernel.postgres import catalog, clock, migrate
+from relevo.kernel.postgres import catalog, clock, migrate, restores
 from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import Vault
@@ -257,6 +257,7 @@ class App(PipelineDefinitions):
                 f"the database lacks {', '.join(pending)}; run `relevo migrate up`, or start with"
                 " migrate = true"
             )
+        await restores.recognise(database, serving=False)
 
     async def close(self) -> None:
         """Disconnect; the embedded server stops if nobody else uses it."""
@@ -311,6 +312,7 @@ class App(PipelineDefinitions):
         )
         self.supervisor.run("wakeups.listen", self.wakeups.listen)
         try:
+            await restores.recognise(self.database, serving=True)
             await self._leases.start()
             housekeeping = Housekeeping(self.database)
             housekeeping.duties += self.parts.duties()

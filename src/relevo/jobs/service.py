@@ -184,7 +184,7 @@ class Jobs(Service):
         if known is not None:
             submission.check_served(job.handler, job.lane, known.lane)
         # In a transaction of the caller nobody need be connected, and the function looks, too.
-        if self.connection.is_open and (tx is None or self._reads(tx)):
+        if self.connection.is_open and (tx is None or await self._reads(tx)):
             unknown = None if known else job.handler
             await self._tools().writing.check_lane(job.lane, unknown, tx)
 
@@ -193,9 +193,11 @@ class Jobs(Service):
         return number
 
     @staticmethod
-    def _reads(tx: Any) -> bool:
-        """Whether a connection of the caller can be asked as one of ours."""
-        return tx is not None and foreign.driver_of(tx) == "asyncpg"
+    async def _reads(tx: Any) -> bool:
+        """Whether a connection of the caller can be asked as one of ours: a submitter's cannot."""
+        if tx is None or foreign.driver_of(tx) != "asyncpg":
+            return False
+        return bool(await tx.fetchval(SQL.may_read))
 
     async def _recurring(
         self, job: Submission, recurrence: str | Recurrence | None, timezone: str | None, tx: Any
@@ -207,7 +209,7 @@ class Jobs(Service):
         known = self.registry.handlers.get(job.handler)
         usual = known.operation_type if known else EXECUTE
         kind = (job.options or {}).get("operation_type") or usual
-        now = await clock.now(tx if self._reads(tx) else self.database)
+        now = await clock.now(tx if await self._reads(tx) else self.database)
         return await cpu.off_loop(submission.recurring, whole, now, kind)
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API

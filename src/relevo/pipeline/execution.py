@@ -9,7 +9,7 @@ from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs import states, submission
 from relevo.jobs.errors import JobCanceled
 from relevo.kernel import callables, faults
-from relevo.kernel.postgres import catalog, transactions
+from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.binding import transaction_in
 from relevo.pipeline import depth, operations
 from relevo.pipeline.contexts import BlockingService, StepContext, checked_json, kept_as_json
@@ -46,7 +46,7 @@ class Execution:
     async def carry_out(self, asked: Operation, cause: Cause, tx: Any = None) -> dict[str, Any]:
         """Carry out an operation, in its own transaction or inside of `tx`; returns its output."""
         if tx is not None:
-            tx = transaction_in(transactions.checked(tx), self._pipeline.database.schema)
+            tx = transaction_in(foreign.checked(tx), self._pipeline.database.schema)
         frame = await self._frame(asked, cause, tx)
         await self._begin(frame, tx)
         if tx is None:

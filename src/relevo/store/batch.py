@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from relevo.errors import InvalidValue, RelevoError
 from relevo.kernel import cpu
-from relevo.kernel.postgres.transactions import naming_remedy
+from relevo.kernel.postgres.foreign import naming_remedy
 from relevo.store import items, patch
 from relevo.store.items import Key, Row, Stored
 from relevo.store.lifecycle import SQL

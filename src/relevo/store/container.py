@@ -11,7 +11,7 @@ from msgspec import UNSET
 from relevo import limits
 from relevo.errors import InvalidValue, RelevoError
 from relevo.kernel import callables, cpu
-from relevo.kernel.postgres import transactions
+from relevo.kernel.postgres import foreign
 from relevo.kernel.postgres.binding import transaction_in
 from relevo.store import batch, bulk, items, lifecycle, query
 from relevo.store.items import Row
@@ -279,7 +279,7 @@ class Container(Generic[T]):
 def _checked(tx: Any, opened: OpenContainer) -> Transaction | None:
     if tx is None:
         return None
-    checked = transactions.checked(tx, OTHER_DRIVERS)
+    checked = foreign.checked(tx, OTHER_DRIVERS)
     return cast("Transaction", transaction_in(checked, opened.database.schema))
 
 

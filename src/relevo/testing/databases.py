@@ -36,6 +36,11 @@ FAST = {
 }  # fmt: skip
 """For tests that are not about durability: what a killed process acknowledged is still there, only
 a power cut would lose it."""
+PUBLISHED: Final = os.environ.get("RELEVO_TEST_PUBLICATION") == "1"
+"""Whether every database publishes all its tables, as before an upgrade or with Debezium: then the
+server refuses to change rows of a table without a replica identity."""
+PUBLICATION: Final = "create publication relevo_tests for all tables"
+_ENDING: Final = "_published" if PUBLISHED else ""
 MEMORY: Final = Path("/dev/shm")
 MEMORY_BYTES_MIN: Final = 2_048 * MIB
 """What must be free there for a server and the databases of a few tests at a time."""
@@ -59,11 +64,13 @@ class TestDatabases:
         self._thread.start()
         external = os.environ.get("RELEVO_TEST_DATABASE_URL")
         if external is None:
-            self._server = EmbeddedServer.join(_home(), settings=FAST)
+            logical = {"wal_level": "logical"} if PUBLISHED else {}
+            self._server = EmbeddedServer.join(_home(), settings=FAST | logical)
         self._base = external or self._server_url()
         self._admin: asyncpg.Connection = self._do(asyncpg.connect(self.url_of("postgres")))
         self._one_at_a_time = asyncio.Lock()
         self._template = self._do(self._make_template())
+        self._empty = self._do(self._make_empty()) if PUBLISHED else "template0"
         self._spare = self._start(self._create(self._template))
 
     def url_of(self, database: str) -> str:
@@ -77,7 +84,7 @@ class TestDatabases:
         A migrated one was made while the test before ran, so it costs next to nothing.
         """
         if not migrated:
-            return self.url_of(self._do(self._create("template0")))
+            return self.url_of(self._do(self._create(self._empty)))
         name = self._spare.result(timeout=120)
         self._spare = self._start(self._create(self._template))
         return self.url_of(name)
@@ -120,22 +127,31 @@ class TestDatabases:
 
     async def _make_template(self) -> str:
         texts = "".join(migration.script or migration.text for migration in known())
-        text = f"{texts}{self.schema if self.schema != DEFAULT else ''}"
-        name = f"relevo_template_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        text = f"{migrate.BOOTSTRAP}{texts}{self.schema if self.schema != DEFAULT else ''}"
+        name = f"relevo_template_{hashlib.sha256(text.encode()).hexdigest()[:12]}{_ENDING}"
+        return await self._made_once(name, migrated=True)
+
+    async def _make_empty(self) -> str:
+        return await self._made_once(f"relevo_template_empty{_ENDING}", migrated=False)
+
+    async def _made_once(self, name: str, *, migrated: bool) -> str:
         await self._admin.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
         try:
             if not await self._admin.fetchval("select 1 from pg_database where datname = $1", name):
-                await self._fill_template(name)
+                await self._fill_template(name, migrated=migrated)
         finally:
             await self._admin.execute("select pg_advisory_unlock($1)", _TEMPLATE_LOCK)
         return name
 
-    async def _fill_template(self, name: str) -> None:
+    async def _fill_template(self, name: str, *, migrated: bool) -> None:
         raw = f"{name}_{secrets.token_hex(3)}"
         await self._admin.execute(f'create database "{raw}" template template0')
         told = settings.load({"database_url": self.url_of(raw), "schema": self.schema}, environ={})
         async with await Database.open(told) as database:
-            await migrate.up(database)
+            if PUBLISHED:
+                await database.write(PUBLICATION)
+            if migrated:
+                await migrate.up(database)
         await self._admin.execute(f'alter database "{raw}" rename to "{name}"')
 
 
@@ -145,7 +161,7 @@ def _home() -> Path:
     A database is 600 files. To make them takes half a second on a disk, and next to nothing in
     memory.
     """
-    name = f"relevo-tests-{os.getuid()}"
+    name = f"relevo-tests-{os.getuid()}{_ENDING}"
     with contextlib.suppress(OSError):
         if (MEMORY / name).exists() or shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN:
             return MEMORY / name

@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from relevo import App, settings
 from relevo.cli.doctor.checks import Finding, Patient, rights
-from relevo.cli.grants import KINDS
 from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.grants import KINDS
+from relevo.kernel.postgres.migrations import known, parse
 from tests.e2e.conftest import invoke
 from tests.kernel.postgres.errand import run_errands
 from tests.kernel.postgres.servers import debian_server
@@ -199,11 +200,44 @@ async def test_a_submitter_submits_and_puts_in_its_own_transaction(roles: Roles)
             await connection.execute(put)
             job = await connection.fetchval(submit)
             other = await app.jobs.submit("receipt", {"customer": "bea"}, tx=connection)
+            named = await app.jobs.submit(
+                "receipt", {"customer": "eva"}, tx=connection, lane="default"
+            )
+            daily = await app.jobs.submit(
+                "report", tx=connection, lane="default", recurrence="FREQ=DAILY"
+            )
         async with asyncio.timeout(60):
             assert await app.jobs.handle(job).wait() == "ana"
             assert await other.wait() == "bea"
+            assert await named.wait() == "eva"
+            assert (await app.jobs.get(daily.id)).lane == "default"
             assert [await cooked.get(), await cooked.get()] == ["0", "1"]
         assert await app.database.fetchval("select count(*) from shop.item") == 2
+
+
+async def test_a_migration_renews_the_rights_of_the_roles(roles: Roles) -> None:
+    async with connected(roles.admin) as admin:
+        arguments = await admin.fetchval(
+            "select string_agg(oid::regprocedure::text, ', ') from pg_proc"
+            " where pronamespace = 'shop'::regnamespace and proname = 'submit_job'"
+        )
+    changed = f"""-- description: drops a function that is made again, and makes a view
+-- locks: none
+drop function {arguments};
+create view relevo.report_more as select 1 as one;
+create function relevo.more() returns integer language sql return 1;
+"""
+    async with await Database.open(roles.settings("owner")) as database:
+        assert await migrate.up(database, [*known(), parse("0002_more.sql", changed)])
+    async with connected(roles.urls["submitter"]) as submitter:
+        assert await submitter.fetchval("select shop.submit_job('receipt')")
+        await refused(submitter, ["select shop.more()", "select * from shop.report_more"])
+    async with connected(roles.urls["reader"]) as reader:
+        assert await reader.fetchval("select one from shop.report_more") == 1
+        await refused(reader, ["select shop.more()", "select shop.submit_job('receipt')"])
+    async with connected(roles.urls["host"]) as host:
+        assert await host.fetchval("select shop.more()") == 1
+        await refused(host, ["update shop.migration set checksum = ''"])
 
 
 async def test_reports_show_jobs_that_wait_in_parcels(roles: Roles) -> None:

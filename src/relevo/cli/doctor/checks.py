@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from relevo.cli.grants import SUBMITTING
 from relevo.errors import RelevoError
 from relevo.http.access.keyring import SQL as KEY_SQL
 from relevo.kernel.leases.directory import Directory
 from relevo.kernel.leases.service import SKEW_WARN_SECONDS
-from relevo.kernel.postgres import catalog, clock, migrate
+from relevo.kernel.postgres import catalog, clock, migrate, restores
 from relevo.kernel.postgres.clock import SHIFT_WARN_SECONDS
+from relevo.kernel.postgres.grants import RECORDS, SUBMITTING
 from relevo.kernel.postgres.migrations import known
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import MasterKey
@@ -168,7 +168,7 @@ async def rights(patient: Patient) -> Finding:
         return Finding("fail", f"{role} may not create the schema {schema}", advice)
     if me["owns"]:
         return Finding("ok", f"{role} is an owner: it migrates and serves")
-    lacking = await patient.database.fetch(SQL.missing_rights)
+    lacking = await patient.database.fetch(SQL.missing_rights, list(RECORDS))
     if not lacking:
         return Finding("ok", f"{role} is a host: it serves, and {me['owner']} migrates")
     kinds = [kind for kind, has in (("submitter", me["submits"]), ("reader", me["reads"])) if has]
@@ -180,6 +180,17 @@ async def rights(patient: Patient) -> Finding:
         f" a host also needs {', '.join(missing[:SHOWN_MAX])}{more}",
         f"run `relevo grants --apply` as {me['owner']}, then use the role of the host",
     )
+
+
+async def restore(patient: Patient) -> Finding:
+    """Whether this is the database that hosts have served so far."""
+    found = await restores.served(patient.database)
+    if found.is_same is False:
+        advice = "the first host that starts says so and goes on; other copies must have no hosts"
+        return Finding("warn", "restored, copied or upgraded since hosts last served it", advice)
+    at = found.restored_at
+    detail = f"restored, copied or upgraded at {at:%Y-%m-%d %H:%M} UTC" if at else "never"
+    return Finding("ok", detail)
 
 
 async def options(patient: Patient) -> Finding:
@@ -338,6 +349,7 @@ CHECKS: Final = (
     Check("url", options, "database"),
     Check("pool", pool, "database"),
     Check("pooler", pooler, "database"),
+    Check("restored", restore, "schema"),
     Check("clock", time_of_day, "schema"),
     Check("hosts", hosts, "schema"),
     Check("leases", leases, "schema"),

@@ -14,7 +14,7 @@ select p.privilege, c.relname as name
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join unnest(array['select', 'insert', 'update', 'delete']) as p (privilege)
 where n.nspname = 'relevo' and c.relkind in ('r', 'p') and not c.relispartition
-  and (p.privilege = 'select' or c.relname not in ('migration', 'migration_step', 'function'))
+  and (p.privilege = 'select' or c.relname <> all ($1::text[]))
   and not (has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, p.privilege))
 union all
 select 'usage', c.relname
@@ -38,15 +38,6 @@ select current_user as role, has_database_privilege(current_database(), 'create'
   coalesce(has_schema_privilege(n.oid, 'usage') and (
     select bool_and(has_table_privilege(c.oid, 'select')) from pg_class c
     where c.relnamespace = n.oid and c.relkind = 'v' and c.relname like 'report\_%'), false) as reads
-from (select) as one left join pg_namespace n on n.nspname = 'relevo';
-
--- name: schema_facts
--- Who owns the schema, whether it has its tables, which views are for reports, and which of some roles exist.
-select pg_get_userbyid(n.nspowner) as owner,
-  exists (select from pg_class c where c.relnamespace = n.oid and c.relname = 'setting') as is_filled,
-  array(select c.relname::text from pg_class c
-        where c.relnamespace = n.oid and c.relkind = 'v' and c.relname like 'report\_%' order by 1) as views,
-  array(select r.rolname::text from pg_roles r where r.rolname = any ($1::text[])) as roles
 from (select) as one left join pg_namespace n on n.nspname = 'relevo';
 
 -- name: count_connections

@@ -13,7 +13,8 @@ from relevo.feed.model import Change, Mode
 from relevo.feed.reading.scanning import Scan
 from relevo.kernel.events import reading as event_reading
 from relevo.kernel.events.model import LOG_ID, LOG_NAME, Recorded
-from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres import catalog, restores
+from relevo.kernel.postgres.restores import Lost
 from relevo.store import keys
 from relevo.store.ranges import WHOLE, Interval, Range, RangeMap
 
@@ -40,6 +41,8 @@ class Source(Struct, frozen=True, kw_only=True):
     """In all-versions mode nothing before this LSN is there."""
     last_lsn: int
     """Given out before the ranges were read; by now others may have written more."""
+    lost: Lost
+    """Positions here belong to changes that a restore has lost."""
     ranges: RangeMap
     trimmed: dict[int, int]
 
@@ -64,6 +67,7 @@ async def look(connection: Database | Transaction, name: str) -> Source:
         versions=row["versions"],
         oldest=row["versions_since"] or 0,
         last_lsn=row["last_lsn"],
+        lost=restores.lost_in(row["lost"]),
         ranges=ranges,
         trimmed={r["id"]: r["trimmed_lsn"] for r in rows},
     )
@@ -80,6 +84,7 @@ async def _look_at_events(connection: Database | Transaction) -> Source:
         versions=False,
         oldest=0,
         last_lsn=state.last_lsn,
+        lost=state.lost,
         ranges=RangeMap(
             Range(id=stripe.id, interval=interval)
             for stripe, interval in zip(state.stripes, intervals, strict=True)
@@ -119,6 +124,8 @@ async def check_positions(
                 f"position {lsn} is ahead of container {source.name!r}, which has given out"
                 f" {last_lsn}: was the database restored from a backup?"
             )
+        if restores.is_lost(lsn, source.lost):
+            raise FeedRegressed(restores.regressed(lsn, f"container {source.name!r}"))
         _check_kept(source, mode, range_id, lsn)
 
 

@@ -98,7 +98,8 @@ cross join lateral (
 -- name: container_state
 -- What a reader checks its position against.
 select c.id, c.incarnation, c.retention is not null as versions, c.versions_since,
-       (select last_value from relevo.lsn) as last_lsn
+       (select last_value from relevo.lsn) as last_lsn,
+       coalesce((select s.value -> 'lost' from relevo.setting s where s.key = 'database'), '[]') as lost
 from relevo.container c where c.name = $1;
 
 -- name: last_lsn

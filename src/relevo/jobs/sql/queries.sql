@@ -544,3 +544,7 @@ select lane from relevo.job_handler where name = $1 and served_at > relevo.now()
 -- name: lanes
 -- What lanes there are.
 select name, events, priority, owner_cap from relevo.job_lane order by name;
+
+-- name: may_read
+-- Whether the role of this session may read: one that may only submit must not be asked for more.
+select pg_catalog.has_table_privilege('relevo.job_lane'::regclass, 'select');

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import BadContinuation, InvalidValue
+from relevo.kernel.postgres.restores import Lost
 
 By = Literal["subject", "pipeline"]
 """The choice of an event's stripe, and so of its order."""
@@ -87,6 +88,8 @@ class LogState(Struct, frozen=True, kw_only=True):
     trimmed_before: datetime | None
     """Everything before this instant was trimmed; None if nothing ever was."""
     last_lsn: int
+    lost: Lost
+    """Positions here belong to events that a restore has lost."""
     stripes: tuple[Stripe, ...]
 
 

@@ -13,7 +13,7 @@ import msgspec
 from relevo import limits
 from relevo.errors import FeedExpired, FeedRegressed, InvalidValue
 from relevo.kernel.events.model import LOG_NAME, LogState, Recorded, Start, Stripe
-from relevo.kernel.postgres import catalog, clock, pages
+from relevo.kernel.postgres import catalog, clock, pages, restores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +38,7 @@ async def look(connection: Database | Transaction) -> LogState:
         kept=first["kept"],
         trimmed_before=first["trimmed_before"],
         last_lsn=first["last_lsn"],
+        lost=restores.lost_in(first["lost"]),
         stripes=tuple(
             Stripe(id=row["id"], kind=row["kind"], trimmed_lsn=row["trimmed_lsn"]) for row in rows
         ),
@@ -82,6 +83,8 @@ def check_positions(state: LogState, positions: Mapping[int, int]) -> None:
                 f"position {lsn} of {LOG_NAME} is ahead of the database, which has given out"
                 f" {state.last_lsn}: was it restored from a backup?"
             )
+        if restores.is_lost(lsn, state.lost):
+            raise FeedRegressed(restores.regressed(lsn, LOG_NAME))
         if lsn < stripe.trimmed_lsn:
             raise _expired(stripe.id, lsn, stripe.trimmed_lsn)
 

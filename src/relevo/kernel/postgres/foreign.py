@@ -1,11 +1,16 @@
-"""SQL functions in a transaction of the caller: asyncpg, psycopg or SQLAlchemy, async or not."""
+"""Transactions of callers, given as `tx=`: what is one, and SQL functions in it.
+
+Of asyncpg, psycopg or SQLAlchemy, async or not.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import asyncpg
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
@@ -13,9 +18,15 @@ from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import DEFAULT, BoundTransaction, bound, transaction_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+    from relevo.kernel.postgres.database import Transaction
 
 DRIVERS: Final = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy")
+ONE_ORDER: Final = (
+    "Two transactions wrote the same items in opposite order. Run this transaction again, and let"
+    " all transactions write shared items in one order, for example by partition key and id."
+)
 
 
 class Function(Struct, frozen=True):
@@ -65,6 +76,35 @@ class Function(Struct, frozen=True):
         """The statement with a mark for each value."""
         lists = (", ".join(next(marks) for _ in array) for array in arrays)
         return self._sql(f"array[{one}]" for one in lists)
+
+
+def checked(tx: Any, otherwise: str = "") -> Transaction:
+    """Return the transaction that a caller gave, or refuse what is none.
+
+    `otherwise` says what to do in a transaction of another driver.
+    """
+    inside = getattr(tx, "is_in_transaction", None)
+    if inside is None or not inside():
+        raise InvalidValue(
+            f"tx is a {type(tx).__qualname__} that is in no transaction of asyncpg; give what"
+            " ctx.transaction() or app.database.transaction() gave, inside of its block"
+            f"{otherwise}",
+            pointer="tx",
+        )
+    return cast("Transaction", tx)
+
+
+@asynccontextmanager
+async def naming_remedy() -> AsyncIterator[None]:
+    """Tell the caller of a transaction that was ended by a deadlock how to avoid the next one.
+
+    The error stays what it is, so that whoever repeats transactions repeats this one.
+    """
+    try:
+        yield
+    except asyncpg.DeadlockDetectedError as error:
+        error.hint = ONE_ORDER
+        raise
 
 
 def in_schema(tx: Any, schema: str) -> Any:

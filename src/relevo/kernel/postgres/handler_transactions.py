@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from asyncpg.pool import PoolConnectionProxy as _Proxy
 
 from relevo.errors import Conflict, HandlerError
-from relevo.kernel.postgres.transaction_control import control_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,6 +39,29 @@ _ENDING: Final = frozenset({"close", "reset", "terminate"})
 _OWN: Final = frozenset({
     "_inner", "_over", "abandon", "check_unbroken", "end_block", "inside_block", "run_statement",
 })  # fmt: skip
+_SUSPECT: Final = re.compile(
+    r"\b(commit|end|rollback|abort|begin|start|prepare)\b", re.IGNORECASE
+)  # most SQL has none of these words, and is looked at no closer
+_OPAQUE: Final = re.compile(
+    r"""
+      \bE'(?:[^'\\]|\\.|'')*'                # escape strings
+    | '(?:[^']|'')*'                         # strings
+    | "(?:[^"]|"")*"                         # quoted names
+    | \$(?P<tag>[A-Za-z_]\w*)?\$.*?\$(?(tag)(?P=tag))\$   # dollar quotes
+    | --[^\n]*                               # comments
+    | /\*.*?\*/
+    """,
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+_CONTROL: Final = re.compile(
+    r"""
+      (?:commit|end|rollback|abort) (?:\s+(?:work|transaction))? (?:\s+and\s+(?:no\s+)?chain)?
+    | (?:begin|start)\b .*
+    | (?:commit|rollback)\s+prepared\b .*
+    | prepare\s+transaction\b .*
+    """,
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
 
 
 class HandlerTransaction(Proxy):
@@ -226,3 +249,23 @@ class TransactionBlock:
             await self._manager.__aexit__(type(error), error, None)
         except Exception:
             return
+
+
+@functools.lru_cache(maxsize=1_024)
+def control_in(sql: str) -> str | None:
+    """Return the first statement that begins or ends a transaction; savepoints are none.
+
+    >>> control_in("insert into t values ('commit;'); COMMIT")
+    'COMMIT'
+    >>> control_in("rollback to savepoint one") is None
+    True
+    """
+    if not _SUSPECT.search(sql):
+        return None
+    statements = (one.strip() for one in _OPAQUE.sub(_blank, sql).split(";"))
+    return next((one for one in statements if _CONTROL.fullmatch(one)), None)
+
+
+def _blank(opaque: re.Match[str]) -> str:
+    """A comment is a space; a string keeps its quotes, so that it is not taken for one."""
+    return " " if opaque.group().startswith(("--", "/*")) else "''"

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from relevo.errors import SchemaError, SchemaTooNew
 from relevo.kernel import faults
-from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres import catalog, grants
 from relevo.kernel.postgres.failures import unexpected
 from relevo.kernel.postgres.migrations import Migration, MigrationStep, known
 
@@ -62,6 +62,10 @@ create table if not exists relevo.function (
   checksum   text not null,
   program    text not null,
   applied_at timestamptz not null default clock_timestamp()
+);
+create table if not exists relevo.granted_role (
+  kind text primary key,
+  name text not null
 );
 """
 
@@ -222,7 +226,7 @@ async def up(database: Database, migrations: Sequence[Migration] | None = None) 
             if await _alone(database, partial(_apply, database, migration, everything)):
                 done.append(migration.label)
     with _telling("renewing the functions"):
-        return done + await _alone(database, partial(_renew_functions, everything))
+        return done + await _alone(database, partial(_renew_functions, database, everything))
 
 
 @contextmanager
@@ -284,13 +288,18 @@ async def _apply(
         await _create_functions(tx, _functions(migrations))
     for each in done:
         await tx.execute(SQL.record_migration, each.version, each.name, each.checksum, _program())
+    await grants.renew(tx, database.schema)
     return True
 
 
-async def _renew_functions(migrations: Sequence[Migration], tx: Transaction) -> list[str]:
+async def _renew_functions(
+    database: Database, migrations: Sequence[Migration], tx: Transaction
+) -> list[str]:
     """Create the functions whose files have changed; return their labels."""
     stale = _stale_functions(await _record(tx), migrations)
     await _create_functions(tx, stale)
+    if stale:
+        await grants.renew(tx, database.schema)
     return [f"functions/{function.name}" for function in stale]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from relevo.kernel.postgres.transaction_control import control_in
+from relevo.kernel.postgres.handler_transactions import control_in
 
 
 @pytest.mark.parametrize(

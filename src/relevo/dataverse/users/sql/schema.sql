@@ -41,8 +41,8 @@ create table relevo.team_member (
 );
 create index team_members on relevo.team_member (member);
 
--- Everybody who can own a row.
+-- Everybody who can own a row. `system_user` is a word of SQL since PostgreSQL 16: without `u`, a dump of 15 could not be restored there.
 create view relevo.owner as
-  select id, name, unit, 'systemuser' as kind from relevo.system_user
+  select u.id, u.name, u.unit, 'systemuser' as kind from relevo.system_user u
   union all
   select id, name, unit, 'team' from relevo.team;

@@ -5,7 +5,8 @@ select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[]
 -- name: log_state
 -- The bounds of a reader's positions, a row per stripe.
 select l.incarnation, l.kept, l.trimmed_before, s.id, s.kind, s.trimmed_lsn,
-       (select last_value from relevo.lsn) as last_lsn
+       (select last_value from relevo.lsn) as last_lsn,
+       coalesce((select x.value -> 'lost' from relevo.setting x where x.key = 'database'), '[]') as lost
 from relevo.event_log l cross join relevo.event_stripe s
 order by s.id;
 

@@ -88,3 +88,25 @@ select 1;
 -- Bounds the rest of the transaction: milliseconds per statement and, if the role may set it, kilobytes of temporary files.
 select set_config('statement_timeout', $1, true),
        case when has_parameter_privilege('temp_file_limit', 'set') then set_config('temp_file_limit', $2, true) end;
+
+-- name: recognise_database
+-- Whether the database was restored or copied since hosts served it; see the function.
+select relevo.recognise_database($1);
+
+-- name: served_database
+-- Whether this is the database that hosts have served so far, and when it was restored last.
+select relevo.is_served_database() as is_served,
+       (select (s.value ->> 'restored_at')::timestamptz from relevo.setting s where s.key = 'database') as restored_at;
+
+-- name: schema_facts
+-- Who owns the schema, whether it has its tables, which views are for reports, and which of some roles exist.
+select pg_get_userbyid(n.nspowner) as owner,
+  exists (select from pg_class c where c.relnamespace = n.oid and c.relname = 'setting') as is_filled,
+  array(select c.relname::text from pg_class c
+        where c.relnamespace = n.oid and c.relkind = 'v' and c.relname like 'report\_%' order by 1) as views,
+  array(select r.rolname::text from pg_roles r where r.rolname = any ($1::text[])) as roles
+from (select) as one left join pg_namespace n on n.nspname = 'relevo';
+
+-- name: recorded_roles
+-- The roles that `relevo grants` gave rights to, by kind.
+select kind, name from relevo.granted_role;
