@@ -93,7 +93,7 @@ WALKS: dict[str, Walk] = {
     "feeds.changes": Walk("/v1/containers/many/changes:read", ("change_id",), body={}),
     "feeds.list": Walk("/v1/feeds", ("container", "name")),
     "feeds.get": Walk("/v1/feeds/many/kitchen0", ("lease_token",)),
-    "feeds.export": Walk("/v1/feeds/many/kitchen0:export", (1,), limit="", items="places"),
+    "feeds.export": Walk("/v1/feeds/wide/kitchen:export", (1,), limit="", items="places"),
     "feeds.snapshots": Walk("/v1/feeds/many/kitchen0/snapshots", ("name",)),
     "letters.list": Walk("/v1/feeds/many/kitchen0/dead-letters"),
     "users.list": Walk("/v1/users"),
@@ -229,13 +229,15 @@ async def _feeds(site: Site) -> AsyncIterator[None]:
     app = site.services.app
     for n in range(ROWS):
         await app.container(f"{LONG[:100]}{n}", partition_key="/id").describe()
-    await app.container("wide", partition_key="/id", ranges=64).describe()
+    wide = app.container("wide", partition_key="/id", ranges=64)
     many = app.container("many", partition_key="/id", ranges=16)
     await many.bulk([{"id": f"item{n}", "text": LONG * 3} for n in range(ROWS)])
     given_up = asyncio.Semaphore(0)
 
     async def fail(batch: list[Any]) -> None:
         raise Spoilt(f"{len(batch)} of taste")
+
+    wide.processor("kitchen", fail)
 
     async def note(*_: Any) -> None:
         given_up.release()
