@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from relevo.kernel.backoff import Backoff
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from relevo.feed import Change, Processor
-    from tests.http.conftest import Reply, Site
+    from tests.http.conftest import Opens, Reply, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -218,9 +219,45 @@ async def test_gaps_are_repaired_and_leases_cut(site: Site, kitchen: Kitchen) ->
     assert len(leases) == 4
     await site.services.app.database.write("delete from relevo.lease where name = $1", leases[1])
     repaired = await site.ask("POST", f"{UNIT}:repair", key="operator", json={"start": "beginning"})
-    assert repaired.json == {"lease_tokens": [leases[1]]}
+    assert repaired.json == {"added": 1, "lease_tokens": [leases[1]]}
     again = await site.ask("POST", f"{UNIT}:repair", key="operator", json={"start": "now"})
-    assert again.json == {"lease_tokens": []}
+    assert again.json == {"added": 0, "lease_tokens": []}
+
+
+async def test_exports_and_repairs_of_many_leases_end_at_their_bytes(open_site: Opens) -> None:
+    async with open_site(page_bytes=1_024) as site:
+        app = site.services.app
+        many = app.container("orders", partition_key="/city", ranges=64)
+        kitchen = Kitchen()
+        many.processor("kitchen", kitchen.cook, start="beginning")
+        await many.upsert(order("1"))
+        async with app.host(name="a"):
+            await kitchen.until(1)
+            await site.ask("POST", f"{UNIT}:pause", key="operator", json={})
+            pages = [(await site.ask("GET", f"{UNIT}:export", key="viewer")).json]
+            while cursor := pages[-1]["next"]:
+                target = f"{UNIT}:export?cursor={cursor}"
+                pages.append((await site.ask("GET", target, key="viewer")).json)
+            assert all(len(msgspec.json.encode(one["places"])) <= 1_100 for one in pages)
+            places = [place for page in pages for place in page["places"]]
+            assert len(places) == len({place[1] for place in places}) == 64
+            for positions, status in (
+                (pages[0], 400),  # one page of several
+                (pages[-1], 400),  # its places are not all
+                (pages[-1] | {"places": places}, 200),
+            ):
+                told = {"positions": positions}
+                reply = await site.ask("POST", f"{UNIT}:import", key="operator", json=told)
+                assert reply.status == status, reply
+            tokens = [one.token for one in (await many.unit("kitchen").state()).leases]
+            await app.database.write("delete from relevo.lease where name = any ($1)", tokens[1:])
+            start = {"start": "now"}
+            repaired = await site.ask("POST", f"{UNIT}:repair", key="operator", json=start)
+            named = repaired.json["lease_tokens"]
+            assert repaired.json["added"] == 63
+            assert named == tokens[1 : len(named) + 1]
+            assert 0 < len(repaired.body) <= 1_100
+            assert [one.token for one in (await many.unit("kitchen").state()).leases] == tokens
 
 
 async def test_a_processor_is_deleted_when_no_host_serves_it(site: Site, kitchen: Kitchen) -> None:

@@ -49,14 +49,13 @@ WHOLE = {
     "jobs.views.chains": "as many rows as are asked for, of names and numbers",
     "jobs.views.volumes": "as many rows as are asked for, of names and numbers",
     "feeds.ranges": "a container has at most 1,024 ranges, and no more parts can be asked for",
-    "feeds.export": "a position for each lease of one unit",
-    "feeds.repair": "a position for each lease of one unit",
+    "feeds.repair": "as many tokens as fit into an answer, and the number of all",
     "dataverse.entities.list": "tables are registered by the program",
     "dataverse.attributes.list": "tables are registered by the program",
     "dataverse.attributes.cast": "tables are registered by the program",
     "dataverse.service": "tables are registered by the program",
     "dataverse.root": "tables are registered by the program",
-    "items.batch": "a batch has at most 100 steps, each about one item",
+    "items.batch": "refused if the items that it reads do not fit into an answer",
     "items.bulk": "one answer for each item that was sent",
     "bulk_deletes.preview": "a sample of 10 rows",
     "router.explain.job": "the first few of each reason",
@@ -77,10 +76,11 @@ class Walk(Struct, frozen=True):
     """How a list is asked for, and what tells its items apart."""
 
     path: str
-    key: tuple[str, ...] = ("id",)
+    key: tuple[str | int, ...] = ("id",)
     body: dict[str, Any] | None = None
     limit: str = "limit"
     """What says how many items a page has; none if nothing does."""
+    items: str = "items"
 
 
 WALKS: dict[str, Walk] = {
@@ -93,6 +93,7 @@ WALKS: dict[str, Walk] = {
     "feeds.changes": Walk("/v1/containers/many/changes:read", ("change_id",), body={}),
     "feeds.list": Walk("/v1/feeds", ("container", "name")),
     "feeds.get": Walk("/v1/feeds/many/kitchen0", ("lease_token",)),
+    "feeds.export": Walk("/v1/feeds/wide/kitchen:export", (1,), limit="", items="places"),
     "feeds.snapshots": Walk("/v1/feeds/many/kitchen0/snapshots", ("name",)),
     "letters.list": Walk("/v1/feeds/many/kitchen0/dead-letters"),
     "users.list": Walk("/v1/users"),
@@ -228,13 +229,15 @@ async def _feeds(site: Site) -> AsyncIterator[None]:
     app = site.services.app
     for n in range(ROWS):
         await app.container(f"{LONG[:100]}{n}", partition_key="/id").describe()
-    await app.container("wide", partition_key="/id", ranges=64).describe()
+    wide = app.container("wide", partition_key="/id", ranges=64)
     many = app.container("many", partition_key="/id", ranges=16)
     await many.bulk([{"id": f"item{n}", "text": LONG * 3} for n in range(ROWS)])
     given_up = asyncio.Semaphore(0)
 
     async def fail(batch: list[Any]) -> None:
         raise Spoilt(f"{len(batch)} of taste")
+
+    wide.processor("kitchen", fail)
 
     async def note(*_: Any) -> None:
         given_up.release()
@@ -296,7 +299,7 @@ async def _pages(site: Site, walk: Walk, values: dict[str, str], rows: int | Non
         reply = await _ask(site, target, query, walk.body, headers)
         assert reply.status == 200, (walk.path, reply.body)
         page = reply.json
-        items = page["items"] if "items" in page else page["value"]
+        items = page[walk.items] if walk.items in page else page["value"]
         yield items
         link = page.get("nextLink") or page.get("@odata.nextLink")
         if link is not None:

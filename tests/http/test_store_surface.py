@@ -10,7 +10,7 @@ from relevo.http.access.keys import NewKey
 from tests.http.table import code
 
 if TYPE_CHECKING:
-    from tests.http.conftest import Reply, Site
+    from tests.http.conftest import Opens, Reply, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -147,6 +147,38 @@ async def test_a_batch_happens_whole_or_not_at_all(site: Site) -> None:
     refused = await site.ask("POST", f"{ITEMS}:batch", key="admin", json=told)
     assert (refused.status, refused.json["pointer"]) == (404, "/steps/3")
     assert (await site.ask("GET", f"{ITEMS}/1?{VIGO}", key="admin")).status == 404
+
+
+async def test_a_batch_that_reads_more_than_fits_changes_nothing(open_site: Opens) -> None:
+    async with open_site(page_bytes=1_024) as site:
+        await make(site)
+        text = "x" * 180
+        for n in range(9):
+            await put(site, str(n), text=text)
+
+        async def batch(*steps: dict[str, Any]) -> Reply:
+            told = {"partition_key": "Vigo", "steps": steps}
+            return await site.ask("POST", f"{ITEMS}:batch", key="admin", json=told)
+
+        incr = [{"op": "incr", "path": "/n", "value": 1}]
+        write = {"kind": "upsert", "item": order("new", text=text * 2)}
+        reads = [{"kind": "read", "id": str(n)} for n in range(9)]
+        patches = [{"kind": "patch", "id": str(n), "operations": incr} for n in range(9)]
+        again = [{"kind": "read", "id": "new"}] * 9
+        for steps in (reads, patches, again):
+            refused = await batch(write, *steps)
+            assert (refused.status, code(refused)) == (413, "too_large"), refused
+            assert refused.json["pointer"].startswith("/steps/")
+        done = await batch(write, reads[0], patches[0], {"kind": "delete", "id": "new"})
+        assert done.status == 200, done
+        assert (
+            await batch({"kind": "create", "item": order("large", text=text * 9)})
+        ).status == 200
+        alone = await batch({"kind": "read", "id": "large"})  # as on a page of a list
+        assert alone.json["results"][0]["body"] == order("large", text=text * 9)
+        stored = [one.body async for one in site.services.app.container("orders").query()]
+        others = [order(str(n), text=text) for n in range(1, 9)]
+        assert stored == [order("0", text=text, n=1), *others, order("large", text=text * 9)]
 
 
 async def test_a_bulk_write_says_what_each_item_came_to(site: Site) -> None:

@@ -91,3 +91,33 @@ async def test_removing_what_is_left_reads_only_that(filled: Database) -> None:
         text, touched = await plan(filled, sql, arguments)
         assert "Seq Scan on item" not in text
         assert touched < 40, text
+
+
+async def test_a_session_that_began_on_empty_tables_still_looks_up_what_it_puts(
+    database: Database,
+) -> None:
+    """Plans of functions are made once and kept; the tables grow under them."""
+    texts: list[str] = []
+
+    async def work(tx: Transaction) -> None:
+        put = """select relevo.put_item('c1', jsonb_build_object('id', $1::text, 'p', 'p1'))"""
+        stamp = "select * from relevo.stamp_writes()"
+        tables, items, versions = FILL.split(";\n")[:3]
+        await tx.execute(tables)
+        await tx.execute(
+            "insert into relevo.feed_range (container_id, epk_min, epk_max)"
+            " select id, '', 'FF' from relevo.container"
+        )
+        for n in range(8):
+            await tx.execute(put, f"early{n}")
+            await tx.execute(stamp)
+        await tx.execute(items)
+        await tx.execute(versions)
+        for statement, arguments in ((put, ["404"]), (put, ["new"]), (stamp, [])):
+            rows = await tx.fetch(f"explain (analyze, buffers, timing off) {statement}", *arguments)
+            texts.append("\n".join(row[0] for row in rows))
+
+    await database.run(work)
+    for text in texts:
+        touched = re.findall(r"shared hit=(\d+)", text.split("Planning")[0])
+        assert int(touched[0]) < 100, text

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import InvalidValue, RelevoError
+from relevo.errors import InvalidValue, RelevoError, TooLarge
 from relevo.kernel import cpu
+from relevo.kernel.pages import fitting
+from relevo.kernel.postgres import pages
 from relevo.kernel.postgres.foreign import naming_remedy
 from relevo.store import items, patch
 from relevo.store.items import Key, Row, Stored
@@ -95,11 +97,16 @@ def all_ready(
 
 
 async def run(
-    opened: OpenContainer, steps: Sequence[Ready], check: Check, tx: Transaction | None = None
+    opened: OpenContainer,
+    steps: Sequence[Ready],
+    check: Check,
+    tx: Transaction | None = None,
+    bytes_max: int | None = None,
 ) -> list[Stored]:
     """Do all steps or none; return what each left or saw, in order. Raises `Refused`.
 
-    In a transaction of the caller, `tx`, they have no LSN before it commits.
+    In a transaction of the caller, `tx`, they have no LSN before it commits. `bytes_max` bounds
+    the items that steps read or patch, all together.
     """
     for index, step in enumerate(steps):
         if isinstance(step, Row) and step.text is not None:
@@ -107,10 +114,13 @@ async def run(
     if tx is not None:
         return await _join(opened, tx, steps, check)
     try:
-        results = await opened.with_ranges(lambda ranges: _try(opened, ranges, steps, check))
+        results = await opened.with_ranges(
+            lambda ranges: _try(opened, ranges, steps, check, bytes_max)
+        )
     except Busy:
         results = await opened.room.wait(
-            opened.named(steps[0].key), lambda seconds: _wait(opened, steps, check, seconds)
+            opened.named(steps[0].key),
+            lambda seconds: _wait(opened, steps, check, bytes_max, seconds),
         )
     if not all(isinstance(step, Look) for step in steps):
         opened.wake()
@@ -118,7 +128,11 @@ async def run(
 
 
 async def _try(
-    opened: OpenContainer, ranges: RangeMap, steps: Sequence[Ready], check: Check
+    opened: OpenContainer,
+    ranges: RangeMap,
+    steps: Sequence[Ready],
+    check: Check,
+    bytes_max: int | None,
 ) -> list[Stored]:
     """Do all steps, unless another transaction holds one of the items: then raises `Busy`."""
     rows = {index: step for index, step in enumerate(steps) if isinstance(step, Row)}
@@ -127,24 +141,27 @@ async def _try(
         return list(done.values())
 
     async def work(tx: Transaction) -> list[Stored]:
-        locked = await tx.fetch(SQL.try_lock_items, *_places(opened, steps))
+        locked = await _locked(SQL.try_lock_items, opened, tx, steps, bytes_max)
         if any(record["busy"] for record in locked):
             raise Busy
-        return await _Waves(opened, StampedWrites(opened, ranges, tx.fetch), check, locked).run(
-            steps
-        )
+        writes = StampedWrites(opened, ranges, tx.fetch)
+        return await _Waves(opened, writes, check, locked, bytes_max).run(steps)
 
     return await opened.database.run(work)
 
 
 async def _wait(
-    opened: OpenContainer, steps: Sequence[Ready], check: Check, seconds: float
+    opened: OpenContainer,
+    steps: Sequence[Ready],
+    check: Check,
+    bytes_max: int | None,
+    seconds: float,
 ) -> list[Stored]:
     """Do all steps; waits so long for each item that another transaction holds, then `Busy`."""
 
     async def work(writes: DeferredWrites) -> list[Stored]:
-        locked = await writes.tx.fetch(SQL.lock_items, *_places(opened, steps))
-        return await _Waves(opened, writes, check, locked).run(steps)
+        locked = await _locked(SQL.lock_items, opened, writes.tx, steps, bytes_max)
+        return await _Waves(opened, writes, check, locked, bytes_max).run(steps)
 
     return await wait_apart(opened, work, seconds)
 
@@ -157,12 +174,42 @@ async def _join(
         writes = DeferredWrites(opened, tx)
         if len(steps) == 1 and isinstance(steps[0], Row):
             return list((await writes.write({0: steps[0]})).values())
-        locked = await tx.fetch(SQL.lock_items, *_places(opened, steps))
-        return await _Waves(opened, writes, check, locked).run(steps)
+        locked = await _locked(SQL.lock_items, opened, tx, steps, None)
+        return await _Waves(opened, writes, check, locked, None).run(steps)
 
 
-def _places(opened: OpenContainer, steps: Sequence[Ready]) -> tuple[int, str, list[str]]:
-    return opened.info.id, steps[0].key.pk, sorted({step.key.id for step in steps})
+async def _locked(
+    sql: str,
+    opened: OpenContainer,
+    tx: Transaction,
+    steps: Sequence[Ready],
+    bytes_max: int | None,
+) -> list[asyncpg.Record]:
+    """Lock the items of a batch; return them, with the bodies that steps read or patch.
+
+    Raises `Refused` if these bodies have too many bytes; one alone may be larger.
+    """
+    ids = sorted({step.key.id for step in steps})
+    needed = sorted({step.key.id for step in steps if not isinstance(step, Row)})
+    arguments = opened.info.id, steps[0].key.pk, ids, needed
+    if bytes_max is None:
+        return await tx.fetch(sql, *arguments)
+    found = await pages.read(tx, (sql, *arguments), rows=len(ids), bytes_max=bytes_max)
+    if found.more:
+        read = {record["id"] for record in found.items}
+        beyond = next(index for index, step in enumerate(steps) if step.key.id not in read)
+        raise _too_large(beyond, bytes_max)
+    return found.items
+
+
+def _too_large(index: int, bytes_max: int) -> Refused:
+    return Refused(
+        index,
+        TooLarge(
+            f"the items that a batch reads or patches have at most {bytes_max} bytes together, and"
+            " these have more; nothing was changed. Send several batches"
+        ),
+    )
 
 
 class _Waves:
@@ -174,7 +221,9 @@ class _Waves:
         writes: Writes,
         check: Check,
         locked: Sequence[asyncpg.Record],
+        bytes_max: int | None,
     ) -> None:
+        self._bytes_max = bytes_max
         self._opened = opened
         self._writes = writes
         self._check = check
@@ -186,13 +235,18 @@ class _Waves:
     async def run(self, steps: Sequence[Ready]) -> list[Stored]:
         for key in {step.key for step in steps}:
             if record := self._locked.get(key.id):
-                self._now[key], self._texts[key] = stored(key, record), record["body"]
+                self._now[key] = stored(key, record)
+                self._texts[key] = record["body"]  # none where no step needs it
         rows: dict[int, Row] = {}
         looks: dict[int, Stored | int] = {}
+        shown: list[int] = []
         for index, step in enumerate(steps):
             if isinstance(step, Look):
                 looks[index] = self._found(index, step.key)
                 _pass(index, self._check, self._texts[step.key])
+                shown.append(len(self._texts[step.key]))
+                if self._bytes_max and fitting(shown, self._bytes_max) < len(shown):
+                    raise _too_large(index, self._bytes_max)
                 continue
             rows[index] = await self._patched(index, step) if isinstance(step, Change) else step
             self._note(index, rows[index])

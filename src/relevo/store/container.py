@@ -123,13 +123,19 @@ class Container(Generic[T]):
         return await cpu.decoded(len(done[0].text or ""), self._item, done[0])
 
     async def batch(
-        self, partition_key: Any, steps: Sequence[Step], *, tx: Any = None
+        self,
+        partition_key: Any,
+        steps: Sequence[Step],
+        *,
+        tx: Any = None,
+        bytes_max: int | None = None,
     ) -> list[Item[T] | None]:
         """Do several steps on items of one partition key: all or none, and with one LSN.
 
         Returns what each step left or saw, None for deletes. The error of a batch is that of the
         first step that cannot be done; its `pointer` begins with the number of the step. The same
-        item may occur several times.
+        item may occur several times. With `bytes_max` a batch is refused whose steps read or patch
+        larger items, all together; in a transaction of the caller it is not counted.
         """
         if not 1 <= len(steps) <= limits.BATCH_ITEMS_MAX:
             raise InvalidValue(
@@ -141,7 +147,7 @@ class Container(Generic[T]):
         try:
             size = sum(items.size_of(getattr(step, "item", None)) for step in steps)
             ready = await cpu.decoded(size, batch.all_ready, steps, components, opened.info)
-            done = await batch.run(opened, ready, self._check, _checked(tx, opened))
+            done = await batch.run(opened, ready, self._check, _checked(tx, opened), bytes_max)
         except Refused as refused:
             raise _located(refused.error, refused.index) from refused.__cause__
         size = sum(len(one.text or "") for one in done)

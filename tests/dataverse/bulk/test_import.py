@@ -230,6 +230,28 @@ async def test_a_canceled_import_ends_after_its_child_and_writes_no_further(
         assert await app.bulk.counts(job.id) == (200, 0)
 
 
+async def test_a_canceled_import_writes_only_the_rows_it_has_begun_with(
+    app: App, warehouse: Warehouse
+) -> None:
+    waits = """select count(*) from pg_stat_activity
+               where datname = current_database() and wait_event_type = 'Lock'"""
+    await app.container("things", "/id").describe()
+    async with app.host():
+        async with app.database.transaction() as tx:  # holds the first row of the import
+            await tx.execute("""select relevo.put_item('things', '{"id": "i00000"}')""")
+            _, job = await app.bulk.import_(app.container("things", "/id"), LARGE)
+            async with asyncio.timeout(60):
+                while not await app.database.fetchval(waits):
+                    await asyncio.sleep(0.01)
+            assert (await job.get()).status_code == states.IN_PROGRESS
+            await job.cancel()
+        await warehouse.until(job, lambda one: one.status_code == states.CANCELED)
+        for child in await app.jobs.query().where(type=17):
+            part = app.jobs.handle(child.id)
+            await warehouse.until(part, lambda one: one.completed_at is not None)
+    assert await written(app) < 1_200
+
+
 async def test_a_paused_import_holds_its_child_and_a_resumed_one_lets_it_go(
     app: App, warehouse: Warehouse, stop: Stop
 ) -> None:

@@ -33,8 +33,9 @@ _ONE_HOST: Final = (
 
 _ENDING: Final = frozenset({"jobs.cancel"})
 """Operations that end something for good though they do not delete it."""
-_DOCUMENTS: Final = frozenset({"feeds.export"})
-"""Operations whose answer is kept in a file for another command: it is JSON in every output."""
+_DOCUMENTS: Final = {"feeds.export": "places"}
+"""Operations whose answer is kept in a file for another command, and the list that their pages
+share: the command shows one document with all of it, as JSON in every output."""
 
 
 def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS) -> None:
@@ -74,7 +75,11 @@ class _Noun(Group):
 
 
 def _command(operation: Operation, verb: str) -> Command:
-    parameters = fields.parameters(operation)
+    parameters = [
+        one
+        for one in fields.parameters(operation)
+        if one.name != "cursor" or operation.name not in _DOCUMENTS
+    ]
     if _is_paged(operation):
         parameters.append(
             click.Option(["follow", "--all"], is_flag=True, help="Every page, not just one.")
@@ -117,7 +122,7 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
 
     async def work() -> Reply:
         async with way_to(operation, session) as calls:
-            if given.get("follow"):
+            if given.get("follow") or operation.name in _DOCUMENTS:
                 return await all_pages(calls, operation, values)
             return await calls.call(operation, values)
 
@@ -132,13 +137,15 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
 async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) -> Reply:
     """Return all pages of a list as one, which has no `next`."""
     names = {field.name: field.encode_name for field in msgspec.structs.fields(operation.request)}
-    values = {names["limit"]: limits.PAGE_ROWS_MAX, **values}
+    if "limit" in names:
+        values = {names["limit"]: limits.PAGE_ROWS_MAX, **values}
+    shared = _DOCUMENTS.get(operation.name, "items")
     items: list[Any] = []
     while True:
         page = msgspec.json.decode((await calls.call(operation, values)).body)
-        items += page["items"]
+        items += page[shared]
         if page["next"] is None:
-            return Reply(operation.status, msgspec.json.encode({"items": items, "next": None}))
+            return Reply(operation.status, msgspec.json.encode({**page, shared: items}))
         values[names["cursor"]] = page["next"]
 
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from relevo import limits
@@ -16,6 +15,7 @@ from relevo.errors import (
     ContainerRecreated,
     FeedExpired,
     FeedRegressed,
+    InvalidValue,
     LeaseCoverage,
     ModeMismatch,
     NotFound,
@@ -27,7 +27,7 @@ from relevo.feed.operating.states import UnitPhase
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.operation import Operations
-from relevo.kernel.pages import first
+from relevo.kernel.pages import Fetched, first, fitting, json_bytes
 from relevo.store.http.containers import SCOPE
 from relevo.store.http.items import container_of
 
@@ -233,22 +233,48 @@ async def take_snapshot(services: Services, _: Principal, command: TakeSnapshot)
     return await handle_of(services, command).snapshot(command.snapshot)
 
 
+class ExportFeed(ByFeed, frozen=True, kw_only=True):
+    """Which page of a unit's positions."""
+
+    cursor: Cursor | None = None
+
+
+class ExportPage(Export, frozen=True, kw_only=True):
+    """Positions of a unit; without `next`, and joined with those of the pages before, all."""
+
+    next: str | None = None
+    """Send it as `cursor` to get the following page; null on the last one."""
+
+
 @operation(
     "feeds.export",
     "GET /v1/feeds/{container}/{name}:export",
     "feeds:read",
     errors=(NotFound, ContainerRecreated),
 )
-async def export_feed(services: Services, _: Principal, command: ByFeed) -> Export:
-    """Show the positions of a processor in a form that `feeds.import` takes."""
-    text = await handle_of(services, command).export()
-    return msgspec.json.decode(text, type=Export)
+async def export_feed(services: Services, _: Principal, command: ExportFeed) -> ExportPage:
+    """Show the positions of a processor in a form that `feeds.import` takes.
+
+    The `places` of all pages together are one export.
+    """
+    export = await handle_of(services, command).exported()
+    after = paging.decode(command.cursor, str) or ""
+    # A lease that was cut since the last page begins where that page ended, or later.
+    places = sorted((one for one in export.places if one.low >= after), key=lambda one: one.low)
+    page = paging.page(services.page_bytes, Fetched(places, more=False), lambda one: one.high)
+    return ExportPage(
+        container=export.container,
+        incarnation=export.incarnation,
+        mode=export.mode,
+        places=tuple(page.items),
+        next=page.next,
+    )
 
 
 class ImportFeed(ByFeed, frozen=True, kw_only=True):
     """Where a unit is to go on."""
 
-    positions: Annotated[Export, Meta(description="What `feeds.export` has returned.")]
+    positions: Annotated[ExportPage, Meta(description="What `feeds.export` has returned.")]
     force: Force = False
 
 
@@ -267,6 +293,12 @@ class ImportFeed(ByFeed, frozen=True, kw_only=True):
 )
 async def import_feed(services: Services, _: Principal, command: ImportFeed) -> UnitView:
     """Let a paused processor go on where an exported one stood."""
+    if command.positions.next is not None:
+        raise InvalidValue(
+            "this is one page of an export; put the places of all its pages into one document,"
+            " without `next`",
+            pointer="/positions/next",
+        )
     unit = handle_of(services, command)
     await unit.import_(command.positions, force=command.force)
     return await shown(unit, command)
@@ -288,8 +320,10 @@ class RepairFeed(ByFeed, frozen=True, kw_only=True):
 class RepairedFeed(Struct, frozen=True):
     """What a repair has added."""
 
+    added: int
+    """How many leases were missing; 0 if there was no gap."""
     lease_tokens: list[str]
-    """The leases that were missing; none if there was no gap."""
+    """The first of them, as many as fit into an answer; `feeds.get` lists all leases."""
 
 
 @operation(
@@ -300,7 +334,9 @@ class RepairedFeed(Struct, frozen=True):
 )
 async def repair_feed(services: Services, _: Principal, command: RepairFeed) -> RepairedFeed:
     """Add the leases that a processor lacks to cover its whole container."""
-    return RepairedFeed(await handle_of(services, command).repair(start_of(command.start)))
+    added = await handle_of(services, command).repair(start_of(command.start))
+    shown = fitting(map(json_bytes, added), services.page_bytes)
+    return RepairedFeed(len(added), added[:shown])
 
 
 class SplitLeases(ByFeed, frozen=True, kw_only=True):

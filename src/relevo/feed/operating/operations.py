@@ -171,6 +171,10 @@ class UnitHandle:
 
     async def export(self) -> str:
         """Return all positions as JSON, for `import_` into a unit over the same container."""
+        return msgspec.json.encode(await self.exported()).decode()
+
+    async def exported(self) -> Export:
+        """Return what `export` returns, as a value."""
 
         async def work(locked: LockedUnit) -> Export:
             places = await locked.places(locked.leases)
@@ -181,7 +185,7 @@ class UnitHandle:
                 places=places,
             )
 
-        return msgspec.json.encode(await self._change(work)).decode()
+        return await self._change(work)
 
     async def import_(self, exported: str | Export, *, force: bool = False) -> None:
         """Go on where an exported unit stood, whatever leases it had; otherwise as `rewind`."""

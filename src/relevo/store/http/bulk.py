@@ -187,7 +187,10 @@ class BatchDone(Struct, frozen=True):
     errors=(NotFound, ItemExists, ConditionNotMet),
 )
 async def batch_items(services: Services, principal: Principal, command: BatchItems) -> BatchDone:
-    """Do several steps on items of one partition key: all or none."""
+    """Do several steps on items of one partition key: all or none.
+
+    The items that steps read or patch may have `page_bytes` together; one alone may have more.
+    """
     reads = [isinstance(step, ReadStep) for step in command.steps]
     if any(reads) and "items:read" not in principal.permissions:
         raise Forbidden(
@@ -198,7 +201,9 @@ async def batch_items(services: Services, principal: Principal, command: BatchIt
         _STEPS[type(step)](**msgspec.structs.asdict(step)) for step in command.steps
     ]
     try:
-        done = await container_of(services, command).batch(key_of(command.partition_key), steps)
+        done = await container_of(services, command).batch(
+            key_of(command.partition_key), steps, bytes_max=services.page_bytes
+        )
     except RelevoError as error:
         error.pointer = f"/steps{error.pointer}" if error.pointer else None
         raise

@@ -101,7 +101,8 @@ select relevo.stay_awake(), set_config('lock_timeout', $1, true);
 
 -- name: try_lock_items
 -- The items of a batch as they are, expired ones too; locked, unless another transaction holds them.
-select k.id, i.body, i.lsn, i.ordinal, i.ts, relevo.stay_awake(),
+-- Only those that the batch reads or patches come with their bodies.
+select k.id, case when k.id = any ($4::text[]) then i.body end as body, i.lsn, i.ordinal, i.ts, relevo.stay_awake(),
        i.id is not null and (i.expires_at is null or i.expires_at > relevo.now()) as live,
        i.id is null and exists (select from relevo.item x
                                 where x.container_id = $1 and x.pk = $2 and x.id = k.id) as busy
@@ -111,8 +112,8 @@ left join lateral (
   for update skip locked) i on true;
 
 -- name: lock_items
--- The items of a batch as they are, expired ones too, locked; waits for other transactions.
-select i.id, i.body, i.lsn, i.ordinal, i.ts,
+-- The same for a batch that waits for other transactions; items that do not exist have no row.
+select i.id, case when i.id = any ($4::text[]) then i.body end as body, i.lsn, i.ordinal, i.ts,
        i.expires_at is null or i.expires_at > relevo.now() as live
 from relevo.lock_items($1, $2, $3::text[]) i;
 

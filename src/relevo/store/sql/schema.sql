@@ -82,10 +82,12 @@ create table relevo.feed_time (
 );
 
 -- One row per transaction and range: its deferred trigger stamps at commit, so that a caller that
--- idles between write and commit does not hold up its range.
-create table relevo.stamp_request (
-  xid      xid8 not null default pg_current_xact_id(),
-  range_id integer not null,
+-- idles between write and commit does not hold up its range. No row outlives its transaction, so none
+-- needs a log.
+create unlogged table relevo.stamp_request (
+  xid           xid8 not null default pg_current_xact_id(),
+  range_id      integer not null,
+  with_versions boolean not null,
   primary key (xid, range_id)
 );
 

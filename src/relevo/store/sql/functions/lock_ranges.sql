@@ -2,12 +2,9 @@
 -- read after the locks is younger than they are; above READ COMMITTED the rows are locked instead.
 create or replace function relevo.lock_ranges(ranges integer[]) returns boolean language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
-declare number integer;
 begin
   perform relevo.stay_awake();
-  for number in select distinct unnest(ranges) order by 1 loop
-    perform pg_advisory_xact_lock(1380273158, number);
-  end loop;
+  perform pg_advisory_xact_lock(1380273158, r.id) from (select distinct unnest(ranges) as id order by 1) as r;
   if current_setting('transaction_isolation') <> 'read committed' then
     perform 1 from relevo.feed_range where id = any (ranges) order by id for share;
   end if;

@@ -8,14 +8,17 @@ declare
   h1 bigint := 0;
   h2 bigint := 0;
   size constant integer := length(data);
+  padded constant bytea := data || '\x00000000000000000000000000000000';
   place integer := 0;
   k1 bigint;
   k2 bigint;
   digest bytea;
 begin
   loop
-    k1 := relevo.wrap64(relevo.rotate64(relevo.wrap64(relevo.word64(data, place) * c1), 31) * c2);
-    k2 := relevo.wrap64(relevo.rotate64(relevo.wrap64(relevo.word64(data, place + 8) * c2), 33) * c1);
+    k1 := relevo.wrap64(relevo.word64(padded, place) * c1);
+    k1 := relevo.wrap64(relevo.rotate64(k1, 31) * c2);
+    k2 := relevo.wrap64(relevo.word64(padded, place + 8) * c2);
+    k2 := relevo.wrap64(relevo.rotate64(k2, 33) * c1);
     if place + 16 <= size then
       h1 := relevo.wrap64((relevo.wrap64(relevo.rotate64(h1 # k1, 27)::numeric + h2)) * 5::numeric + 1390208809);
       h2 := relevo.wrap64((relevo.wrap64(relevo.rotate64(h2 # k2, 31)::numeric + h1)) * 5::numeric + 944331445);
