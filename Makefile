@@ -22,22 +22,22 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP)  ## start Relevo on its embedded database and take a guided tour
-	@$(BIN)/python -m relevo.cli demo
+demo: $(STAMP)  ## take a guided tour of the kitchen (examples/kitchen), on real processes
+	@$(BIN)/python examples/kitchen/tour.py
 
 test: $(STAMP)  ## run every test on a real PostgreSQL (about 20 minutes on 2 cores)
 	@sh tests/packages.sh
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
 
 check: $(STAMP)  ## format, lint, types and import contracts
-	@$(BIN)/ruff format --check src tests bench
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench examples
+	@$(BIN)/ruff check src tests bench examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: $(STAMP)  ## rewrite the code in the house format
-	@$(BIN)/ruff format src tests bench
-	@$(BIN)/ruff check --fix src tests bench
+	@$(BIN)/ruff format src tests bench examples
+	@$(BIN)/ruff check --fix src tests bench examples
 
 bench: $(STAMP)  ## measure, side by side with the bare limit
 	@$(BIN)/python -m bench

@@ -38,7 +38,6 @@ PACKAGES: Final = [
 ]
 INNER: Final = {
     "relevo.feed": {"Context", "Page"},
-    "relevo.pipeline": {"Mode", "Stage"},
     "relevo.store": {"Interval", "Page", "Range", "RangeMap", "patch"},
 }
 """Names of parts that another part has too, or that only other parts use."""

@@ -40,7 +40,7 @@ def test_a_user_is_made_moved_kept_out_and_let_in(site: Site, way: str, tag: str
     assert moved["unit"] == unit["id"]
     assert made(site, way, "user", "disable", ana["id"])["disabled"] is True
     shown = run(site, way, "user", "show", ana["id"]).out
-    assert f"Ana {tag}: is kept out; let it in with relevo user enable {ana['id']}" in shown
+    assert f"Ana {tag}: is disabled; enable it with relevo user enable {ana['id']}" in shown
     assert made(site, way, "user", "enable", ana["id"])["disabled"] is False
     listed = made(site, way, "user", "list", "--unit", unit["id"])["items"]
     assert [one["id"] for one in listed] == [ana["id"]]
@@ -61,7 +61,7 @@ def test_members_join_and_leave(site: Site, way: str, tag: str) -> None:
 def test_a_key_is_given_to_a_user_with_single_rights(site: Site, way: str, tag: str) -> None:
     ana = made(site, way, "user", "create", "--name", f"Ana {tag}")
     shown = run(site, way, "user", "show", ana["id"]).out
-    assert f"give it a key with relevo key create --user-id {ana['id']}" in shown
+    assert f"create a key for it with relevo key create --user-id {ana['id']}" in shown
     key = made(
         site, way, "key", "create", "--name", "ana", "--user-id", ana["id"],
         "--role", "job.read:unit", "--role", "job.write:own",
@@ -82,7 +82,7 @@ def test_a_user_is_shown_by_name_if_no_other_has_it(site: Site, way: str, tag: s
         assert text in refused.err
     missing = site.run("user", "show", f"Eve {tag}", way=way)
     assert missing.code != 0
-    assert "`relevo user list` shows who there is" in missing.err
+    assert "`relevo user list` lists all users" in missing.err
 
 
 def test_errors_say_what_is_wrong_in_one_line(site: Site, way: str) -> None:
@@ -93,7 +93,7 @@ def test_errors_say_what_is_wrong_in_one_line(site: Site, way: str) -> None:
         (("user", "create"), "--name"),
         (("user", "disable", "ana"), "ana"),
         (("team", "join", none, "--user", none), "no team"),
-        (("unit", "create", "--name", "organization"), "'organization' already"),
+        (("unit", "create", "--name", "organization"), "'organization' is already"),
         (("key", "create", "--name", "x", "--role", "viewer", "--user-id", none), "no user"),
     ):
         refused = site.run(*arguments, way=way)

@@ -109,7 +109,7 @@ def test_on_a_terminal_conditions_are_added_step_by_step(cli: Cli) -> None:
     terminal.read_until("(or jobs)")
     terminal.type("orders\n")
     terminal.read_until("24 rows would be deleted")
-    terminal.read_until("that is all)")
+    terminal.read_until("to finish)")
     terminal.type("paid < true\n")
     terminal.read_until("compares numbers or text")
     terminal.type("paid = true\n")

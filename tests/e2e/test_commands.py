@@ -137,7 +137,7 @@ def test_on_a_terminal_it_asks_before_what_cannot_be_undone(
 ) -> None:
     key_id = _make_key(site, "database").json["key"]["id"]
     terminal = site.cli.on_terminal("key", "revoke", key_id)
-    terminal.read_until("Go on?")
+    terminal.read_until("Continue?")
     terminal.type(f"{answer}\n")
     assert terminal.end() == code, terminal.said
     assert site.run("key", "get", key_id, "-o", "json").json["state"] == state
@@ -178,7 +178,7 @@ def test_pages_are_followed_on_request(site: Site, way: str) -> None:
         _make_key(site, way)
     first = site.run("key", "list", "--limit", "1", way=way)
     assert len(first.out.splitlines()) == 2
-    assert "there is more: use --all, or --cursor " in first.err
+    assert "there are more: use --all, or --cursor " in first.err
     cursor = first.err.split()[-1]
     second = site.run("key", "list", "--limit", "1", "--cursor", cursor, "-o", "json", way=way)
     assert second.json["next"]

@@ -53,11 +53,6 @@ def test_the_reference_is_current() -> None:
     )
 
 
-def test_hidden_commands_are_not_shown() -> None:
-    assert "demo-host" not in reference.page()
-    assert "demo-host" not in invoke("--help").out
-
-
 def test_the_version_is_said() -> None:
     assert invoke("--version").out.startswith("relevo 0.")
 

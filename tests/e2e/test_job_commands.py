@@ -161,7 +161,7 @@ def test_views_and_the_picture_tell_how_jobs_stand(desk: Desk) -> None:
         (("job", "list", "--limit", "0"), "'--limit': limit takes a whole number >= 1"),
         (("job", "list", "--state", "odd"), "odd"),
         (("run", "nothing_here"), "no module"),
-        (("run", "json:loads"), "no relevo.App"),
+        (("run", "json:loads"), "not a relevo.App"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(
@@ -174,10 +174,10 @@ def test_what_cannot_be_meant_is_a_usage_error(
 @pytest.mark.parametrize(
     ("target", "program", "said"),
     [
-        ("./shop.py", "", "write its module, shop:app"),
-        ("shop.py:kitchen", "", "write its module, shop:kitchen"),
+        ("./shop.py", "", "give its module: shop:app"),
+        ("shop.py:kitchen", "", "give its module: shop:kitchen"),
         (".shop", "", "not of the form module:app"),
-        ("shop", "import relevo\n\nkitchen = relevo.App()\n", "write shop:kitchen"),
+        ("shop", "import relevo\n\nkitchen = relevo.App()\n", "use shop:kitchen"),
         ("shop", "import json\n\njson.loads('{')\n", "shop could not be loaded: JSONDecodeError"),
         ("shop", "def app(:\n", "shop could not be loaded: SyntaxError"),
         ("shop", "from json import nothing\n", "shop could not be loaded: ImportError"),
@@ -202,7 +202,7 @@ def test_faults_of_a_program_are_told_as_its_own(
 def test_on_a_terminal_a_cancel_asks_first(cli: Cli) -> None:
     key = cli("job", "submit", "mail").out.strip()
     terminal = cli.on_terminal("job", "cancel", key)
-    terminal.read_until("Go on?")
+    terminal.read_until("Continue?")
     terminal.type("n\n")
     assert terminal.end() == 4
     assert cli("job", "get", key, "-o", "json").json["status"] == "waiting_for_resources"

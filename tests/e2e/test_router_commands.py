@@ -18,7 +18,7 @@ from relevo.router.cli import desk as router_desk
 from tests.e2e.conftest import PRESET, Cli, until
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Calls, Reply
+    from relevo.cli.calls import Calls, OperationReply
     from relevo.kernel.operation import Operation
     from relevo.testing.databases import TestDatabases
     from tests.e2e.conftest import Result, Site
@@ -246,7 +246,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
             self._inner = inner
             self.lost: set[str] = set()
 
-        async def call(self, operation: Operation, values: Any) -> Reply:
+        async def call(self, operation: Operation, values: Any) -> OperationReply:
             reply = await self._inner.call(operation, values)
             name = operation.name
             if name not in self.lost and name not in ("router.offers.list", "router.workers.get"):

@@ -109,7 +109,7 @@ async def test_a_deletion_fails_if_its_owner_may_not_delete_any_more(
         await office.key(*kept)
     job = await office.asked(key, surface)
     await office.revoke(key)
-    with pytest.raises(JobFailed, match=r"has no right (bulk.run|job.delete) any more"):
+    with pytest.raises(JobFailed, match=r"no longer has the right (bulk.run|job.delete)"):
         await office.run(job)
     assert (await office.app.jobs.handle(job).get()).error_code == codes.FORBIDDEN
     assert await office.left() == {"ana", "bob", "eve"}
@@ -124,7 +124,7 @@ async def test_items_are_deleted_only_while_the_owner_may_run_bulk_operations(
     body = {"queries": [{"container": "orders"}], "start": LATER}
     reply = await office.site.ask("POST", V1, key=key, json=body)
     await office.revoke(key)
-    with pytest.raises(JobFailed, match=r"has no right bulk.run any more"):
+    with pytest.raises(JobFailed, match=r"no longer has the right bulk.run"):
         await office.run(reply.json["id"])
     assert [one.id async for one in orders.query()] == ["1"]
 
@@ -141,14 +141,14 @@ async def test_rights_that_are_lost_in_the_middle_count_from_the_next_chunk_on(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "CHUNK_ROWS", 1)
-    ordinary = engine.Walk._take
+    ordinary = engine.BulkRun._take
 
     async def take(self: Any, *args: Any) -> Any:
         at = await ordinary(self, *args)
         await office.revoke(key)
         return at
 
-    monkeypatch.setattr(engine.Walk, "_take", take)
+    monkeypatch.setattr(engine.BulkRun, "_take", take)
     key = await office.key("bulk.run:all", "job.delete:all")
     await office.key("bulk.run:all", "job.delete:unit")
     assert (await office.run(await office.asked(key)))["success"] == 2

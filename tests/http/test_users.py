@@ -115,7 +115,7 @@ async def test_users_are_found_by_unit_and_name(site: Site) -> None:
         ("teams/{none}:join", {"user": str(SYSTEM)}, 404, "no team"),
         ("teams/{none}:leave", {"user": str(SYSTEM)}, 404, "no team"),
         ("units", {"name": "x", "parent": "{none}"}, 404, "no business unit"),
-        ("units", {"name": "organization"}, 409, "'organization' already"),
+        ("units", {"name": "organization"}, 409, "'organization' is already"),
     ],
 )
 async def test_what_cannot_be_done_is_refused_by_name(

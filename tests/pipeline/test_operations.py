@@ -61,7 +61,7 @@ async def test_refusals_of_the_store_keep_their_kind(app: App) -> None:
         await app.service.update("order", "1", {"status": "x"}, if_match='"0-0"')
     with pytest.raises(InvalidValue):
         await app.service.update("order", "1", {"id": "2"})
-    with pytest.raises(NotFound, match="registered are"):
+    with pytest.raises(NotFound, match="registered tables"):
         await app.service.create("strange", {})
 
 
@@ -245,7 +245,7 @@ async def test_the_step_that_leaves_a_bad_variable_fails(app: App, value: Any) -
     async def bad(ctx: StepContext) -> None:
         ctx.shared_variables["lock"] = value
 
-    with pytest.raises(InvalidValue, match="step 'bad': shared_variables left a value 'lock'"):
+    with pytest.raises(InvalidValue, match="step 'bad': shared_variables has a value 'lock'"):
         await app.service.create("order", {"id": "1"})
     with pytest.raises(NotFound):
         await app.service.retrieve("order", "1")
@@ -382,7 +382,7 @@ async def test_a_service_is_refused_after_its_step(app: App) -> None:
         kept.append(ctx.service)
 
     await app.service.create("order", {})
-    with pytest.raises(Conflict, match="step that is over"):
+    with pytest.raises(Conflict, match="after its step had ended"):
         await kept[0].create("mail", {})
 
 

@@ -17,7 +17,7 @@ from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import LoopDetected
 from relevo.kernel.running.verdicts import Suspend
 from relevo.pipeline import contexts, depth
-from relevo.pipeline.model import Post, Pre, Stage, Step
+from relevo.pipeline.model import Post, Pre, Step, StepStage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,7 +82,7 @@ async def test_a_table_has_the_columns_of_its_model_and_sql_reads_them(app: App)
 
 async def test_a_record_must_fit_the_model_of_its_table(app: App) -> None:
     app.table("order", app.container("orders", partition_key="/id", model=Order))
-    with pytest.raises(InvalidValue, match="does not fit its columns") as caught:
+    with pytest.raises(InvalidValue, match="does not fit the columns") as caught:
         await app.service.create("order", {"id": "1", "name": "pizza"})
     assert "class" not in str(caught.value)
 
@@ -113,7 +113,7 @@ def test_images_show_copies_of_the_columns_that_were_asked_for() -> None:
     async def nothing(ctx: Any) -> None: ...
 
     step = Step(
-        name="s", message="Update", table=None, function=nothing, stage=Stage.POST,
+        name="s", message="Update", table=None, function=nothing, stage=StepStage.POST,
         images=(Pre("a"), Pre("b"), Post()),
     )  # fmt: skip
     record = {"a": [1], "c": 2}
@@ -127,5 +127,5 @@ def test_images_show_copies_of_the_columns_that_were_asked_for() -> None:
 def test_a_context_of_a_newer_form_waits_for_a_newer_host() -> None:
     with pytest.raises(Suspend, match="update the hosts"):
         contexts.opened('{"version": 2}')
-    with pytest.raises(InvalidValue, match="does not carry"):
+    with pytest.raises(InvalidValue, match="is not the context of a step"):
         contexts.opened('{"version": 1}')

@@ -300,9 +300,9 @@ def test_disarming_what_is_not_armed_changes_nothing(board: FaultBoard) -> None:
 
 
 def test_what_cannot_be_armed_is_refused(board: FaultBoard) -> None:
-    with pytest.raises(InvalidValue, match="no fault point"):
+    with pytest.raises(InvalidValue, match="not a fault point"):
         board.arm("../mid_handoff", "kill")
-    with pytest.raises(InvalidValue, match="no fault action"):
+    with pytest.raises(InvalidValue, match="not a fault action"):
         board.arm("mid_handoff", "explode")  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="times=0"):
         board.arm("mid_handoff", "kill", times=0)

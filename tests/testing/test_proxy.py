@@ -16,7 +16,8 @@ import pytest
 from msgspec import Struct
 
 from relevo.errors import Closed, InvalidValue
-from relevo.testing.proxy import CHUNK_BYTES, Bytes, Proxy
+from relevo.testing.proxy import Bytes, Proxy
+from relevo.testing.proxy_connections import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -8,7 +8,7 @@ import pytest
 
 from relevo import settings
 from relevo.kernel.postgres.database import Database
-from relevo.testing import scene, trace
+from relevo.testing import diagnosis, trace
 from relevo.testing.clock import Clock
 from relevo.testing.cluster import Cluster
 from relevo.testing.databases import TestDatabases
@@ -45,5 +45,5 @@ async def test_clusters_clocks_and_traces_work_in_any_schema(url: str, tmp_path:
         await cluster.until(owns, "the host owns leases")
         before = await Clock(database).now()
         assert (await Clock(database).advance(100) - before).total_seconds() >= 100
-        assert "name=a" in await scene.describe(url, "shop")
+        assert "name=a" in await diagnosis.describe(url, "shop")
         trace.check_invariants(await trace.owner_changes(database))

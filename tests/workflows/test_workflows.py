@@ -291,7 +291,7 @@ async def test_a_changed_definition_is_refused_by_name_and_can_be_repaired(
         await new.jobs.signal("go")
         found = await until(handle, lambda one: one.friendly is not None)
         assert "'changing' was changed" in str(found.friendly)
-        assert "step 2 was Stage('b'), now comes Stage('c')" in str(found.friendly)
+        assert "step 2 was Stage('b'), now it is Stage('c')" in str(found.friendly)
         assert found.status_code == states.WAITING
     async with made("a", "b") as repaired, repaired.host():
         handle = repaired.jobs.handle(job.id)

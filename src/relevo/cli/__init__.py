@@ -1,4 +1,4 @@
-"""The command line: `relevo up`, and a command for everything that can be asked of Relevo."""
+"""The command line: `relevo up` and `relevo run`, and a command for every operation."""
 
 from relevo.cli.root import main
 

@@ -1,6 +1,6 @@
-"""The two ways to an operation: in this process on the database, or over HTTP to a host.
+"""Calls operations: in this process on the database, or over HTTP on a host.
 
-Both take the same values and give the same bytes back, so nothing above knows which it was.
+Both take the same values and return the same bytes, so commands do not depend on the way.
 """
 
 from __future__ import annotations
@@ -52,43 +52,44 @@ if TYPE_CHECKING:
 ABOUT_ONE_HOST: Final = frozenset(
     {"system.livez", "system.readyz", "system.health", "system.metrics"}
 )
-"""What only a running host can answer: these always go over HTTP."""
+"""Operations that only a running host can answer; they always go over HTTP."""
 _ANSWER_BYTES_SHOWN: Final = 200
 
 
-class Reply(Struct, frozen=True):
-    """What an operation answered; `body` is JSON unless the operation answers with text."""
+class OperationReply(Struct, frozen=True):
+    """The answer of an operation; `body` is JSON unless the operation returns text."""
 
     status: int
     body: bytes
 
 
 class Calls(Protocol):
-    """A way to operations."""
+    """Calls operations."""
 
-    async def call(self, operation: Operation, values: Mapping[str, Any]) -> Reply:
-        """Run an operation with values under their names on the wire; raises `RelevoError`."""
+    async def call(self, operation: Operation, values: Mapping[str, Any]) -> OperationReply:
+        """Call an operation with values under their API names; raises `RelevoError`."""
 
 
 def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManager[Calls]:
-    """Return the way that the session asks for."""
+    """Return the calls that the options select: in this process, or over HTTP."""
     url = session.url
     if url is None and operation.name in ABOUT_ONE_HOST:
         from relevo.http.server import Address
 
-        told = session.settings()
-        url = Address(told.host, told.port, "https" if told.tls_cert else "http").url
+        settings = session.settings()
+        own = Address(settings.host, settings.port, "https" if settings.tls_cert else "http")
+        url = own.url
     if url is not None:
         return over_http(url, session.key(), session.authorities)
-    told = session.settings()
-    # Whoever looks at a shared database must not change its schema by the way.
-    migrate = told.migrate and told.database_url is None
-    return in_process(msgspec.structs.replace(told, migrate=migrate))
+    settings = session.settings()
+    # A command must not migrate a shared database as a side effect.
+    migrate = settings.migrate and settings.database_url is None
+    return in_process(msgspec.structs.replace(settings, migrate=migrate))
 
 
 @asynccontextmanager
 async def in_process(settings: Settings) -> AsyncIterator[Calls]:
-    """Connect as a client with all rights: who has the database has them anyway."""
+    """Connect as a client with all rights, which access to the database implies anyway."""
     async with App(settings=settings) as app:
         yield LocalCalls(app)
 
@@ -99,12 +100,12 @@ class LocalCalls:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def call(self, operation: Operation, values: Mapping[str, Any]) -> Reply:
+    async def call(self, operation: Operation, values: Mapping[str, Any]) -> OperationReply:
         """Run an operation as the local administrator."""
         command = _command(operation, values)
         async with self._services(operation, values) as services:
             response = await call(operation, services, LOCAL_ADMIN, command)
-        return Reply(operation.status_of(response), encoded(response))
+        return OperationReply(operation.status_of(response), encoded(response))
 
     @asynccontextmanager
     async def _services(
@@ -114,8 +115,8 @@ class LocalCalls:
             async with open_services(self._app) as services:
                 yield services
             return
-        # Nothing else is sealed or opened here, so it works where the master key is not: on an
-        # operator's machine, or when the key was lost and others are to be revoked.
+        # Nothing else needs the master key, so commands work without it: on an operator's machine,
+        # or after the key was lost and others must be revoked.
         keys = Keys(self._app.database, MasterKey(secrets.token_bytes(32)))
         try:
             yield Services(self._app, keys)
@@ -127,8 +128,8 @@ class LocalCalls:
 async def over_http(
     url: str, key: str | None, authorities: Path | None = None
 ) -> AsyncIterator[Calls]:
-    """Open a client of the host at a URL, believed by the system's authorities or by these."""
-    import aiohttp  # only here: it takes as long to import as all the rest
+    """Open a client of the host at a URL; `authorities` replace the system's CA certificates."""
+    import aiohttp  # here, because the import takes as long as all others together
 
     headers = {"Accept": "application/json"}
     if key is not None:
@@ -150,31 +151,31 @@ class RemoteCalls:
         self._url = url
         self._session = session
 
-    async def call(self, operation: Operation, values: Mapping[str, Any]) -> Reply:
-        """Send one request; a problem in the answer is raised as the error it stands for."""
+    async def call(self, operation: Operation, values: Mapping[str, Any]) -> OperationReply:
+        """Send one request; an error in the answer is raised as its class."""
         import aiohttp
 
-        _command(operation, values)  # what is wrong by the table need not travel
+        _command(operation, values)  # raises for invalid values before anything is sent
         try:
             async with self._session.request(
                 operation.method, **self._request(operation, values), allow_redirects=False
             ) as response:
-                reply = Reply(response.status, await response.read())
+                reply = OperationReply(response.status, await response.read())
                 content_type = response.content_type
         except aiohttp.ClientConnectorCertificateError as error:
             raise SettingsError(
-                f"the certificate of {self._url} is not to be trusted ({_reason(error)}); use the"
-                " name it is made out to, and name its authority with --ca or RELEVO_CA"
+                f"the certificate of {self._url} is not trusted ({_reason(error)}); use the host"
+                " name in the certificate, and set its authority with --ca or RELEVO_CA"
             ) from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unavailable(
-                f"cannot reach {self._url} ({_reason(error)}); check the URL, and that"
+                f"cannot reach {self._url} ({_reason(error)}); check the URL and that"
                 " `relevo up` runs there"
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(operation, error) from error
         if _is_answer(operation, reply, content_type):
-            return Reply(reply.status, _native(operation, reply.body))
+            return OperationReply(reply.status, _native(operation, reply.body))
         raise _error(reply, self._url)
 
     def _request(self, operation: Operation, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,14 +207,16 @@ class RemoteCalls:
         return {**sent, "url": url.with_query(pairs)}
 
     def _broken(self, operation: Operation, error: Exception) -> RelevoError:
-        what = f"the connection to {self._url} broke before its answer ({_reason(error)})"
+        what = f"the connection to {self._url} broke before the answer ({_reason(error)})"
         if operation.method == "GET":
             return Unavailable(f"{what}; try again")
-        return OutcomeUnknown(f"{what}; it may or may not have been done, so look first")
+        return OutcomeUnknown(
+            f"{what}; the operation may have been done: check before you repeat it"
+        )
 
 
-def _is_answer(operation: Operation, reply: Reply, content_type: str) -> bool:
-    """Whether this is what the operation answers; else it is a problem, or not from Relevo."""
+def _is_answer(operation: Operation, reply: OperationReply, content_type: str) -> bool:
+    """Whether this is the operation's answer; if not, it is an error or not from Relevo."""
     if reply.status not in {operation.status, 204, *(each.status for each in operation.outcomes)}:
         return False
     if operation.response is None or operation.response is Text:
@@ -230,7 +233,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _command(operation: Operation, values: Mapping[str, Any]) -> Any:
-    """Make the operation's command; raises `InvalidValue` that points at the field."""
+    """Return the operation's command; raises `InvalidValue` with the field."""
     given = dict(values)
     if operation.body in given and takes_raw(operation):
         given[operation.body] = _bytes(given[operation.body])
@@ -241,38 +244,38 @@ def _command(operation: Operation, values: Mapping[str, Any]) -> Any:
 
 
 def _bytes(content: Any) -> bytes:
-    """Return what goes into a body: content of a command line is JSON already decoded."""
+    """Return the bytes of a body; values from the command line are already decoded JSON."""
     return content if isinstance(content, bytes) else msgspec.json.encode(content)
 
 
 def _native(operation: Operation, body: bytes) -> bytes:
-    """Return a list as this process would have answered it itself."""
+    """Return a list in the form of an in-process answer."""
     if get_origin(operation.response) is not routing.Listing:
         return body
     listed = msgspec.json.decode(body, type=routing.Listing[Any])
     return msgspec.json.encode(routing.page_of(listed))
 
 
-def _error(reply: Reply, url: str) -> RelevoError:
-    """Return the error that an answer stands for."""
-    told = _told(reply)
-    if told is None:
+def _error(reply: OperationReply, url: str) -> RelevoError:
+    """Return the error of an answer."""
+    parts = _error_parts(reply)
+    if parts is None:
         shown = reply.body[:_ANSWER_BYTES_SHOWN].decode("utf-8", "replace")
         return _of_status(reply.status)(
-            f"{url} answered {reply.status}, not as Relevo does: {shown!r}; check the URL"
+            f"{url} answered {reply.status} but is not Relevo: {shown!r}; check the URL"
         )
-    kind, text, pointer, instance = told
+    kind, text, pointer, instance = parts
     if kind.fault == "system":
-        text = f"{text.rstrip('.')} ({instance}); the log of the host says more"
+        text = f"{text.rstrip('.')} ({instance}); see the log of the host"
     elif issubclass(kind, Unauthenticated):
-        text = f"{text}; give a valid key by RELEVO_KEY, RELEVO_KEY_FILE or --key"
-    error = kind.__new__(kind)  # some kinds know more of themselves than a problem tells
+        text = f"{text}; set a valid key with RELEVO_KEY, RELEVO_KEY_FILE or --key"
+    error = kind.__new__(kind)  # some classes take other arguments
     RelevoError.__init__(error, text, pointer=pointer)
     return error
 
 
-def _told(reply: Reply) -> tuple[type[RelevoError], str, str | None, str] | None:
-    """Return class, text, pointer and name of an error, in whichever form it came."""
+def _error_parts(reply: OperationReply) -> tuple[type[RelevoError], str, str | None, str] | None:
+    """Return class, text, pointer and instance of an error in either form; None if it is none."""
     by_status = _of_status(reply.status)
     try:
         problem = msgspec.json.decode(reply.body, type=Problem)
@@ -282,11 +285,11 @@ def _told(reply: Reply) -> tuple[type[RelevoError], str, str | None, str] | None
         kinds = (each for each in _kinds(RelevoError) if each.code == problem.code)
         return next(kinds, by_status), problem.detail, problem.pointer, problem.instance
     try:
-        told = msgspec.json.decode(reply.body, type=routing.RoutingErrorEnvelope).error
+        error = msgspec.json.decode(reply.body, type=routing.RoutingErrorEnvelope).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    named = (each for each, code in routing.CODES.items() if code == told.code)
-    return next(named, by_status), told.message, told.target, told.code
+    named = (each for each, code in routing.CODES.items() if code == error.code)
+    return next(named, by_status), error.message, error.target, error.code
 
 
 def _kinds(kind: type[RelevoError]) -> list[type[RelevoError]]:

@@ -1,4 +1,4 @@
-"""Which columns tables have."""
+"""The columns of result tables."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
     ),
     KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
 }  # fmt: skip
-"""The columns of a table, for types with more than fit on a screen; `json` has them all. What
-matters most comes first: a narrow terminal leaves out the last ones."""
+"""The columns of types with too many fields for a screen; `json` has all fields. The most important
+come first, because a narrow terminal omits the last ones."""

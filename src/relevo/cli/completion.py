@@ -1,4 +1,4 @@
-"""`relevo completion`: what a shell needs to complete our commands."""
+"""`relevo completion`: the completion scripts of shells."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def completion(context: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise InternalError(f"click knows no completion for {shell}")
+        raise InternalError(f"click has no completion for {shell}")
     root = context.find_root().command
     click.echo(kind(root, {}, "relevo", "_RELEVO_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""Exit codes: stable, few, and in one table that the help and the reference print."""
+"""Exit codes: one table, which the help and the reference print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relevo import errors
 
 
 class Exit(Struct, frozen=True):
-    """An exit code, what it means, and the errors that end in it."""
+    """An exit code, its meaning, and its errors."""
 
     code: int
     meaning: str
@@ -23,32 +23,32 @@ USAGE: Final = 2
 REFUSED: Final = 4
 
 EXITS: Final = (
-    Exit(OK, "It was done."),
+    Exit(OK, "Success."),
     Exit(
         UNEXPECTED,
-        "Unexpected: a fault of Relevo or of its surroundings; --debug shows where.",
+        "Unexpected error in Relevo or its environment; --debug shows the traceback.",
         (errors.RelevoError,),
     ),
-    Exit(USAGE, "Usage or bad input: mend the command line or a setting.", (errors.CallerError,)),
+    Exit(USAGE, "Invalid input: correct the command line or a setting.", (errors.CallerError,)),
     Exit(3, "Not found.", (errors.NotFound,)),
     Exit(
         REFUSED,
-        "Refused by state: what is asked for does not fit how things are now.",
+        "Refused: the current state does not allow it.",
         (errors.Conflict, errors.ConditionNotMet, errors.SchemaError),
     ),
     Exit(
         5,
-        "Unauthorised: no valid key, or one that may not do this.",
+        "Unauthorised: no valid key, or a key without the permission.",
         (errors.Unauthenticated, errors.Forbidden),
     ),
     Exit(
         6,
-        "Unreachable or overloaded: nothing was done; the same command may be tried again.",
+        "Unreachable or overloaded: nothing was done; try the same command again.",
         (errors.Unavailable, errors.EmbeddedServerError, errors.RateLimited),
     ),
     Exit(
         7,
-        "Partial or unknown: some of it may have been done; look before repeating.",
+        "Partial or unknown outcome: some of it may have been done; check before repeating.",
         (errors.OutcomeUnknown,),
     ),
 )
@@ -57,11 +57,11 @@ _BY_ERROR: Final = {kind: each.code for each in EXITS for kind in each.errors}
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the code of an error: that of the nearest class in the table."""
+    """Return the exit code of an error, that of its nearest class in the table."""
     codes = (_BY_ERROR[kind] for kind in type(error).__mro__ if kind in _BY_ERROR)
     return next(codes, UNEXPECTED)
 
 
 def of_signal(number: int) -> int:
-    """Return the code of a process that was ended by a signal, as shells have it."""
+    """Return the exit code of a process ended by a signal, as in shells."""
     return 128 + number

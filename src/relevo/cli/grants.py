@@ -30,16 +30,18 @@ class Grants(Struct, frozen=True):
 
 
 @command("grants", shared=LOCAL)
-@click.option("--owner", metavar="ROLE", help="Migrates. Default: whoever owns the schema.")
-@click.option("--host", metavar="ROLE", help="Serves. Default: SCHEMA_host")
-@click.option("--submitter", metavar="ROLE", help="Submits and puts. Default: SCHEMA_submitter")
-@click.option("--reader", metavar="ROLE", help="Reads reports. Default: SCHEMA_reader")
+@click.option(
+    "--owner", metavar="ROLE", help="Role that migrates. Default: the owner of the schema."
+)
+@click.option("--host", metavar="ROLE", help="Role of hosts. Default: SCHEMA_host")
+@click.option("--submitter", metavar="ROLE", help="Role that submits. Default: SCHEMA_submitter")
+@click.option("--reader", metavar="ROLE", help="Role that reads reports. Default: SCHEMA_reader")
 @click.option("--apply", is_flag=True, help="Execute the statements, in one transaction.")
 @click.pass_obj
 def grants(session: Session, /, *, apply: bool, **names: str | None) -> None:
     """Print the SQL for the roles of Relevo: owner, host, submitter and reader.
 
-    Roles that do not exist are made, without a password. Run it before and after the first
+    Missing roles are created, without a password. Run it before and after the first
     migration; later migrations renew the rights of these roles.
     """
     session.log_quietly()
@@ -69,7 +71,7 @@ async def _wanted(
     owner = facts.owner
     if owner is not None and given.get("owner", owner) != owner:
         raise Conflict(
-            f"the schema {database.schema} belongs to {owner}, not to {given['owner']}; leave out"
-            " --owner, or have a superuser hand over the schema and everything in it"
+            f"the schema {database.schema} belongs to {owner}, not to {given['owner']}; remove"
+            " --owner, or let a superuser change the owner of the schema and its objects"
         )
     return facts, roles | ({"owner": owner} if owner else {})

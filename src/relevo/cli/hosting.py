@@ -1,10 +1,10 @@
-"""Runs one host in this process: leases and loops, what a program defines, the API on its port."""
+"""Runs a host in this process: leases, loops, the handlers of a program, and the API."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -30,17 +30,17 @@ _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compare
 
 
 class Announcement(Struct, frozen=True, kw_only=True):
-    """What there is to know about a host that has just begun to serve."""
+    """The facts about a host that has just started to serve."""
 
     url: str
     host: str
-    """Its name, as `relevo host list` shows it."""
+    """Its name in `relevo host list`."""
     version: str
     database: str
-    """Where the data is, without a password."""
+    """The location of the data, without a password."""
     embedded: bool
     first_key: str | None
-    """The secret of the first access key if it was made just now: the only sight of it."""
+    """The secret of the first access key if it was created just now; it is never shown again."""
     preset_key: bool
 
     def __repr__(self) -> str:
@@ -48,19 +48,17 @@ class Announcement(Struct, frozen=True, kw_only=True):
 
 
 class Hosting(Struct, frozen=True, kw_only=True):
-    """How a host is run: with the API or without, and what else happens meanwhile."""
+    """How to run a host: with or without the API, and a task beside it."""
 
     started: Callable[[App, Announcement | None], None]
-    """Told when everything runs: what there is to know of the API, if it is served."""
+    """Called when everything runs, with the facts about the API if it is served."""
     http: bool = True
-    also: Callable[[App], Awaitable[None]] | None = None
-    """May join further units before `started` is told."""
     meanwhile: Callable[[App], Coroutine[Any, Any, None]] | None = None
-    """Goes on as long as the host serves; its end or failure stops nothing."""
+    """Runs while the host serves; its end or failure does not stop the host."""
 
 
 def run(app: App, hosting: Hosting) -> None:
-    """Serve what an app defines until a signal; returns when the host has drained.
+    """Serve an app until a signal; return when the host has drained.
 
     Raises `HostSuperseded` if another process takes over this host's name.
     """
@@ -83,15 +81,13 @@ async def _serve(app: App, hosting: Hosting, signals: StopSignals) -> None:
         await stack.enter_async_context(app)
         embedded = app.database.endpoint.embedded
         if embedded is not None:
-            signals.farewell = embedded.leave  # else it would go on without anybody to use it
+            signals.farewell = embedded.leave  # otherwise the server would keep running unused
         http = await stack.enter_async_context(AsyncExitStack())
         api = await _open_api(app, tls, stack, http) if hosting.http else None
         async with app.host():
-            if hosting.also is not None:
-                await hosting.also(app)
-            told = None if api is None else await api.announced(app)
+            announcement = None if api is None else await api.announced(app)
             signals.starting = False
-            hosting.started(app, told)
+            hosting.started(app, announcement)
             await _until_stopped(app, signals, hosting.meanwhile)
             await http.aclose()
 
@@ -101,8 +97,7 @@ class _Api(Struct, frozen=True):
     address: Address
 
     async def announced(self, app: App) -> Announcement:
-        # The first key is made last, for it is shown once: a start that fails must not take it
-        # along.
+        # The first key is created last: it is shown only once, so a failed start must not lose it.
         preset = app.settings.access_key
         first_key = None if preset else await self.services.keys.ensure_first(None)
         return _announcement(app, self.address, first_key)
@@ -111,23 +106,24 @@ class _Api(Struct, frozen=True):
 async def _open_api(
     app: App, tls: ssl.SSLContext | None, stack: AsyncExitStack, http: AsyncExitStack
 ) -> _Api:
-    """Serve the API until `http` is closed; what it works with is there as long as `stack`."""
-    told = app.settings
+    """Serve the API until `http` is closed; its services last as long as `stack`."""
+    settings = app.settings
     services = await stack.enter_async_context(open_services(app))
-    if told.access_key is not None:  # who was given it may come as soon as anybody answers
-        await services.keys.ensure_first(told.access_key)
+    if settings.access_key is not None:  # clients may use it as soon as the port is open
+        await services.keys.ensure_first(settings.access_key)
     server = serving(
         HttpApi(services),
-        told.host,
-        told.port,
+        settings.host,
+        settings.port,
         tls=tls,
-        grace_seconds=int(min(GRACE_SECONDS, told.drain_seconds)),
+        grace_seconds=int(min(GRACE_SECONDS, settings.drain_seconds)),
         bounds=ConnectionBounds.of_process(
-            own=told.pool_size, trusted=Networks.parse("trusted_proxies", told.trusted_proxies)
+            own=settings.pool_size,
+            trusted=Networks.parse("trusted_proxies", settings.trusted_proxies),
         ),
     )
     address = await http.enter_async_context(server)
-    app.settings = msgspec.structs.replace(told, address=told.address or reachable(address))
+    app.settings = msgspec.structs.replace(settings, address=settings.address or reachable(address))
     return _Api(services, address)
 
 
@@ -142,18 +138,18 @@ async def _until_stopped(
     try:
         await asyncio.wait({superseded, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in (superseded, asked, *beside):
-            one.cancel()
+        for task in (superseded, asked, *beside):
+            task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
     if app.leases.superseded.is_set():
         raise HostSuperseded(
             f"another process took over as host {app.leases.name!r}, so this one has stopped; give"
-            " each its own name with --name"
+            " each host its own name with --name"
         )
 
 
 def reachable(address: Address) -> str:
-    """Return the URL under which others reach what listens there."""
+    """Return the URL under which other machines reach an address."""
     if address.host in _EVERY_ADDRESS:
         return msgspec.structs.replace(address, host=socket.gethostname()).url
     return address.url

@@ -1,4 +1,4 @@
-"""`relevo migrate`: the schema of a database, seen and brought up to date."""
+"""`relevo migrate`: shows the schema of a database and brings it up to date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from relevo.cli.options import LOCAL, Group
+from relevo.cli.options import LOCAL, CommandGroup
 from relevo.cli.render import Renderer
 from relevo.kernel.postgres import migrate as migrations
 from relevo.kernel.postgres.database import Database
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Migration(Struct, frozen=True, kw_only=True):
-    """A migration and whether this database has it."""
+class MigrationRow(Struct, frozen=True, kw_only=True):
+    """A migration and its state in this database."""
 
     migration: str
     state: str
@@ -34,32 +34,34 @@ class Migration(Struct, frozen=True, kw_only=True):
     applied_at: datetime | None
 
 
-class Migrations(Struct, frozen=True):
+class MigrationRows(Struct, frozen=True):
     """Migrations in their order."""
 
-    items: list[Migration]
+    items: list[MigrationRow]
 
 
 class Applied(Struct, frozen=True):
-    """What was done just now."""
+    """The migrations that were just applied."""
 
     applied: list[str]
 
 
-migrate = Group("migrate", help="Migrate: see the schema of the database, bring it up to date.")
+migrate = CommandGroup(
+    "migrate", help="Migrate: show the schema of the database, bring it up to date."
+)
 
 
 @migrate.leaf("status", shared=LOCAL)
 @click.pass_obj
 def status(session: Session) -> None:
-    """List every migration and whether the database has it."""
+    """List all migrations and whether the database has them."""
     _show(session, _on_database(session, migrations.status))
 
 
 @migrate.leaf("plan", shared=LOCAL)
 @click.pass_obj
 def plan(session: Session) -> None:
-    """Say what `migrate up` would do and which locks it takes; changes nothing."""
+    """Show what `migrate up` would do and which locks it takes; change nothing."""
 
     async def pending(database: Database) -> list[MigrationStatus]:
         labels = await migrations.check(database)
@@ -71,7 +73,7 @@ def plan(session: Session) -> None:
 @migrate.leaf("up", shared=LOCAL)
 @click.pass_obj
 def up(session: Session) -> None:
-    """Apply what is pending; safe beside running hosts and to be repeated."""
+    """Apply pending migrations; safe while hosts run, and safe to repeat."""
     done = _on_database(session, migrations.up)
     if session.output == "json":
         Renderer("json").result(Applied(done))
@@ -83,8 +85,8 @@ def up(session: Session) -> None:
 
 
 def _show(session: Session, found: list[MigrationStatus]) -> None:
-    items = [Migration(**msgspec.structs.asdict(one)) for one in found]
-    Renderer(session.output).result(Migrations(items))
+    items = [MigrationRow(**msgspec.structs.asdict(one)) for one in found]
+    Renderer(session.output).result(MigrationRows(items))
 
 
 def _on_database(session: Session, work: Callable[[Database], Awaitable[T]]) -> T:

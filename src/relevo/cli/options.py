@@ -1,4 +1,4 @@
-"""The options that many commands share, and the shape of every command's help."""
+"""The options that many commands share, and the layout of their help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED_HEADING: Final = "Options of every command"
 
 
 class SharedOption(click.Option):
-    """An option that may stand before or after the command's name; it goes to the session."""
+    """An option that may come before or after the command's name; stored in the session."""
 
     def __init__(self, *declarations: str, **attributes: Any) -> None:
         super().__init__(declarations, callback=_remember, expose_value=False, **attributes)
@@ -31,37 +31,37 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 WHERE: Final = (
-    SharedOption("--database", metavar="URL", help="A PostgreSQL instead of the embedded one."),
     SharedOption(
-        "--schema", metavar="NAME", help="Where in the database Relevo is. Default: relevo"
+        "--database", metavar="URL", help="PostgreSQL to use instead of the embedded one."
     ),
+    SharedOption("--schema", metavar="NAME", help="Database schema of Relevo. Default: relevo"),
     SharedOption(
         "--home",
         metavar="FOLDER",
         type=click.Path(file_okay=False, path_type=Path),
-        help="Data folder: the embedded database, the master key. Default: .relevo",
+        help="Data folder, with the embedded database and the master key. Default: .relevo",
     ),
     SharedOption(
         "--config",
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Settings file. Default: relevo.toml, if it is there.",
+        help="Settings file. Default: relevo.toml, if it exists.",
     ),
 )
 REMOTE: Final = (
     SharedOption(
-        "--url", metavar="URL", help="Talk to the host there, over HTTP. Also: RELEVO_URL."
+        "--url", metavar="URL", help="Use the host at this URL, over HTTP. Also: RELEVO_URL."
     ),
     SharedOption(
         "--key",
         metavar="KEY",
-        help="Access key for --url. Better: RELEVO_KEY or RELEVO_KEY_FILE, which ps does not show.",
+        help="Access key for --url. RELEVO_KEY and RELEVO_KEY_FILE are safer: ps shows neither.",
     ),
     SharedOption(
         "--ca",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Authorities to trust for --url (PEM), instead of the system's. Also: RELEVO_CA.",
+        help="CA certificates for --url (PEM), instead of the system's. Also: RELEVO_CA.",
     ),
 )
 OUTPUT: Final = (
@@ -69,23 +69,23 @@ OUTPUT: Final = (
         "--output",
         "-o",
         type=click.Choice(("table", "json")),
-        help="How results are shown. Default: table.",
+        help="Output format. Default: table.",
     ),
 )
 ALWAYS: Final = (
     SharedOption(
         "--log-level",
         type=click.Choice(("debug", "info", "warning", "error")),
-        help="What is logged to standard error.",
+        help="Lowest level that is logged to standard error.",
     ),
     SharedOption("--debug", is_flag=True, help="Show the traceback of an error."),
 )
 EVERYWHERE: Final = (*WHERE, *REMOTE, *OUTPUT, *ALWAYS)
 LOCAL: Final = (*WHERE, *OUTPUT, *ALWAYS)
-"""For commands that never go over HTTP."""
+"""The options of commands that never use HTTP."""
 
 
-class Command(click.Command):
+class RelevoCommand(click.Command):
     """A command whose help lists its own options before the shared ones."""
 
     def __init__(
@@ -103,17 +103,17 @@ class Command(click.Command):
         _format_options(self, ctx, formatter)
 
 
-class Group(click.Group):
-    """A group of such commands."""
+class CommandGroup(click.Group):
+    """A group of `RelevoCommand`s."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.context_settings = {**NAMES, **self.context_settings}
 
-    def leaf(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    def leaf(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], RelevoCommand]:
         """Add a command to this group; see `command`."""
 
-        def add(function: Callable[..., Any]) -> Command:
+        def add(function: Callable[..., Any]) -> RelevoCommand:
             made = command(name, **attributes)(function)
             self.add_command(made)
             return made
@@ -147,10 +147,10 @@ def _format_options(
 
 def command(
     name: str, *, shared: tuple[SharedOption, ...] = ALWAYS, **attributes: Any
-) -> Callable[[Callable[..., Any]], Command]:
-    """Make a `Command` of a function, whose docstring is its help."""
+) -> Callable[[Callable[..., Any]], RelevoCommand]:
+    """Turn a function into a `RelevoCommand`; its docstring is the help."""
 
-    def make(function: Callable[..., Any]) -> Command:
-        return click.command(name, cls=Command, shared=shared, **attributes)(function)
+    def make(function: Callable[..., Any]) -> RelevoCommand:
+        return click.command(name, cls=RelevoCommand, shared=shared, **attributes)(function)
 
     return make

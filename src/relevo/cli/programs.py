@@ -1,4 +1,4 @@
-"""Users' programs: what a command is told to serve is loaded here, and its faults are theirs."""
+"""Loads users' programs; an error in a program is shown with the program's own traceback."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class ProgramBroken(click.ClickException):
 
 
 def load(target: str, default: str | None = None) -> tuple[ModuleType, str]:
-    """Return the module that `module:name` says, from the current folder too, and the name.
+    """Return the module and the name of `module:name`; the current folder is searched too.
 
-    `default` is the name if none is given. Raises `click.ClickException` with what to mend; what
-    the program itself raises is shown with its own traceback.
+    `default` is used if no name is given. Raises `click.ClickException`; an exception of the
+    program itself is shown with its traceback.
     """
     where, _, name = target.partition(":")
     if PurePath(where).name and (where.endswith(".py") or os.sep in where):
         meant = ".".join(part for part in PurePath(where).with_suffix("").parts if part != "..")
-        raise click.UsageError(f"{where!r} is a file; write its module, {meant}:{name or 'app'}")
+        raise click.UsageError(f"{where!r} is a file; give its module: {meant}:{name or 'app'}")
     name = name or default or ""
     if not where or where.startswith(".") or not name:
         raise click.UsageError(f"{target!r} is not of the form module:{default or 'name'}")
@@ -51,7 +51,7 @@ def load(target: str, default: str | None = None) -> tuple[ModuleType, str]:
         if where == missing or where.startswith(f"{missing}."):
             raise click.UsageError(f"there is no module {where!r}: {error}") from error
         _tell(error)
-        raise ProgramBroken(f"{where} needs the module {missing!r}, which is not there") from error
+        raise ProgramBroken(f"{where} needs the module {missing!r}, which is missing") from error
     except RelevoError:
         raise
     except Exception as error:
@@ -63,23 +63,23 @@ def load(target: str, default: str | None = None) -> tuple[ModuleType, str]:
 def app_of(target: str) -> App:
     """Return the app of a program; raises `click.ClickException`."""
     module, name = load(target, "app")
-    found = vars(module).get(name)
-    if isinstance(found, App):
-        return found
-    apps = [one for one, value in vars(module).items() if isinstance(value, App)]
-    advice = f"write {module.__name__}:{apps[0]}" if apps else "name the one to serve"
-    raise click.UsageError(f"{name!r} of {module.__name__} is no relevo.App; {advice}")
+    app = vars(module).get(name)
+    if isinstance(app, App):
+        return app
+    apps = [variable for variable, value in vars(module).items() if isinstance(value, App)]
+    advice = f"use {module.__name__}:{apps[0]}" if apps else "give the variable with the app"
+    raise click.UsageError(f"{name!r} of {module.__name__} is not a relevo.App; {advice}")
 
 
 def app_for(target: str, session: Session, **arguments: Any) -> App:
-    """Return the app of a program, with what the command line says in force.
+    """Return the app of a program, with the options of the command line applied.
 
-    Which database and settings file it is about are told to the program as its environment, since
-    it reads these when it is loaded; one that says otherwise itself is refused. The other
-    `arguments` are settings that count when it serves.
+    The database and the settings file are passed in the environment, because the program reads them
+    when it is loaded; a program that chooses others itself is refused. The other `arguments` are
+    settings that apply when it serves.
     """
     if session.given.get("url"):
-        raise click.UsageError("this command serves a program; leave out --url")
+        raise click.UsageError("this command runs a program here; remove --url")
     places = {
         "database": "database_url", "schema": "schema", "home": "home", "config": "config",
     }  # fmt: skip
@@ -90,17 +90,17 @@ def app_for(target: str, session: Session, **arguments: Any) -> App:
     for name in given.keys() - {"config"}:
         if str(getattr(app.settings, places[name])) != str(given[name]):
             raise click.UsageError(
-                f"{target} says itself which {name} it uses; leave out --{name}, or have it call"
-                f" relevo.App() without {places[name]}"
+                f"{target} sets its own {name}; remove --{name}, or call relevo.App() without"
+                f" {places[name]}"
             )
-    told = {**arguments, "log_level": session.given.get("log_level")}
-    changes = {name: value for name, value in told.items() if value is not None}
+    options = {**arguments, "log_level": session.given.get("log_level")}
+    changes = {name: value for name, value in options.items() if value is not None}
     app.settings = msgspec.structs.replace(app.settings, **changes)
     return app
 
 
 def _tell(error: Exception) -> None:
-    """Show the traceback from where the program begins."""
+    """Show the traceback from the first frame of the program."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and _is_loading(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from the commands: `python -m relevo.cli.reference > that`."""
+"""Generates docs/reference/cli.md from the commands: `python -m relevo.cli.reference`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _HEAD = """\
 # The command line
 
-This page is made from the commands by `python -m relevo.cli.reference`.
+`python -m relevo.cli.reference` generates this page from the commands.
 
 Commands work on the embedded database of this folder (`.relevo`), on the one that `--database`
 names, or with `--url` over HTTP on a running host, with the access key in `RELEVO_KEY`,
-`RELEVO_KEY_FILE` or `--key`. Both ways give the same results and the same exit codes. Results are
-tables for people (plain columns in a pipe), or with `--output json` exactly what the API answers.
-Errors are one line on standard error that says what to do. Tab completion: `relevo completion`.
+`RELEVO_KEY_FILE` or `--key`. Results and exit codes are the same in all cases. Results are tables
+(plain columns in a pipe), or with `--output json` the JSON of the API. An error is one line on
+standard error that says what to do. `relevo completion` prints scripts for tab completion.
 """
 
 
@@ -36,8 +36,8 @@ def page() -> str:
         "## Exit codes\n",
         _table(("code", "meaning"), ((f"`{each.code}`", each.meaning) for each in EXITS)),
         "## Options of every command\n",
-        "They may stand before or after the command's name; commands that work on the database"
-        " itself do not take `--url` and `--key`.\n",
+        "They may come before or after the command's name. Commands that work on the database"
+        " directly do not take `--url` and `--key`.\n",
         _table(("option", "meaning"), _records(EVERYWHERE, context)),
         "## Commands\n",
         *_commands(root, context),
@@ -48,8 +48,7 @@ def page() -> str:
 def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        if command is None or command.hidden:
-            continue
+        assert command is not None
         below = click.Context(command, info_name=name, parent=context)
         if isinstance(command, click.Group):
             yield from _commands(command, below)
@@ -67,7 +66,7 @@ def _describe(command: click.Command, context: click.Context) -> str:
 
 
 def _text(command: click.Command) -> str:
-    """Return the help of a command; what it marks as laid out is a block of code."""
+    """Return the help of a command; paragraphs marked with \\b become code blocks."""
     blocks = []
     for block in inspect.cleandoc(command.help or "").split("\n\n"):
         if block.startswith("\b\n"):

@@ -1,7 +1,7 @@
-"""How results are shown: one place for all commands.
+"""Shows the results of all commands.
 
-`json` is what the API answers. `table` is for people: with rules and relative times on a terminal,
-plain columns with exact times when it goes into a pipe or a file.
+`json` is the JSON of the API. `table` has rules and relative times on a terminal, and plain columns
+with exact times in a pipe or a file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STYLES: Final = {
     "unknown": "red",
 }  # fmt: skip
 JSON: Final = frozenset({"body", "item", "previous"})
-"""Columns that show what users put there."""
+"""Columns that show users' JSON."""
 _ID_WIDTH: Final = 36
 _TEXT_WIDTH: Final = 12
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -50,7 +50,7 @@ class Renderer:
         self.console = console or new_console()
 
     def show(self, body: bytes, response: Any) -> None:
-        """Show an answer that is JSON, whose type is `response`."""
+        """Show a JSON answer of the type `response`."""
         if self.output == "json":
             text = msgspec.json.format(body, indent=2).decode()
             shown = json_printable(text) if self.console.is_terminal else text
@@ -98,7 +98,7 @@ class Renderer:
         ]
 
     def record(self, value: Any, kind: Any = None) -> None:
-        """Show one thing, a field on each line; lines are never broken, so they can be copied."""
+        """Show a record, one field per line; lines are not wrapped, so that they can be copied."""
         fields = dict(_flat("", value)) if isinstance(value, dict) else {"value": value}
         times = _times(kind)
         width = max((len(name) for name in fields), default=0)
@@ -117,7 +117,7 @@ class Renderer:
         for row in cells:
             table.add_row(*row[: len(widths)])
         if len(widths) < len(heads):
-            table.caption = f"no room for {', '.join(heads[len(widths) :])}: --output json has all"
+            table.caption = f"not shown: {', '.join(heads[len(widths) :])}; --output json shows all"
             table.caption_justify = "left"
         return table
 
@@ -150,19 +150,19 @@ class Renderer:
 
 
 def new_console(*, stderr: bool = False) -> Console:
-    """Return a console that shows text as it is: names in brackets are not markup."""
+    """Return a console without markup, so that names in brackets are shown."""
     return Console(
         file=sys.stderr if stderr else sys.stdout, markup=False, highlight=False, emoji=False
     )
 
 
 def note(text: str) -> None:
-    """Say something beside the result, on standard error."""
+    """Print a note on standard error, beside the result."""
     click.echo("\n".join(map(printable, text.split("\n"))), err=True)
 
 
 def echo_json(body: bytes, *, indent: int = -1) -> None:
-    """Write JSON to standard output: in one line, unless told to indent it."""
+    """Write JSON to standard output, in one line unless `indent` is given."""
     text = msgspec.json.format(body, indent=indent).decode()
     click.echo(json_printable(text) if sys.stdout.isatty() else text)
 
@@ -186,10 +186,10 @@ def printable(text: str) -> str:
 
 
 def json_printable(text: str) -> str:
-    """Return the same JSON without characters that would change a terminal or the order of text.
+    """Return the JSON with characters escaped that would change a terminal or the text direction.
 
-    JSON itself escapes only the first 32; those of C1, and those that turn the direction of
-    writing, would reach the terminal as they are.
+    JSON itself escapes only the first 32 characters; C1 controls and direction marks would reach
+    the terminal.
 
     >>> print(json_printable('"a\x9b2J\u202eb"'))
     "a\\u009b2J\\u202eb"
@@ -203,27 +203,27 @@ def json_printable(text: str) -> str:
 
 
 def _columns(heads: Sequence[str], cells: Sequence[Sequence[Text]]) -> list[list[str]]:
-    """The texts of columns, each under its head."""
+    """Return the texts of columns, each with its heading."""
     return [[head, *(row[n].plain for row in cells)] for n, head in enumerate(heads)]
 
 
 def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """How wide columns are; the last ones are dropped if there is no room.
+    """Return the widths of columns; the last ones are dropped if there is no space.
 
-    Words as long as an id are never broken. The first columns get what is left.
+    Words up to the length of an id are not broken. The first columns get the remaining space.
     """
     natural = [max(map(_width, column)) for column in columns]
-    found = [
+    widths = [
         max(min(whole, _TEXT_WIDTH), min(max(map(_longest, column)), _ID_WIDTH))
         for whole, column in zip(natural, columns, strict=True)
     ]
-    while len(found) > 1 and sum(found) + _gaps(found) > room:
-        found.pop()
-    left = max(0, room - sum(found) - _gaps(found))
-    for n, width in enumerate(found):
+    while len(widths) > 1 and sum(widths) + _gaps(widths) > room:
+        widths.pop()
+    left = max(0, room - sum(widths) - _gaps(widths))
+    for n, width in enumerate(widths):
         more = min(natural[n] - width, left)
-        found[n], left = width + more, left - more
-    return found
+        widths[n], left = width + more, left - more
+    return widths
 
 
 def _longest(text: str) -> int:
@@ -231,12 +231,12 @@ def _longest(text: str) -> int:
 
 
 def _gaps(widths: Sequence[int]) -> int:
-    """What stands beside the cells."""
+    """Return the width between the cells."""
     return 3 * len(widths) - 1
 
 
 def _shown(name: str, value: Any) -> Any:
-    """Return what users put into their work as the JSON that it is."""
+    """Return a value for display; users' data as JSON."""
     if name in JSON and value is not None:
         return msgspec.json.encode(value).decode()
     shown = _percent(name, value)
@@ -266,24 +266,24 @@ def _item_type(response: Any) -> Any:
 
 
 def _times(kind: Any) -> frozenset[str]:
-    """Return the names of the fields that are times, in a struct and in the structs it holds."""
+    """Return the names of time fields of a struct and of its nested structs."""
     if kind is None:
         return frozenset()
     info = inspect.type_info(kind)
-    found: set[str] = set()
-    _collect_times(info, found)
-    return frozenset(found)
+    names: set[str] = set()
+    _collect_times(info, names)
+    return frozenset(names)
 
 
-def _collect_times(info: inspect.Type, found: set[str]) -> None:
+def _collect_times(info: inspect.Type, names: set[str]) -> None:
     if not isinstance(info, inspect.StructType):
         return
     for field in info.fields:
         kinds = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
         if any(isinstance(kind, inspect.DateTimeType) for kind in kinds):
-            found.add(field.encode_name)
+            names.add(field.encode_name)
         for kind in kinds:
-            _collect_times(kind, found)
+            _collect_times(kind, names)
 
 
 def _time(text: str, *, relative: bool, brief: bool) -> str:

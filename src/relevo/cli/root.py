@@ -1,4 +1,4 @@
-"""The `relevo` command: its groups, its options, and how every error ends."""
+"""The `relevo` command: its tree of commands, and how errors end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ import click
 from relevo.cli import exits
 from relevo.cli import run as job_run
 from relevo.cli.completion import completion
-from relevo.cli.demo.command import demo
-from relevo.cli.demo.hosts import demo_host
 from relevo.cli.doctor.command import doctor
 from relevo.cli.generic import commands as generic
 from relevo.cli.grants import grants
 from relevo.cli.migrate import migrate
-from relevo.cli.options import EVERYWHERE, Group
+from relevo.cli.options import EVERYWHERE, CommandGroup
 from relevo.cli.render import printable
 from relevo.cli.session import Session
 from relevo.cli.up import up
@@ -47,17 +45,17 @@ _HELP: Final = """Relevo gets every piece of work to whoever should do it.
 """
 
 
-class _Root(Group):
+class _Root(CommandGroup):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(each.code), each.meaning) for each in exits.EXITS])
 
 
 def build() -> click.Group:
-    """Return the whole command tree."""
+    """Return the command tree."""
     root = _Root(PROGRAM, help=_HELP, params=list(EVERYWHERE), no_args_is_help=True)
     root = click.version_option(version("relevo"), message="%(prog)s %(version)s")(root)
-    for each in (up, job_run.run, demo, demo_host, doctor, migrate, grants, completion):
+    for each in (up, job_run.run, doctor, migrate, grants, completion):
         root.add_command(each)
     generic.add_commands(root)
     for each in (feed.lag, feed.tail, feed_run.run):
@@ -65,11 +63,11 @@ def build() -> click.Group:
     for each in (job.submit, job.show, job.wait, job.views, job.watch, job_bulk.bulk_delete):
         generic.group_of(root, "job").add_command(each)
     generic.group_of(root, "user").add_command(user.show)
-    ours = generic.group_of(root, "router")
+    router_group = generic.group_of(root, "router")
     for each in (router.classify, router.watch, router_desk.work, router_import.take_over):
-        ours.add_command(each)
+        router_group.add_command(each)
     for each in (router.explain_job, router.explain_worker):
-        generic.group_of(ours, "explain").add_command(each)
+        generic.group_of(router_group, "explain").add_command(each)
     return root
 
 
@@ -79,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; errors are told on standard error, in one line."""
+    """Run a command and return its exit code; an error is one line on standard error."""
     session = Session()
     try:
         result: Any = build().main(
@@ -101,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     except asyncpg.PostgresError as error:
         return _fail(error, unexpected(error), exits.UNEXPECTED, session)
     except Exception as error:
-        text = f"unexpected {type(error).__name__}: {error}; --debug shows where, please report it"
+        text = f"unexpected {type(error).__name__}: {error}; please report it, with --debug"
         return _fail(error, text, exits.UNEXPECTED, session)
     return result if isinstance(result, int) else exits.OK
 
@@ -115,7 +113,7 @@ def _fail(error: Exception, text: str, code: int, session: Session) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    """What is wrong and where to read on, in one line."""
+    """Return the error with a hint to the help, in one line."""
     text = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
@@ -125,5 +123,5 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _forget_output() -> None:
-    """Whoever read our output has left: let the interpreter's last flush go nowhere."""
+    """Discard further output, because its reader has closed the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`relevo run module:app`: a host for what a program defines, with a live view of its jobs."""
+"""`relevo run module:app`: a host for a program, with a live view of its jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 LINE_SECONDS: Final = 10.0
 SHARE: Final = 20.0
-"""A look may take one part in so many of the time; with many jobs it is taken less often."""
+"""Reading the state takes at most 1/20 of the time: with many jobs the view refreshes less."""
 
 
 @command("run", shared=(*WHERE, *OUTPUT, *ALWAYS))
@@ -39,16 +39,16 @@ SHARE: Final = 20.0
     "target",
     type=Text(),
     metavar="MODULE:APP",
-    help="Where the program has its app; `:app` may be left out.",
+    help="Module and variable of the program's app; `:app` is the default.",
 )
-@click.option("--name", metavar="NAME", help="Name of this host; unique. Default: made up.")
+@click.option("--name", metavar="NAME", help="Unique name of this host. Default: generated.")
 @click.option(
     "--http",
     type=Listen(),
     metavar="HOST:PORT",
-    help="Serve the API there, too, with the program's tables and messages.",
+    help="Also serve the API there, with the program's tables and messages.",
 )
-@click.option("--plain", is_flag=True, help="Log lines instead of the picture.")
+@click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 @click.pass_obj
 def run(
     session: Session,
@@ -57,35 +57,35 @@ def run(
     http: tuple[str | None, int] | None,
     plain: bool,
 ) -> None:
-    """Serve what a program defines: its jobs, its processors of feeds, with --http also the API.
+    """Run a host for a program: its jobs and feed processors, and with --http also the API.
 
-    The module is looked for in the current folder, too. On a terminal a picture shows what runs,
-    how far it is and what waits; elsewhere a line is logged when that changes. SIGTERM or Ctrl-C
-    lets what runs end, and stops; a second one ends at once.
+    The module is also searched for in the current folder. On a terminal a live view shows running
+    and waiting jobs; elsewhere each change is logged. SIGTERM or Ctrl-C lets running jobs finish
+    and stops; a second one ends the process at once.
     """
     host, port = http or (None, None)
     app = app_for(target, session, host_name=name, host=host, port=port)
-    picture = sys.stdout.isatty() and not plain and session.output != "json"
-    level = session.given.get("log_level") or ("warning" if picture else app.settings.log_level)
+    live = sys.stdout.isatty() and not plain and session.output != "json"
+    level = session.given.get("log_level") or ("warning" if live else app.settings.log_level)
     configure_logs(app.settings.log_format, level)
     announce, served = announcer(session.output), _served(app)
 
-    def started(app: App, told: Announcement | None) -> None:
-        announce(told)
+    def started(app: App, announcement: Announcement | None) -> None:
+        announce(announcement)
         note(f"serving {served or 'nothing of its own'} as host {app.leases.name}")
 
-    how = Hosting(started=started, http=http is not None, meanwhile=_draw if picture else _tell)
+    how = Hosting(started=started, http=http is not None, meanwhile=_draw if live else _log_lanes)
     hosting.run(app, how)
 
 
 def _served(app: App) -> str:
-    """What the program itself defines, without what every host serves."""
-    processors = (one.unit_name for one in app.feeds.processors.values())
+    """Return the names of the program's own handlers and processors."""
+    processors = (processor.unit_name for processor in app.feeds.processors.values())
     return ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
 
 
 async def _draw(app: App) -> None:
-    """Draw lanes and what runs on this host, in place."""
+    """Draw the lanes and this host's running jobs, in place."""
     renderer = Renderer()
     with screen(renderer, live=True) as draw:
         while True:
@@ -95,24 +95,24 @@ async def _draw(app: App) -> None:
                 running = await app.jobs.views.running(app.leases.life.incarnation)
                 draw(board(renderer, *_plain(lanes, running)))
             except RelevoError:
-                pass  # what keeps the host from the database is logged where it matters
+                pass  # the host itself logs database errors
             await asyncio.sleep(max(LOOK_SECONDS, SHARE * (time.monotonic() - begun)))
 
 
-async def _tell(app: App) -> None:
-    """Log what lanes hold, when it has changed."""
+async def _log_lanes(app: App) -> None:
+    """Log the job counts of lanes when they have changed."""
     before: dict[str, tuple[int, ...]] = {}
     while True:
         begun = time.monotonic()
         try:
-            for one in await app.jobs.views.lanes():
-                now = (one.running, one.ready, one.suspended)
-                if now != before.get(one.name, (0, 0, 0)):
+            for lane in await app.jobs.views.lanes():
+                now = (lane.running, lane.ready, lane.suspended)
+                if now != before.get(lane.name, (0, 0, 0)):
                     log.info(
-                        "jobs.lane", lane=one.name, running=one.running, ready=one.ready,
-                        suspended=one.suspended,
+                        "jobs.lane", lane=lane.name, running=lane.running, ready=lane.ready,
+                        suspended=lane.suspended,
                     )  # fmt: skip
-                before[one.name] = now
+                before[lane.name] = now
         except RelevoError:
             pass
         await asyncio.sleep(max(LINE_SECONDS, SHARE * (time.monotonic() - begun)))

@@ -1,4 +1,4 @@
-"""What holds for a whole invocation: the options every command has, and what follows from them."""
+"""The options that all commands share, and the settings that follow from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CA_VARIABLE: Final = "RELEVO_CA"
 
 
 class Session:
-    """The options given before or after a command's name; a later one wins.
+    """The options given before or after the command's name; the later one wins.
 
     Precedence is that of the settings: option over environment over file over default.
     """
@@ -36,33 +36,33 @@ class Session:
 
     @property
     def output(self) -> Output:
-        """How results are shown."""
-        found: Output = self.given.get("output", "table")
-        return found
+        """The output format."""
+        output: Output = self.given.get("output", "table")
+        return output
 
     @property
     def debug(self) -> bool:
-        """Whether an error shows its traceback."""
+        """Whether errors show a traceback."""
         return bool(self.given.get("debug"))
 
     def settings(self, **arguments: Any) -> Settings:
-        """Return the settings in force; `arguments` are further ones from the command line."""
-        told = {
+        """Return the settings; `arguments` are further ones from the command line."""
+        options = {
             "database_url": self.given.get("database"),
             "home": self.given.get("home"),
             "schema": self.given.get("schema"),
             "log_level": self.given.get("log_level"),
         }
         return settings.load(
-            {**told, **arguments}, environ=self._environ, file=self.given.get("config")
+            {**options, **arguments}, environ=self._environ, file=self.given.get("config")
         )
 
     def local_settings(self, **arguments: Any) -> Settings:
-        """Return the settings of a command that works on the database itself, never over HTTP."""
+        """Return the settings of a command that works directly on the database."""
         if self.given.get("url"):
             raise click.UsageError(
-                "this command works on the database itself; leave out --url, and use --database or"
-                " --home to say which"
+                "this command works directly on a database; remove --url and select the database"
+                " with --database or --home"
             )
         return self.settings(**arguments)
 
@@ -78,7 +78,7 @@ class Session:
         return _checked_url(url) if url else None
 
     def key(self) -> str | None:
-        """Return the access key for HTTP, or None; secrets of files lose their final newline."""
+        """Return the access key for HTTP, or None; a key in a file is stripped of white space."""
         key = self.given.get("key") or self._environ.get(KEY_VARIABLE)
         file = self._environ.get(f"{KEY_VARIABLE}_FILE")
         if not key and file:
@@ -86,23 +86,23 @@ class Session:
                 key = Path(file).read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise SettingsError(
-                    f"{KEY_VARIABLE}_FILE names a file that cannot be read: {error}"
+                    f"the file in {KEY_VARIABLE}_FILE cannot be read: {error}"
                 ) from None
         if key and not (key.isascii() and key.isprintable() and " " not in key):
             raise SettingsError(
-                "the access key has characters that no key has; check --key, RELEVO_KEY or the file"
+                "the access key has invalid characters; check --key, RELEVO_KEY or the file"
                 " named by RELEVO_KEY_FILE"
             )
         return key or None
 
     @property
     def authorities(self) -> Path | None:
-        """The file with the authorities that hosts are believed by; None for the system's."""
+        """The file with the CA certificates to trust; None for the system's."""
         named = self.given.get("ca") or self._environ.get(CA_VARIABLE)
         return Path(named) if named else None
 
     def log_quietly(self) -> None:
-        """Send only warnings of the libraries to standard error, unless asked for more."""
+        """Log only warnings to standard error, unless --log-level says otherwise."""
         configure_logs(level=self.given.get("log_level") or "warning")
 
 
@@ -115,7 +115,7 @@ def _checked_url(url: str) -> str:
         usable = False
     if not usable:
         raise SettingsError(
-            "--url or RELEVO_URL is not the URL of a host; give one such as http://127.0.0.1:8080,"
-            " and the key by RELEVO_KEY"
+            "--url or RELEVO_URL is not the URL of a host; use one such as http://127.0.0.1:8080,"
+            " and set the key with RELEVO_KEY"
         )
     return url.rstrip("/")

@@ -1,4 +1,4 @@
-"""Stopping on signals: the first asks, the second does not wait."""
+"""Stops a process on signals: the first drains, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAREWELL_SECONDS: Final = 3.0
-"""How long the last act of a process that ends at once may take."""
+"""How long `farewell` may take before the process ends at once."""
 
 
 class StopSignals:
-    """While the block runs, SIGTERM, SIGINT and the end of the terminal stop the process.
+    """During the block, SIGTERM, SIGINT and SIGHUP stop the process.
 
-    The first one sets `asked`, or cancels the task that entered the block if `starting`. The next
-    one ends the process from within the signal handler, so that it works while the loop hangs.
+    The first signal sets `asked`, or while `starting` cancels the task that entered the block. The
+    next one ends the process in the signal handler, so that it works while the loop is blocked.
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.starting = True
-        """Whether there is nothing yet that could be stopped in order."""
+        """Whether the host is still starting, with nothing to drain."""
         self.farewell: Callable[[], object] | None = None
-        """Called before the process ends at once, in a thread, for `FAREWELL_SECONDS` at most."""
+        """Runs in a thread before the process ends at once, for at most `FAREWELL_SECONDS`."""
         self.number: int | None = None
-        """The first signal that came."""
+        """The first signal."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:

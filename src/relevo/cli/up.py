@@ -1,4 +1,4 @@
-"""`relevo up`: one host, from nothing, and what to do with it."""
+"""`relevo up`: one host with the API, and its start message."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     type=Text(),
     required=False,
     metavar="[MODULE:APP]",
-    help="A program whose jobs, processors, tables and messages it serves too.",
+    help="A program whose jobs, processors, tables and messages the host also serves.",
 )
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-@click.option("--port", type=int, metavar="PORT", help="Default: 8080; 0 takes a free one.")
 @click.option(
-    "host_name", "--name", metavar="NAME", help="Name of this host; unique. Default: made up."
+    "--port", type=int, metavar="PORT", help="Port to listen on; 0 takes a free one. Default: 8080."
+)
+@click.option(
+    "host_name", "--name", metavar="NAME", help="Unique name of this host. Default: generated."
 )
 @click.option(
     "--tls-cert",
@@ -54,22 +56,22 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Private key of the certificate (PEM, without a password).",
 )
-@click.option("--address", metavar="URL", help="Where other hosts reach this one.")
+@click.option("--address", metavar="URL", help="URL under which other hosts reach this one.")
 @click.option(
     "--drain-seconds",
     type=float,
     metavar="SECONDS",
-    help="How long running work may take to end. Default: 30.",
+    help="How long running work may take to finish at a stop. Default: 30.",
 )
 @click.pass_obj
 def up(session: Session, /, target: str | None, **arguments: Any) -> None:
     """Run one host: the API, and the work behind it.
 
-    With MODULE:APP it is also a host for what that program defines, and the API has its tables and
-    messages. The program may say itself which database it is about. Otherwise this starts the
-    embedded PostgreSQL unless --database names another one. The first access key is made at the
-    first start and shown once; RELEVO_ACCESS_KEY (base64 of 32 random bytes) presets it. SIGTERM or
-    Ctrl-C drains and stops; a second one ends at once.
+    With MODULE:APP it also serves the program's jobs, processors, tables and messages. The program
+    may choose the database itself. Otherwise the host uses the embedded PostgreSQL, or the one that
+    --database names. The first start creates the first access key and shows it once;
+    RELEVO_ACCESS_KEY (base64 of 32 random bytes) presets it. SIGTERM or Ctrl-C drains and stops; a
+    second one ends the process at once.
     """
     if target is None:
         app = App(settings=session.local_settings(**arguments))
@@ -77,58 +79,60 @@ def up(session: Session, /, target: str | None, **arguments: Any) -> None:
         app = app_for(target, session, **arguments)
     configure_logs(app.settings.log_format, app.settings.log_level)
     announce = announcer(session.output)
-    hosting.run(app, Hosting(started=lambda _, told: announce(told)))
+    hosting.run(app, Hosting(started=lambda _, announcement: announce(announcement)))
 
 
 def announcer(output: Output) -> Callable[[Announcement | None], None]:
-    """Return what tells people, or with `json` a program, that the host serves the API."""
+    """Return a function that prints the start message, as text or as JSON."""
     console = new_console()
 
-    def tell(told: Announcement | None) -> None:
-        if told is None:
+    def show(announcement: Announcement | None) -> None:
+        if announcement is None:
             return
         if output == "json":
-            echo_json(msgspec.json.encode(told))
+            echo_json(msgspec.json.encode(announcement))
         else:
-            announce(told, console)
+            announce(announcement, console)
 
-    return tell
+    return show
 
 
-def announce(told: Announcement, console: Console) -> None:
-    """Print where everything is, the first key if it is new, and what to do next."""
-    where = "embedded PostgreSQL in " if told.embedded else "PostgreSQL at "
+def announce(announcement: Announcement, console: Console) -> None:
+    """Print the addresses, the first key if it is new, and the next commands."""
+    where = "embedded PostgreSQL in " if announcement.embedded else "PostgreSQL at "
     lines = {
-        "host": told.host,
-        "database": f"{where}{told.database}",
-        "ready?": f"{told.url}/readyz",
-        "metrics": f"{told.url}/metrics (needs a key)",
-        "API": f"{told.url}/openapi.json",
+        "host": announcement.host,
+        "database": f"{where}{announcement.database}",
+        "ready?": f"{announcement.url}/readyz",
+        "metrics": f"{announcement.url}/metrics (needs a key)",
+        "API": f"{announcement.url}/openapi.json",
     }
-    console.print(Line(f"Relevo {told.version} is up at {told.url}", style="bold green"))
+    console.print(
+        Line(f"Relevo {announcement.version} is up at {announcement.url}", style="bold green")
+    )
     for name, text in lines.items():
         console.print(Line.assemble((f"  {name:<10}", "dim"), text), soft_wrap=True)
-    if told.first_key is not None:
-        show_key(told.first_key, told.url, console)
-    elif told.preset_key:
+    if announcement.first_key is not None:
+        show_key(announcement.first_key, announcement.url, console)
+    elif announcement.preset_key:
         console.print("\nThe access key is the one preset by RELEVO_ACCESS_KEY.")
     console.print("\nNext, in another terminal (Ctrl-C here drains and stops):")
-    program = command_line(told)
+    program = command_line(announcement)
     for arguments in ("host list", "lease list", "key create --name ci --role viewer"):
         console.print(f"  {program} {arguments}", soft_wrap=True)
 
 
-def command_line(told: Announcement) -> str:
-    """Return how a command is begun that is to reach the same installation."""
-    if not told.embedded:
-        return f"relevo --url {told.url}"
-    if Path(told.database) == Path(".relevo").resolve():
+def command_line(announcement: Announcement) -> str:
+    """Return the start of a command line that reaches this installation."""
+    if not announcement.embedded:
+        return f"relevo --url {announcement.url}"
+    if Path(announcement.database) == Path(".relevo").resolve():
         return "relevo"
-    return f"relevo --home {shlex.quote(told.database)}"
+    return f"relevo --home {shlex.quote(announcement.database)}"
 
 
 def show_key(key: str, url: str, console: Console) -> None:
-    """Between rules, not in a box, so that the lines can be copied."""
+    """Print the first key between rules, not in a box, so that the lines can be copied."""
     console.print()
     console.print(Rule("first access key: shown this once, keep it safe", align="left"))
     console.print(Line(f"export RELEVO_KEY={key}"), soft_wrap=True)

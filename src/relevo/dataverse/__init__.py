@@ -1,4 +1,4 @@
-"""What exists for Dataverse's surfaces: bulk operations, users and teams, and the web API."""
+"""The Dataverse surface: bulk operations, users and teams, and the Web API."""
 
 from relevo.dataverse.bulk import Bulk, Criteria, Criterion, MatchField, Preview, RowQuery
 from relevo.dataverse.users.model import User

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from relevo.dataverse.http import actions, bulk_deletes, metadata, rows, users
-from relevo.dataverse.http import bulk as dataverse_bulk
+from relevo.dataverse.http import bulk_actions, bulk_deletes, messages, metadata, rows, users
 from relevo.dataverse.http import changes as dataverse_changes
 from relevo.dataverse.http import surface as dataverse
 from relevo.feed.http import administration, changes, dead_letters, units
@@ -54,7 +53,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *insight.operation,
     *jobs.operation, *views.operation,
     *bulk_deletes.operation, *metadata.operation, *rows.operation, *dataverse_changes.operation,
-    *dataverse_bulk.operation, *actions.operation,
+    *bulk_actions.operation, *messages.operation,
 )  # fmt: skip
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

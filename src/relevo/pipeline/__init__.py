@@ -11,7 +11,7 @@ An operation and its synchronous steps are one transaction; asynchronous steps b
 """
 
 from relevo.pipeline.contexts import StepContext
-from relevo.pipeline.data import DataService
+from relevo.pipeline.data_service import DataService
 from relevo.pipeline.model import (
     ASYNC,
     BYPASS_RIGHT,
@@ -19,10 +19,8 @@ from relevo.pipeline.model import (
     PRE_OPERATION,
     PRE_VALIDATION,
     SYNC,
-    Mode,
     Post,
     Pre,
-    Stage,
     Step,
     Target,
 )
@@ -37,11 +35,9 @@ __all__ = [
     "PRE_VALIDATION",
     "SYNC",
     "DataService",
-    "Mode",
     "Pipeline",
     "Post",
     "Pre",
-    "Stage",
     "Step",
     "StepContext",
     "Table",

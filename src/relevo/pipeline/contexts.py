@@ -1,4 +1,4 @@
-"""What a step sees, and how that travels from an operation to a job."""
+"""The context of a step, and its stored form in jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from relevo.errors import Conflict, InvalidValue
 from relevo.kernel.running.threads import BlockingTransaction, is_here, waited
 from relevo.kernel.running.verdicts import Suspend
-from relevo.pipeline.model import Parent, Step, Target
+from relevo.pipeline.model import ParentOperation, Step, Target
 from relevo.store import items
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Transaction
 
 VERSION: Final = 1
-"""Of the form in which contexts are stored; readers know it and all before."""
+"""The version of stored contexts; hosts read this version and all earlier ones."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
-    """The context of an asynchronous step as its job carries it: data, no live objects."""
+    """The context of an asynchronous step as its job stores it."""
 
     version: int = VERSION
     operation: UUID
@@ -44,37 +44,37 @@ class Envelope(Struct, frozen=True, kw_only=True):
     initiating_user: UUID | None = None
     correlation: UUID
     depth: int
-    parent: Parent | None = None
+    parent: ParentOperation | None = None
     stage: int
     step: UUID
 
 
-class Look(Struct, frozen=True):
-    """As much of a stored context as says whether the rest can be read."""
+class _FormatVersion(Struct, frozen=True):
+    """The version of a stored context, read before the rest."""
 
     version: int = 0
 
 
 def opened(data: str | None) -> Envelope:
-    """Return the context that a job carries; one of a newer form waits for a newer host."""
+    """Return the context of a job; raises `Suspend` if a newer version of Relevo wrote it."""
     text = data or "{}"
-    version = msgspec.json.decode(text, type=Look).version
+    version = msgspec.json.decode(text, type=_FormatVersion).version
     if version > VERSION:
         raise Suspend(
-            f"the context of this job has the form {version} and this host reads {VERSION}; update"
+            f"the context of this job has version {version}, but this host reads {VERSION}; update"
             " the hosts, then resume the job"
         )
     try:
         return msgspec.json.decode(text, type=Envelope)
     except msgspec.ValidationError as error:
-        raise InvalidValue(f"the job does not carry the context of a step: {error}") from error
+        raise InvalidValue(f"the data of this job is not the context of a step: {error}") from error
 
 
 class StepContext:
     """An operation as a step sees it.
 
-    `target` is the record with the columns that the request brings; before the operation steps may
-    change it, after it they may change `output`. `pre` and `post` are the step's images.
+    `target` is the record with the columns of the request. Before the operation, steps may change
+    it; afterwards they may change `output`. `pre` and `post` are the step's images.
 
     >>> async def notify(ctx: StepContext) -> None:
     ...     if ctx.pre["status"] != ctx.target["status"]:
@@ -82,20 +82,20 @@ class StepContext:
     """
 
     def __init__(
-        self, facts: Envelope, step: Step | None, service: Any, *, tx: Transaction | None = None,
+        self, envelope: Envelope, step: Step | None, service: Any, *, tx: Transaction | None = None,
         job: Any = None,
     ) -> None:  # fmt: skip
-        self._facts = facts
-        self.input = facts.input
-        """What the request brings, `target` among it."""
-        self.output = facts.output
-        """What the caller gets, after the operation."""
-        self.pre: dict[str, Any] = {} if facts.pre is None else facts.pre
-        self.post: dict[str, Any] = {} if facts.post is None else facts.post
-        self.shared_variables = facts.shared_variables
+        self._envelope = envelope
+        self.input = envelope.input
+        """The parameters of the request, including `target`."""
+        self.output = envelope.output
+        """The result for the caller, after the operation."""
+        self.pre: dict[str, Any] = {} if envelope.pre is None else envelope.pre
+        self.post: dict[str, Any] = {} if envelope.post is None else envelope.post
+        self.shared_variables = envelope.shared_variables
         """JSON values for later stages and jobs of the same operation."""
         self.service = service
-        """Data operations, made by this step: one deeper, in its user's name."""
+        """Data operations of this step: one level deeper, in its user's name."""
         self.tx = tx
         """The transaction of the operation; None before it begins, and in jobs."""
         self.job: Any = job
@@ -106,96 +106,96 @@ class StepContext:
 
     @property
     def target(self) -> Target:
-        """The record that the operation is about."""
-        found = self.input.get("target")
-        if not isinstance(found, Target):
-            raise Conflict(f"{self.message} is not about one record; look at ctx.input")
-        return found
+        """The record of the operation."""
+        target = self.input.get("target")
+        if not isinstance(target, Target):
+            raise Conflict(f"{self.message} has no single target record; use ctx.input")
+        return target
 
     @property
     def message(self) -> str:
-        """What is done: Create, Update, Delete, …"""
-        return self._facts.message
+        """The message: Create, Update, Delete, …"""
+        return self._envelope.message
 
     @property
     def table(self) -> str | None:
         """The logical name of the table."""
-        return self._facts.table
+        return self._envelope.table
 
     @property
     def stage(self) -> int:
         """10, 20, 30 or 40."""
-        return self._facts.stage
+        return self._envelope.stage
 
     @property
     def depth(self) -> int:
-        """How many operations caused each other down to this one; 1 for what a client asked for."""
-        return self._facts.depth
+        """The depth in the chain of operations that caused each other; 1 for a client's request."""
+        return self._envelope.depth
 
     @property
     def correlation(self) -> UUID:
-        """The same in all that one request of a client caused."""
-        return self._facts.correlation
+        """The id that all operations and jobs caused by one client request share."""
+        return self._envelope.correlation
 
     @property
     def operation(self) -> UUID:
-        """The key of this operation."""
-        return self._facts.operation
+        """The id of this operation."""
+        return self._envelope.operation
 
     @property
-    def parent(self) -> Parent | None:
-        """What caused the operation; None if a client did."""
-        return self._facts.parent
+    def parent(self) -> ParentOperation | None:
+        """The step or job that caused the operation; None if a client did."""
+        return self._envelope.parent
 
     @property
     def user(self) -> UUID | None:
-        """In whose name the step acts."""
-        return self._facts.user
+        """The user in whose name the step acts."""
+        return self._envelope.user
 
     @property
     def initiating_user(self) -> UUID | None:
-        """Who asked for the operation."""
-        return self._facts.initiating_user
+        """The user who requested the operation."""
+        return self._envelope.initiating_user
 
     @property
     def id(self) -> UUID:
-        """The key of the job."""
-        found: UUID = self._run.id
-        return found
+        """The id of the job."""
+        id_: UUID = self._run.id
+        return id_
 
     @property
     def attempt(self) -> int:
-        """How often the job was started, this time included."""
-        found: int = self._run.attempt
-        return found
+        """How often the job was started, including this time."""
+        attempt: int = self._run.attempt
+        return attempt
 
     @property
     def state(self) -> Any:
-        """What the last `checkpoint(state=…)` stored."""
+        """The state of the last `checkpoint(state=…)`."""
         return self._run.state
 
     def transaction(self, *, result: Any = None) -> Any:
-        """Give a transaction whose commit completes the job, for `async with`; in a plain function
-        for `with`."""
+        """Open a transaction whose commit completes the job: `async with`, in plain functions
+        `with`."""
         return self._run.transaction(result=result)
 
-    def checkpoint(self, **told: Any) -> Any:
-        """Store how far the job is; raises if it was paused or canceled."""
-        return self._run.checkpoint(**told)
+    def checkpoint(self, **progress: Any) -> Any:
+        """Store the progress of the job; raises if it was paused or canceled."""
+        return self._run.checkpoint(**progress)
 
     @property
     def _run(self) -> Any:
         if self.job is None:
             raise Conflict(
-                f"step {self.step!r} is synchronous: it has no job; its transaction is ctx.tx"
+                f"step {self.step!r} is synchronous, so it has no job; use its transaction, ctx.tx"
             )
         return self.job
 
 
 class BlockingService:
-    """The service of a plain function, in a thread: the same, without `await`.
+    """The data service for plain functions in threads, without `await`.
 
-    Where the service takes a `tx`, this takes what a plain `ctx.transaction()` gave.
+    Its `tx` arguments take the transaction of a plain `with ctx.transaction()`.
     """
 
     def __init__(self, service: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -207,10 +207,10 @@ class BlockingService:
         return BlockingService(self._service.of(user, **options), self._loop)
 
     def __getattr__(self, name: str) -> Any:
-        """Every operation of the service, waiting until it is done."""
+        """Return an operation of the service that blocks until it is done."""
         method = getattr(self._service, name)
         if not inspect.iscoroutinefunction(method):
-            raise AttributeError(f"{name!r} is no data operation")
+            raise AttributeError(f"{name!r} is not a data operation")
 
         def call(*args: Any, **options: Any) -> Any:
             if isinstance(tx := options.get("tx"), BlockingTransaction):
@@ -221,42 +221,44 @@ class BlockingService:
         return call
 
 
-def for_job(step: Step, job: JobContext, facts: Envelope, service: Any, given: Any) -> StepContext:
-    """Return the context of a step in its job; `given` is what the host hands to the handler."""
-    inputs = dict(facts.input)
+def for_job(
+    step: Step, job: JobContext, envelope: Envelope, service: Any, given: Any
+) -> StepContext:
+    """Return the context of a step in its job; `given` is the context the host passed."""
+    inputs = dict(envelope.input)
     if isinstance(inputs.get("target"), dict):
         inputs["target"] = Target(inputs["target"])
-    facts = msgspec.structs.replace(facts, input=inputs)
+    envelope = msgspec.structs.replace(envelope, input=inputs)
     blocking = given is not job
     return StepContext(
-        facts, step, BlockingService(service, job.loop) if blocking else service, job=given
+        envelope, step, BlockingService(service, job.loop) if blocking else service, job=given
     )
 
 
 def kept_as_json(values: dict[str, Any], what: str) -> None:
-    """Make a step's values what they are as JSON, or say that the step left something else."""
+    """Replace a step's values by their JSON form; raises `InvalidValue`."""
     plain = checked_json(values, what)
     values.clear()
     values.update(plain)
 
 
 def checked_json(values: dict[str, Any], what: str) -> dict[str, Any]:
-    """Return a step's values as they are as JSON, or say that the step left something else."""
+    """Return a step's values in their JSON form; raises `InvalidValue`."""
     try:
         _, plain = items.encoded(values)
     except InvalidValue as error:
         bad, why = next(_refused(values), ("", error))
         raise InvalidValue(
-            f"{what} left a value{f' {bad!r}' if bad else ''} that is not JSON: {why}; leave text,"
+            f"{what} has a value{f' {bad!r}' if bad else ''} that is not JSON: {why}; use text,"
             " numbers, booleans, lists and objects",
             pointer=f"/{bad}" if bad else why.pointer,
         ) from error
-    found: dict[str, Any] = plain
-    return found
+    decoded: dict[str, Any] = plain
+    return decoded
 
 
 def _refused(values: dict[str, Any]) -> Iterator[tuple[str, InvalidValue]]:
-    """Which values cannot be kept as JSON, by name, and why; encoding all at once tells no name."""
+    """Yield the names of values that have no JSON form, with the errors."""
     for name, value in values.items():
         try:
             items.encoded({name: value})

@@ -1,4 +1,4 @@
-"""`app.table`, `app.step`, `app.message` and `app.service`: what `App` has of the pipeline."""
+"""`app.table`, `app.step`, `app.message` and `app.service`: the pipeline's methods of `App`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.registry import Handler
 from relevo.pipeline import tables
-from relevo.pipeline.model import Image, Mode, Stage, Step, message_handler
+from relevo.pipeline.model import Image, Step, StepMode, StepStage, message_handler
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
-    from relevo.pipeline.data import DataService
+    from relevo.pipeline.data_service import DataService
     from relevo.pipeline.service import Pipeline
     from relevo.pipeline.tables import Table
     from relevo.store import Container, Store
@@ -32,7 +32,7 @@ class PipelineDefinitions:
 
     @property
     def service(self) -> DataService:
-        """Data operations in nobody's name, by code that may do everything."""
+        """Data operations without a user, with all rights."""
         return self.pipeline.service
 
     def table(
@@ -47,11 +47,11 @@ class PipelineDefinitions:
         lookups: dict[str, str] | None = None,
         model: Any = None,
     ) -> Table:
-        """Make a container a table that operations and steps can name; columns are its model's.
+        """Register a container as a table for operations and steps; its model gives the columns.
 
-        Without a container, one of that name is used, partitioned by id. `key` is the column under
-        which query surfaces show the id, `<name>id` if left out; `lookups` says which columns hold
-        keys of which table.
+        The default container has the name of the table and is partitioned by id. `key` is the
+        column that shows the id in queries, by default `<name>id`. `lookups` maps columns to the
+        tables whose ids they hold.
         """
         if container is None:
             container = self.store.container(name, partition_key="/id", model=model)
@@ -66,8 +66,8 @@ class PipelineDefinitions:
         message: str,
         table: str | None = None,
         *,
-        stage: int = Stage.POST,
-        mode: int = Mode.SYNC,
+        stage: int = StepStage.POST,
+        mode: int = StepMode.SYNC,
         rank: int = 1,
         filtering: Iterable[str] = (),
         images: Sequence[Image] = (),
@@ -82,33 +82,34 @@ class PipelineDefinitions:
         attempts: Attempts | None = None,
         crashes_max: int | None = None,
     ) -> Callable[[F], F]:
-        """Run a function when a message is carried out on a table, or on any if none is named.
+        """Run a function when a message is executed on a table, or on any table without `table`.
 
-        Synchronous steps run inside the operation and its transaction: what they raise undoes it.
-        Asynchronous ones become jobs, in the same transaction. `filtering` lets an Update pass only
-        if it brings one of these columns; `serialize="record"` runs jobs of one record one after
-        the other. The function takes the context of the step, or nothing. A class is made with
-        `configuration` and `secure`; its `execute(ctx)` is called.
+        Synchronous steps run inside the operation and its transaction; an exception undoes the
+        operation. Asynchronous steps become jobs, submitted in the same transaction. With
+        `filtering`, an Update runs the step only if the request has one of these columns.
+        `serialize="record"` runs the jobs of one record one after the other. The function takes the
+        context of the step, or nothing. A class is created with `configuration` and `secure`, and
+        its `execute(ctx)` is called.
         """
 
         def register(function: F) -> F:
             step = Step(
                 name=name or str(getattr(function, "__name__", "")), message=message, table=table,
-                function=function, stage=Stage(stage), mode=Mode(mode), rank=rank,
+                function=function, stage=StepStage(stage), mode=StepMode(mode), rank=rank,
                 filtering=tuple(filtering), images=tuple(images), configuration=configuration,
                 secure=secure, run_as=run_as, auto_delete=auto_delete, serialize=serialize,
                 enabled=enabled, time_limit=time_limit, attempts=attempts or Attempts(),
                 crashes_max=crashes_max,
             )  # fmt: skip
             self.pipeline.registry.add_step(step)
-            if step.mode == Mode.ASYNC:
+            if step.mode == StepMode.ASYNC:
                 self.jobs.registry.add(self.pipeline.handler(step))
             return function
 
         return register
 
     def message(self, name: str) -> Callable[[F], F]:
-        """Make a function the body of a custom message; it returns a dict of outputs, or None."""
+        """Register the body of a custom message, which returns a dict of outputs or None."""
 
         async def run(job: JobContext) -> Any:
             return await job.service.execute(name, input=job.data)

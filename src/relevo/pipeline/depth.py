@@ -19,10 +19,10 @@ def following(
     most: int = DEPTH_MAX,
     window: timedelta = DEPTH_WINDOW,
 ) -> int:
-    """Return the depth of an operation made by an extension of a depth reached at an instant.
+    """Return the depth of an operation caused by one of `depth`, which was reached at `since`.
 
-    Raises `LoopDetected` if that is too deep. What took longer than the window is no loop: then
-    counting begins again.
+    Raises `LoopDetected` if that is too deep. A chain slower than the window is not a loop, so its
+    depth starts again at 1.
 
     >>> following(1, datetime(2026, 1, 1), datetime(2026, 1, 1))
     2
@@ -31,7 +31,7 @@ def following(
         return 1
     if depth + 1 > most:
         raise LoopDetected(
-            f"this would have depth {depth + 1}, and at most {most} is allowed: steps or workflows"
-            " cause each other without end; let one of them look whether there is anything to do"
+            f"depth {depth + 1} exceeds the limit of {most}: steps or workflows keep causing each"
+            " other; make one of them check whether there is anything to do"
         )
     return depth + 1

@@ -1,4 +1,4 @@
-"""`app.pipeline`: what is registered, what is on, and operations through it."""
+"""`app.pipeline`: registered tables and steps, and switching steps on and off."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from relevo.kernel import callables
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, Service
 from relevo.pipeline import contexts, depth
-from relevo.pipeline.data import DataService
+from relevo.pipeline.data_service import DataService
 from relevo.pipeline.execution import SYSTEM_EVENT, Execution
-from relevo.pipeline.model import Cause, Parent, Step, step_id
-from relevo.pipeline.operations import SQL
-from relevo.pipeline.registry import Registry
+from relevo.pipeline.messages import SQL
+from relevo.pipeline.model import OperationCause, ParentOperation, Step, step_id
+from relevo.pipeline.registry import PipelineRegistry
 
 if TYPE_CHECKING:
     import asyncpg
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 SWEEP_SECONDS: Final = 15.0
 SWEEP_WINDOW: Final = timedelta(hours=1)
-"""How long after it was disabled an operation begun before may still queue a job for a step."""
+"""How long after a step was disabled an earlier operation may still submit a job for it."""
 
 
 class Pipeline(Service):
@@ -44,14 +44,14 @@ class Pipeline(Service):
 
     def __init__(self, jobs: Jobs, vault: Vault, users: Users) -> None:
         super().__init__(jobs.connection)
-        self.registry = Registry()
+        self.registry = PipelineRegistry()
         self.execution = Execution(self)
-        self.service = DataService(self, Cause())
-        """Operations in nobody's name, by code that may do everything."""
+        self.service = DataService(self, OperationCause())
+        """Data operations without a user, with all rights."""
         self.depth_max = depth.DEPTH_MAX
         self.depth_window = depth.DEPTH_WINDOW
         self.rights_of = users.rights_of
-        """Which rights a user has at this moment; code that acts in nobody's name has all."""
+        """Returns the current rights of a user; code without a user has all rights."""
         self._jobs = jobs
         self._vault = vault
         jobs.service_for = self._service_for
@@ -59,27 +59,27 @@ class Pipeline(Service):
     # In jobs.
 
     def handler(self, step: Step) -> Handler:
-        """Return what runs an asynchronous step as a job."""
+        """Return the job handler of an asynchronous step."""
         called = getattr(step.function, "execute", step.function)
 
         async def run(job: JobContext) -> Any:
             service, ctx = self._restored(step, job, job)
             return await awaited(service, self.execution.function_of(step)[0](ctx))
 
-        async def awaited(service: DataService, found: Any) -> Any:
-            return finished(service, await callables.settled(found))
+        async def awaited(service: DataService, result: Any) -> Any:
+            return finished(service, await callables.settled(result))
 
-        def finished(service: DataService, found: Any) -> Any:
-            if service.loop is not None:  # caught or not, the job has failed
+        def finished(service: DataService, result: Any) -> Any:
+            if service.loop is not None:  # even if the step caught it, the job fails
                 raise service.loop
-            return found
+            return result
 
         def run_in_thread(given: Any) -> Any:
             service, ctx = self._restored(step, given._ctx, given)
-            found = self.execution.function_of(step)[0](ctx)
-            if inspect.isawaitable(found):
-                return awaited(service, found)
-            return finished(service, found)
+            result = self.execution.function_of(step)[0](ctx)
+            if inspect.isawaitable(result):
+                return awaited(service, result)
+            return finished(service, result)
 
         is_async = callables.is_async(called)
         return Handler(
@@ -92,63 +92,63 @@ class Pipeline(Service):
     def _restored(
         self, step: Step, job: JobContext, given: Any
     ) -> tuple[DataService, contexts.StepContext]:
-        facts = contexts.opened(job.claim.data)
-        service = DataService(self, _cause(job, facts))
+        envelope = contexts.opened(job.claim.data)
+        service = DataService(self, _cause(job, envelope))
         job.service = service
-        return service, contexts.for_job(step, job, facts, service, given)
+        return service, contexts.for_job(step, job, envelope, service, given)
 
     def _service_for(self, job: JobContext) -> DataService:
         return DataService(self, _cause(job))
 
-    # What operators switch.
+    # For operators.
 
     async def steps(self) -> list[asyncpg.Record]:
-        """Return the steps that hosts have written, as rows; never their secure configuration."""
+        """Return the steps that hosts have registered, without their secure configuration."""
         return await self.database.fetch(SQL.list_steps)
 
     async def enable(self, name: str) -> None:
-        """Let a step run again."""
+        """Enable a step again."""
         await self._switch(name, enabled=True)
 
     async def disable(self, name: str) -> int:
-        """Deactivate a step: no operation runs it, and its waiting jobs are canceled.
+        """Disable a step: no operation runs it, and its waiting jobs are canceled.
 
-        Returns how many jobs were. Jobs that run are left to end.
+        Returns the number of canceled jobs. Running jobs continue to their end.
         """
         await self._switch(name, enabled=False)
         return await self._jobs.brakes.deactivate(str(step_id(name)))
 
     async def _switch(self, name: str, *, enabled: bool) -> None:
         if not await self.database.write(SQL.switch_step, step_id(name), enabled, idempotent=True):
-            raise NotFound(f"there is no step {name!r}, or no host has written it yet")
+            raise NotFound(f"there is no step {name!r}, or no host has registered it yet")
 
 
 class PipelinePart(Part[Pipeline]):
-    """Writes down which steps a host has, and sees to those that were disabled."""
+    """Records the steps of a host, and cancels jobs of disabled ones."""
 
     async def declare(self) -> None:
-        """Write which steps there are; refuses steps of tables and messages that are not."""
+        """Record the steps; raises if one names an unregistered table or message."""
         registry = self.service.registry
         registry.check()
         for table in registry.tables.values():
-            await table.container.describe()  # made here, not in the middle of an operation
+            await table.container.describe()  # created here, not during an operation
         steps = list(registry.steps.values())
         if not steps:
             return
-        secrets = [await self._sealed(one) for one in steps]
+        secrets = [await self._sealed(step) for step in steps]
         columns = ("id", "name", "message", "table", "stage", "mode", "rank")
         await self.service.database.write(
             SQL.declare_steps,
-            *([getattr(one, name) for one in steps] for name in columns),
+            *([getattr(step, name) for step in steps] for name in columns),
             list(range(len(steps))),
-            [msgspec.json.encode(one.filtering).decode() for one in steps],
-            [msgspec.json.encode(_images(one)).decode() for one in steps],
-            [one.configuration for one in steps],
+            [msgspec.json.encode(step.filtering).decode() for step in steps],
+            [msgspec.json.encode(_images(step)).decode() for step in steps],
+            [step.configuration for step in steps],
             secrets,
-            [one.run_as for one in steps],
-            [one.auto_delete for one in steps],
-            [one.serialize for one in steps],
-            [one.enabled for one in steps],
+            [step.run_as for step in steps],
+            [step.auto_delete for step in steps],
+            [step.serialize for step in steps],
+            [step.enabled for step in steps],
             idempotent=True,
         )
 
@@ -159,29 +159,27 @@ class PipelinePart(Part[Pipeline]):
         return key.seal(step.secure.encode(), f"pipeline_step:{step.id}")
 
     def duties(self) -> list[Duty]:
-        """What one host does for all."""
+        """Return the periodic duties of the leader."""
         return [Duty("pipeline.deactivate", SWEEP_SECONDS, self.sweep)]
 
     async def sweep(self) -> None:
-        """Cancel what operations queued that had begun before their step was disabled."""
+        """Cancel jobs of operations that began before their step was disabled."""
         for row in await self.service.database.fetch(SQL.lately_disabled, SWEEP_WINDOW):
             await self.service._jobs.brakes.deactivate(str(row["id"]))
 
 
-def _cause(job: JobContext, facts: contexts.Envelope | None = None) -> Cause:
+def _cause(job: JobContext, envelope: contexts.Envelope | None = None) -> OperationCause:
     claim = job.claim
-    told: dict[str, Any] = {}
-    if facts is not None:
-        told = {
-            "message": facts.message, "table": facts.table, "id": facts.id, "stage": facts.stage,
-            "parent": facts.parent,
-        }  # fmt: skip
-    return Cause(
-        user=claim.owner, initiating_user=facts.initiating_user if facts else claim.owner,
+    origin: dict[str, Any] = {}
+    if envelope is not None:
+        names = ("message", "table", "id", "stage", "parent")
+        origin = {name: getattr(envelope, name) for name in names}
+    return OperationCause(
+        user=claim.owner, initiating_user=envelope.initiating_user if envelope else claim.owner,
         depth=claim.depth, correlation=claim.correlation, since=claim.correlation_at, job=job,
-        parent=Parent(depth=claim.depth, step=claim.handler, job=claim.id, **told),
+        parent=ParentOperation(depth=claim.depth, step=claim.handler, job=claim.id, **origin),
     )  # fmt: skip
 
 
 def _images(step: Step) -> list[dict[str, Any]]:
-    return [{"when": one.when, "columns": one.columns} for one in step.images]
+    return [{"when": image.when, "columns": image.columns} for image in step.images]

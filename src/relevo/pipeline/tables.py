@@ -1,4 +1,4 @@
-"""Tables: containers of the store under the names by which operations and queries know them."""
+"""Tables: containers under the names that operations and queries use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHAPES: Final[Mapping[ColumnType, tuple[str, str]]] = {
     "lookup": ("string", ""),
     "text": ("string", ""),
 }
-"""The JSON type that a value must have to be read, and the cast that reads it; else it is null."""
+"""The JSON type of a column's values, and the SQL cast; values of other types read as null."""
 
 
 _SOURCE: Final = """(select i.id, i.body, i.lsn, i.ts
@@ -52,7 +52,7 @@ where c.name = '{name}' and (i.expires_at is null or i.expires_at > relevo.now()
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """A container as operations see it: `name` is what steps and callers say."""
+    """A container as operations and queries see it."""
 
     name: str
     """Logical name, lower case."""
@@ -62,7 +62,7 @@ class Table(Struct, frozen=True, kw_only=True):
     key: str
     """Logical name of the column that holds an item's id."""
     primary_name: str
-    """The column that people know a record by."""
+    """The column with the display name of a record."""
     container: Container[Any]
     columns: tuple[Column, ...]
 
@@ -77,33 +77,33 @@ class Table(Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
     def key_of(self, id: Any, partition_key: Any, info: ContainerInfo) -> Key:  # noqa: A002
-        """Return where a record lies; the partition key may be left out where it is the id."""
+        """Return the key of a record; the partition key is optional if it is the id."""
         if partition_key is None and info.partition_key == ("/id",):
             partition_key = id
         if partition_key is None:
             raise InvalidValue(
-                f"records of {self.name!r} are partitioned by {', '.join(info.partition_key)}; say"
+                f"records of {self.name!r} are partitioned by {', '.join(info.partition_key)}; pass"
                 " partition_key=…",
                 pointer="partition_key",
             )
         return items.key_of_caller(id, partition_key, info)
 
     def document(self, record: Mapping[str, Any], info: ContainerInfo) -> Document:
-        """Return what is stored for a record; refuse what the container's model does not allow."""
-        found = items.document(record, info)
+        """Return the document of a record; raises `InvalidValue` if it does not fit the model."""
+        document = items.document(record, info)
         model = self.container.model
         validate = getattr(model, "model_validate_json", None)
         try:
             if validate is not None:
-                validate(found.text)
+                validate(document.text)
             elif model is not None:
-                msgspec.json.decode(found.text, type=model)
+                msgspec.json.decode(document.text, type=model)
         except ValueError as error:  # of msgspec and pydantic alike
             raise InvalidValue(
-                f"a record of table {self.name!r} does not fit its columns: {error}",
+                f"the record does not fit the columns of table {self.name!r}: {error}",
                 pointer="",
             ) from error
-        return found
+        return document
 
 
 def described(
@@ -117,14 +117,15 @@ def described(
     lookups: Mapping[str, str] | None = None,
 ) -> Table:
     """Return a table; its columns are those of the container's model."""
-    for said in (name, key or name):
-        if not _NAME.fullmatch(said):
+    for logical in (name, key or name):
+        if not _NAME.fullmatch(logical):
             raise InvalidValue(
-                f"a logical name is lower-case letters, digits and _, not {said!r}", pointer="name"
+                f"a logical name has lower-case letters, digits and _, not {logical!r}",
+                pointer="name",
             )
     key = key or f"{name}id"
     columns = _columns(container.model, key, lookups or {})
-    named = "name" if any(one.name == "name" for one in columns) else key
+    named = "name" if any(column.name == "name" for column in columns) else key
     return Table(
         name=name, schema_name=schema_name or name.capitalize(), set_name=set_name or f"{name}s",
         key=key, primary_name=primary_name or named, container=container, columns=columns,
@@ -139,8 +140,8 @@ def _columns(model: Any, key: str, lookups: Mapping[str, str]) -> tuple[Column, 
         shape = None
     fields = getattr(shape, "fields", ())
     rest = [
-        _column(one, lookups) for one in fields
-        if one.encode_name != "id" and not _NOT_PLAIN.search(one.encode_name)
+        _column(field, lookups) for field in fields
+        if field.encode_name != "id" and not _NOT_PLAIN.search(field.encode_name)
     ]  # fmt: skip
     return (first, *rest)
 
@@ -153,23 +154,23 @@ def _column(field: msgspec_inspect.Field, lookups: Mapping[str, str]) -> Column:
         required = required and len(rest) == len(kind.types)
         kind = rest[0] if len(rest) == 1 else kind
     labels: dict[int, dict[str, str]] = {}
-    found: ColumnType = _TYPES.get(type(kind), "json")
+    column_type: ColumnType = _TYPES.get(type(kind), "json")
     if isinstance(kind, msgspec_inspect.EnumType) and issubclass(kind.cls, enum.IntEnum):
-        found = "choice"
+        column_type = "choice"
         labels = {one.value: {"en": one.name.replace("_", " ").capitalize()} for one in kind.cls}
     elif isinstance(kind, msgspec_inspect.EnumType):
-        found = "text"
+        column_type = "text"
     targets: tuple[str, ...] = ()
     if name in lookups:
-        found, targets = "lookup", (lookups[name],)
+        column_type, targets = "lookup", (lookups[name],)
     return Column(
-        name=name, type=found, sql=_sql(name, found), labels=labels, targets=targets,
-        required=required, stored="text" if found in ("guid", "lookup") else None,
+        name=name, type=column_type, sql=_sql(name, column_type), labels=labels, targets=targets,
+        required=required, stored="text" if column_type in ("guid", "lookup") else None,
     )  # fmt: skip
 
 
 def _sql(name: str, kind: ColumnType) -> str:
-    """The value of a member; what is not of the column's type reads as null instead of failing."""
+    """Return the SQL of a column; a value of another type reads as null instead of failing."""
     if kind == "json":
         return f"({{t}}.body -> '{name}')::text"
     shape, cast = _SHAPES[kind]

@@ -1,8 +1,8 @@
-"""What Relevo's own tests and its users' tests stand on.
+"""Test support for Relevo itself and for its users.
 
-Fixtures come with the pytest plugin: `relevo_url` and `database` (a migrated database per test),
-`app`, `clock` (time travel). Real host processes are killed, frozen and cut off through `Cluster`,
-`Proxy` and `FaultBoard`; `check_invariants` judges what the leases went through.
+The pytest plugin has fixtures: `relevo_url` and `database` (a migrated database per test), `app`,
+and `clock` (time travel). `Cluster`, `Proxy` and `FaultBoard` kill, freeze and disconnect real host
+processes; `check_invariants` verifies the history of leases.
 """
 
 from relevo.testing.clock import Clock

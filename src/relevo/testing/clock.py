@@ -1,4 +1,4 @@
-"""Time travel: moves `relevo.now()` of one database, for every process that uses it."""
+"""Time travel: moves `relevo.now()` of a database, for every process that uses it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _WAKE: Final = catalog.own("testing.wake", "select pg_notify('relevo', $1)")
 
 
 class Clock:
-    """The clock of one database in the hands of a test."""
+    """Controls the time of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def now(self) -> datetime:
-        """Return what Relevo takes for the time."""
+        """Return the current `relevo.now()`."""
         return await clock.now(self._database)
 
     async def advance(self, by: float | timedelta, *, hosts_lapse: bool = False) -> datetime:
-        """Move time forward by seconds and wake every waiting loop; return the new time.
+        """Move the time forward by seconds and wake every waiting loop; return the new time.
 
         Running hosts keep their leases, as if they had renewed meanwhile, unless `hosts_lapse`.
         """
         step = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if step < timedelta(0):
-            raise InvalidValue(f"time only moves forward, not by {step}")
+            raise InvalidValue(f"time can only move forward, not by {step}")
 
         async def move(tx: Transaction) -> None:
             if not hosts_lapse:
@@ -51,5 +51,5 @@ class Clock:
         return await self.now()
 
     async def server_falls_behind(self, by: float) -> None:
-        """Act as if a failover led to a server whose clock is `by` seconds behind."""
+        """Simulate a failover to a server whose clock is `by` seconds behind."""
         await self._database.write(_SHIFT, -timedelta(seconds=by))

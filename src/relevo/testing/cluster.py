@@ -1,4 +1,4 @@
-"""Real host processes to be killed, frozen and cut off from their database."""
+"""Real host processes that a test kills, freezes and disconnects from their database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from relevo.kernel.postgres.binding import DEFAULT
-from relevo.testing import scene
+from relevo.testing import diagnosis
 from relevo.testing.faults import FaultBoard
 from relevo.testing.proxy import Proxy
 from relevo.testing.recorder import SKEW_VARIABLE, TRACE_VARIABLE
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.02
 STACKS_SECONDS = 1.0
-"""What processes get to write down their stacks; one that is frozen writes nothing."""
+"""How long processes get to log their stacks; a frozen one logs nothing."""
 LOG_CHARACTERS_MAX = 20_000
 
 
@@ -58,7 +58,7 @@ def start_process(program: str, environment: Mapping[str, str], output: IO[bytes
 
 
 class Node:
-    """One host process and its own way to the database."""
+    """A host process and its own proxy to the database."""
 
     def __init__(
         self, name: str, process: HostProcess, trace: Path, log: Path, proxy: Proxy
@@ -72,49 +72,49 @@ class Node:
         self._records: list[dict[str, Any]] = []
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL and wait for the end of the process."""
         self.process.kill()
         self.process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: every thread stands still, the heartbeat too."""
+        """Send SIGSTOP: all threads stop, including the heartbeat."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT: the process continues."""
         self.process.send_signal(signal.SIGCONT)
 
     def partition(self) -> None:
-        """Cut the node off from its database: nothing arrives, nothing is refused."""
+        """Disconnect the node from its database: nothing arrives, nothing is refused."""
         self.proxy.cut()
 
     def heal(self) -> None:
-        """End every trouble on the way to the database."""
+        """End all network faults of the node."""
         self.proxy.heal()
 
     def terminate(self) -> None:
-        """SIGTERM: drain and leave."""
+        """Send SIGTERM: the host drains and stops."""
         self.process.send_signal(signal.SIGTERM)
 
     def show_stacks(self) -> None:
-        """SIGUSR1: write the stack of every task and thread to the log."""
+        """Send SIGUSR1: the process logs the stack of every task and thread."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGUSR1)
 
     @property
     def log(self) -> str:
-        """What the process logged."""
+        """The log of the process."""
         return self._log.read_text("utf-8", errors="replace")
 
     def records(self, event: str | None = None) -> list[dict[str, Any]]:
-        """Return what the node recorded, whole lines only."""
+        """Return the records of the node, or those of one event."""
         if self._trace.exists():
             with self._trace.open("rb") as file:
                 file.seek(self._read)
                 *lines, rest = file.read().split(b"\n")
                 self._read = file.tell() - len(rest)
             self._records += map(msgspec.json.decode, lines)
-        return [one for one in self._records if event is None or one["event"] == event]
+        return [record for record in self._records if event is None or record["event"] == event]
 
 
 class Cluster:
@@ -158,15 +158,15 @@ class Cluster:
     async def start(
         self, name: str, *, skew: float = 0.0, wait: bool = True, **settings: object
     ) -> Node:
-        """Start a node and, unless told otherwise, wait until it serves."""
+        """Start a node and, with `wait`, wait until it serves."""
         self._starts += 1
         label = f"{name}-{self._starts}"
         trace, log = self._folder / f"{label}.trace", self._folder / f"{label}.log"
         proxy = self._proxies.enter_context(Proxy.to(self._url))
-        told = {"database_url": proxy.url(self._url), "host_name": name, "migrate": "false"}
-        told |= {key: str(value) for key, value in {**self._settings, **settings}.items()}
+        chosen = {"database_url": proxy.url(self._url), "host_name": name, "migrate": "false"}
+        chosen |= {key: str(value) for key, value in {**self._settings, **settings}.items()}
         environment = {key: value for key, value in os.environ.items() if "RELEVO_" not in key}
-        environment |= {f"RELEVO_{key.upper()}": value for key, value in told.items()}
+        environment |= {f"RELEVO_{key.upper()}": value for key, value in chosen.items()}
         environment |= self._environment | self.faults.env(process=name)
         environment |= {TRACE_VARIABLE: str(trace), SKEW_VARIABLE: str(skew)}
         with log.open("wb") as output:
@@ -186,7 +186,7 @@ class Cluster:
         timeout: float = 60.0,
         node: Node | None = None,
     ) -> None:
-        """Wait until a condition holds; says what was waited for when it never does."""
+        """Wait until a condition holds; raises `AssertionError` that names it and the state."""
         give_up = time.monotonic() + timeout
         while True:
             held = condition()
@@ -197,13 +197,13 @@ class Cluster:
             if node is not None and node.process.poll() is not None:
                 raise AssertionError(f"{node.name} ended with {node.process.poll()}:\n{node.log}")
             if time.monotonic() > give_up:
-                told = what if isinstance(what, str) else what()
-                raise AssertionError(f"not within {timeout} s: {told}\n{await self.scene()}")
+                missing = what if isinstance(what, str) else what()
+                raise AssertionError(f"not within {timeout} s: {missing}\n{await self.diagnose()}")
             await asyncio.sleep(POLL_SECONDS)
 
-    async def scene(self) -> str:
-        """Describe what the store and every living node are at; for a wait that ran out."""
-        store = await scene.describe(self._url, str(self._settings.get("schema", DEFAULT)))
+    async def diagnose(self) -> str:
+        """Describe the state of the database and of every live node, for a wait that timed out."""
+        store = await diagnosis.describe(self._url, str(self._settings.get("schema", DEFAULT)))
         for node in self.nodes.values():
             node.show_stacks()
         await asyncio.sleep(STACKS_SECONDS)
@@ -211,7 +211,7 @@ class Cluster:
         return "\n".join([store, *logs])
 
     def records(self, event: str | None = None) -> list[dict[str, Any]]:
-        """Return what all nodes, also former ones, recorded, in the order of time."""
+        """Return the records of all nodes, also former ones, in the order of time."""
         nodes = [*self._former, *self.nodes.values()]
-        found = [record for node in nodes for record in node.records(event)]
-        return sorted(found, key=lambda record: float(record["at"]))
+        records = [record for node in nodes for record in node.records(event)]
+        return sorted(records, key=lambda record: float(record["at"]))

@@ -34,8 +34,7 @@ FAST = {
     "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
     "wal_compression": "off", "max_wal_size": "256MB",
 }  # fmt: skip
-"""For tests that are not about durability: what a killed process acknowledged is still there, only
-a power cut would lose it."""
+"""Faster and less durable: acknowledged writes survive a killed process, but not a power cut."""
 PUBLISHED: Final = os.environ.get("RELEVO_TEST_PUBLICATION") == "1"
 """Whether every database publishes all its tables, as before an upgrade or with Debezium: then the
 server refuses to change rows of a table without a replica identity."""
@@ -43,14 +42,14 @@ PUBLICATION: Final = "create publication relevo_tests for all tables"
 _ENDING: Final = "_published" if PUBLISHED else ""
 MEMORY: Final = Path("/dev/shm")
 MEMORY_BYTES_MIN: Final = 2_048 * MIB
-"""What must be free there for a server and the databases of a few tests at a time."""
+"""Free space needed for a server and the databases of several tests at a time."""
 
 
 class TestDatabases:
-    """Makes and drops databases on one server, from a thread of its own.
+    """Creates and drops databases on one server, from its own thread.
 
     The server is the embedded one in a folder shared by all test processes of this user, or the one
-    at `RELEVO_TEST_DATABASE_URL` (so that the same tests run on PostgreSQL 15). Each has Relevo in
+    at `RELEVO_TEST_DATABASE_URL`, so that the same tests run on PostgreSQL 15. Each has Relevo in
     one schema.
     """
 
@@ -79,9 +78,9 @@ class TestDatabases:
         return urlunsplit(parts._replace(path=f"/{database}"))
 
     def create(self, *, migrated: bool = True) -> str:
-        """Return the URL of a new database, with Relevo's schema unless told otherwise.
+        """Return the URL of a new database, by default with Relevo's schema.
 
-        A migrated one was made while the test before ran, so it costs next to nothing.
+        A migrated one was created while the previous test ran, so it takes almost no time.
         """
         if not migrated:
             return self.url_of(self._do(self._create(self._empty)))
@@ -90,11 +89,11 @@ class TestDatabases:
         return self.url_of(name)
 
     def drop(self, url: str) -> None:
-        """Remove a database in the background, also if somebody is still connected to it."""
+        """Drop a database in the background, even while clients are connected to it."""
         self._start(self._drop(urlsplit(url).path.lstrip("/")))
 
     def close(self) -> None:
-        """Leave the server; it stops when the last test process has left."""
+        """Leave the server, which stops with the last test process."""
         self._do(self._drop(self._spare.result(timeout=120)))
         self._do(self._admin.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -146,8 +145,8 @@ class TestDatabases:
     async def _fill_template(self, name: str, *, migrated: bool) -> None:
         raw = f"{name}_{secrets.token_hex(3)}"
         await self._admin.execute(f'create database "{raw}" template template0')
-        told = settings.load({"database_url": self.url_of(raw), "schema": self.schema}, environ={})
-        async with await Database.open(told) as database:
+        chosen = {"database_url": self.url_of(raw), "schema": self.schema}
+        async with await Database.open(settings.load(chosen, environ={})) as database:
             if PUBLISHED:
                 await database.write(PUBLICATION)
             if migrated:
@@ -156,9 +155,9 @@ class TestDatabases:
 
 
 def _home() -> Path:
-    """Where the server of the tests lives: in memory if there is room, else on disk.
+    """Return the folder of the tests' server: in memory if there is space, else on disk.
 
-    A database is 600 files. To make them takes half a second on a disk, and next to nothing in
+    A database has 600 files; creating them takes half a second on a disk and almost no time in
     memory.
     """
     name = f"relevo-tests-{os.getuid()}{_ENDING}"

@@ -1,4 +1,4 @@
-"""The arming side of `relevo.kernel.faults`: break a process of a test exactly where it hurts."""
+"""Arms the fault points of `relevo.kernel.faults` in the processes of a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POINT: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class FaultBoard:
-    """Arms fault points of child processes and tells when they were reached.
+    """Arms fault points of child processes and reports when they are reached.
 
     A process takes part if it was started with `env()`:
 
@@ -38,7 +38,7 @@ class FaultBoard:
         self._armings: dict[str, Arming] = {}
 
     def env(self, process: str | None = None) -> dict[str, str]:
-        """The variables that make points live in a child process, under the name `process`."""
+        """Return the environment that activates fault points in a child, named `process`."""
         variables = {DIRECTORY_VARIABLE: str(self._directory)}
         if process is not None:
             variables[PROCESS_VARIABLE] = process
@@ -54,13 +54,13 @@ class FaultBoard:
         seconds: float = 0.0,
         process: str | None = None,
     ) -> None:
-        """From now on `action` happens at `point`; replaces what was armed there.
+        """Run `action` at `point` from now on; replaces an earlier arming.
 
         `skip` and `times` (None: always) count in each process by itself and from this call on: a
         process that is killed and started again dies again, until the point is disarmed.
         """
         if action not in get_args(Action):
-            raise InvalidValue(f"{action!r} is no fault action; use one of {get_args(Action)}")
+            raise InvalidValue(f"{action!r} is not a fault action; use one of {get_args(Action)}")
         if skip < 0 or seconds < 0 or (times is not None and times < 1):
             raise InvalidValue(
                 f"cannot arm {point!r} with skip={skip}, times={times}, seconds={seconds}: skip and"
@@ -81,11 +81,11 @@ class FaultBoard:
         os.replace(draft, path)  # a point sees the old arming or the new one, never half of it
 
     def disarm(self, point: str) -> None:
-        """Nothing happens at `point` any more, and who is held there (`wait`) goes on."""
+        """Disarm `point`; processes held there by `wait` continue."""
         self._path(point, "json").unlink(missing_ok=True)
 
     def hits(self, point: str) -> int:
-        """How often `point` has fired since it was last armed, in all processes together."""
+        """Return how often `point` has fired since it was last armed, in all processes."""
         arming = self._armings.get(point)
         if arming is None:
             return 0
@@ -98,9 +98,9 @@ class FaultBoard:
     async def reached(self, point: str, count: int = 1, timeout: float = 30.0) -> None:
         """Wait until `point` has fired `count` times since it was last armed.
 
-        The process has left its line by then and is at the point: a `kill` or `stop` is a matter of
-        microseconds, which only the operating system (`waitpid`) can confirm. `TimeoutError` after
-        `timeout` seconds.
+        The process has recorded the hit and is at the point: a `kill` or `stop` follows within
+        microseconds, which only the operating system (`waitpid`) can confirm. Raises `TimeoutError`
+        after `timeout` seconds.
         """
         arming = self._armings.get(point)
         if arming is None:
@@ -120,6 +120,6 @@ class FaultBoard:
     def _path(self, point: str, suffix: str) -> Path:
         if not _POINT.fullmatch(point):
             raise InvalidValue(
-                f"{point!r} is no fault point: the name is lower-case letters, digits and _"
+                f"{point!r} is not a fault point; a name has lower-case letters, digits and _"
             )
         return self._directory / f"{point}.{suffix}"

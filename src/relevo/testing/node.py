@@ -1,7 +1,7 @@
-"""One real host process of a `Cluster`: `python -m relevo.testing.node module:function`.
+"""A host process of a `Cluster`: `python -m relevo.testing.node module:function`.
 
 Settings come from the environment, as for any host. The function gets the running `App` and a
-`Recorder`, registers what it wants to serve, and may return; the host runs until SIGTERM.
+`Recorder`, registers its handlers, and may return; the host runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ async def _main(program: Callable[[App, Recorder], Awaitable[None]]) -> int:
 
 
 def _show_stacks_on_signal() -> None:
-    """Let SIGUSR1 write the stack of every task and thread to the log; the host goes on."""
+    """Make SIGUSR1 log the stack of every task and thread; the host continues."""
 
     def show_tasks() -> None:
         for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
             task.print_stack(file=sys.stderr)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, show_tasks)
-    # Threads are shown by the interpreter itself, so also when the loop stands still.
+    # The interpreter shows the threads, so this works even when the loop is blocked.
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
 
 
 def _skew_clock(seconds: float) -> None:
-    """Act as if this machine's wall clock were wrong."""
+    """Simulate a wrong wall clock of this machine."""
     right = time.time
     time.time = lambda: right() + seconds
 

@@ -1,7 +1,7 @@
 """Fixtures for tests that use Relevo; installed with it as a pytest plugin.
 
 async def test_something(database): ...      # its own migrated database
-async def test_later(app, clock): ...        # an App on it, and time in the test's hands
+async def test_later(app, clock): ...        # an App on it, and control over its time
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def relevo_schema() -> str:
 
 @pytest.fixture(scope="session")
 def relevo_databases(relevo_schema: str) -> Iterator[TestDatabases]:
-    """The server that tests share, and a maker of databases on it."""
+    """The server that tests share; creates databases on it."""
     from relevo.testing.databases import TestDatabases
 
     databases = TestDatabases(relevo_schema)
@@ -46,7 +46,7 @@ def relevo_url(relevo_databases: TestDatabases) -> Iterator[str]:
 
 @pytest.fixture
 def relevo_settings(relevo_url: str, relevo_schema: str) -> Settings:
-    """Settings for a fresh, migrated database; nothing of the environment counts."""
+    """Settings for a fresh, migrated database, independent of the environment."""
     from relevo import settings
 
     return settings.load({"database_url": relevo_url, "schema": relevo_schema}, environ={})

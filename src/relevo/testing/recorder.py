@@ -1,4 +1,4 @@
-"""What a node of a `Cluster` tells the test, and how."""
+"""Records events of a `Cluster` node for the test."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SKEW_VARIABLE = "RELEVO_TESTING_SKEW"
 
 
 class Recorder:
-    """Appends what happened to the node's trace, one line each, at once: it survives SIGKILL."""
+    """Appends events to the node's trace, one line each, at once, so that they survive SIGKILL."""
 
     def __init__(self, path: str, host: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._host = host
 
     def __call__(self, event: str, *, at: float | None = None, **details: Any) -> None:
-        """Record an event; `at` is an instant taken earlier."""
+        """Record an event; `at` is an earlier instant."""
         entry = {"at": instant() if at is None else at, "host": self._host, "event": event}
         os.write(self._file, msgspec.json.encode(entry | details) + b"\n")

@@ -1,7 +1,8 @@
-"""What happened to leases, and whether it was allowed.
+"""The history of leases, and a check of its invariants.
 
-Two witnesses: the store (a trigger notes every change of ownership, in commit order per lease) and
-the hosts (each notes what it did, with an instant taken *before* it asked whether it may).
+There are two sources: the database, where a trigger records every change of ownership in commit
+order per lease, and the hosts, which record each act with an instant taken *before* they checked
+the lease.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ create trigger trace after update of owner, epoch on relevo.lease
 
 
 class OwnerChange(Struct, frozen=True, kw_only=True):
-    """One change of a lease's ownership, as the store committed it."""
+    """A change of a lease's ownership, as it was committed."""
 
     seq: int
     lease_id: int
@@ -54,11 +55,11 @@ class OwnerChange(Struct, frozen=True, kw_only=True):
     old_epoch: int
     epoch: int
     clean: bool = True
-    """Whether the owner before let go in order; else its last work may be done again."""
+    """Whether the previous owner released it in order; if not, its last work may be repeated."""
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """A host did something in the name of a lease: the start of a handler or a turn."""
+    """An act of a host under a lease: the start of a handler or a turn."""
 
     at: float
     host: str
@@ -68,11 +69,11 @@ class Act(Struct, frozen=True, kw_only=True):
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; the message names it and shows the evidence."""
+    """An invariant was violated; the message names it and shows the records."""
 
 
 async def install(database: Database) -> None:
-    """Let the store note every change of ownership from now on."""
+    """Record every change of ownership from now on."""
     await database.run(lambda tx: tx.execute(catalog.own("testing.trace", _INSTALL)))
 
 
@@ -85,20 +86,20 @@ async def owner_changes(database: Database) -> list[OwnerChange]:
 
 
 def acts(records: Iterable[dict[str, Any]]) -> list[Act]:
-    """Pick the acts out of the hosts' records, in the order of time."""
-    found = [
+    """Return the acts among the hosts' records, in the order of time."""
+    acted = [
         Act(at=r["at"], host=r["host"], unit=r["unit"], lease=r["lease"], epoch=r["epoch"])
         for r in records
         if r["event"] == "act"
     ]
-    return sorted(found, key=lambda act: act.at)
+    return sorted(acted, key=lambda act: act.at)
 
 
 def check_invariants(changes: Sequence[OwnerChange], acted: Sequence[Act] = ()) -> None:
-    """Raise `Violation` unless the leases' history was allowed.
+    """Raise `Violation` if the history of the leases breaks an invariant.
 
     L1, I2: epochs of a lease strictly grow, and ownership changes only together with the epoch.
-    L2: nobody acts under an epoch that nobody was ever given.
+    L2: no host acts under an epoch that was never assigned.
     L5, I3, I5, I6: in a strict unit no act of an older epoch starts after one of a younger epoch.
     """
     by_lease: dict[tuple[str, str], list[OwnerChange]] = defaultdict(list)
@@ -117,7 +118,7 @@ def _check_history(history: Sequence[OwnerChange]) -> None:
         if after.epoch <= before.epoch or after.old_epoch != before.epoch:
             raise Violation(f"I2: epochs did not strictly grow: {before} then {after}")
         if after.old_owner != before.owner:
-            raise Violation(f"L1: the owner changed unseen: {before} then {after}")
+            raise Violation(f"L1: the owner changed without a record: {before} then {after}")
 
 
 def _check_acts(by_lease: dict[tuple[str, str], list[OwnerChange]], acted: Sequence[Act]) -> None:
@@ -129,7 +130,7 @@ def _check_acts(by_lease: dict[tuple[str, str], list[OwnerChange]], acted: Seque
     for act in acted:
         lease = (act.unit, act.lease)
         if act.epoch not in given.get(lease, set()):
-            raise Violation(f"L2: acted under an epoch that was never given: {act}")
+            raise Violation(f"L2: acted under an epoch that was never assigned: {act}")
         last = newest.setdefault(lease, act)
         if by_lease[lease][0].strict and act.epoch < last.epoch:
             raise Violation(f"I3: {act} started after {last}")

@@ -10,16 +10,15 @@
             return
         yield Call("ship", {"id": id, "by": answer["by"]})
 
-What a step came to is written down before the next begins. When an instance goes on, after a wait,
-a pause, a retry or a crash, its generator is started anew and gets the written results, so that it
-arrives where it was. Code between steps therefore runs again, each time: it must only decide. What
-has effects, or could come out otherwise another time (clocks, random numbers, reads), belongs into
-the function of a `Stage`, which is not called again once its result is written. A crash before that
-calls it twice.
+Relevo stores the result of a step before the next begins. When an instance continues, after a wait,
+a pause, a retry or a crash, its generator starts again and receives the stored results until it is
+where it was. So code between steps runs again each time, and must only make decisions. Code with
+effects, or with results that can differ (clocks, random numbers, reads), belongs in the function of
+a `Stage`, which is not called again after its result is stored. A crash before that calls it twice.
 
-An instance keeps the version of the definition that it began with. Register a changed workflow
-under a new `version`, and leave the old function until its instances are done; one that yields
-other steps than were written down is suspended with a text that names the step.
+An instance keeps the version of the definition that it started with. Register a changed workflow
+under a new `version`, and keep the old function until its instances are done. An instance whose
+generator yields other steps than those stored is suspended with a text that names the step.
 """
 
 from relevo.workflows.definition import WorkflowDefinition

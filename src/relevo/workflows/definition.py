@@ -20,7 +20,7 @@ import msgspec
 from relevo.errors import InvalidValue
 from relevo.jobs.core.operation_types import WORKFLOW
 from relevo.jobs.registry import arguments_of, described
-from relevo.workflows.running import Instance
+from relevo.workflows.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -35,7 +35,7 @@ LANE: Final = "workflow"
 
 
 class RegisteringWorkflow(Protocol):
-    """Decorates an async generator function, whose first parameter may be the context."""
+    """Decorates an async generator function; its first parameter may be the context."""
 
     @overload
     def __call__(
@@ -49,7 +49,7 @@ class RegisteringWorkflow(Protocol):
 
 
 class WorkflowDefinition(Generic[P]):
-    """A workflow that knows how to start itself: `await order.submit(id="a1")`."""
+    """A registered workflow: `await order.submit(id="a1")` starts an instance."""
 
     def __init__(
         self, jobs: Jobs, name: str, version: int,
@@ -58,20 +58,22 @@ class WorkflowDefinition(Generic[P]):
     ) -> None:  # fmt: skip
         if not inspect.isasyncgenfunction(function):
             raise InvalidValue(
-                f"workflow {name!r} is no async generator; write it as `async def` with `yield`"
+                f"workflow {name!r} is not an async generator; write `async def` with `yield`"
             )
         if version < 1:
-            raise InvalidValue(f"the version of workflow {name!r} is 1 or above, not {version}")
+            raise InvalidValue(
+                f"the version of workflow {name!r} must be at least 1, not {version}"
+            )
         self._jobs = jobs
         self._options: SubmitOptions = options or {}
-        self._told = (name, version)
+        self._declared = (name, version)
         self.name = name if version == 1 else f"{name}@{version}"
-        """What instances of this version are submitted as."""
+        """The handler name of this version's instances."""
         self.function = function
         self._taken = described(self.name, function, generator=True)
 
     def handler(self) -> Handler:
-        """How instances run."""
+        """Return the job handler of instances."""
         return msgspec.structs.replace(
             self._taken, function=self._run, kind="async", raw=True, lane=LANE,
             operation_type=WORKFLOW,
@@ -84,8 +86,8 @@ class WorkflowDefinition(Generic[P]):
         )
 
     def using(self, **options: Unpack[SubmitOptions]) -> WorkflowDefinition[P]:
-        """Return the same with options of `Jobs.submit`: start, token, priority, tx …"""
-        name, version = self._told
+        """Return the workflow with options of `Jobs.submit`: start, token, priority, tx …"""
+        name, version = self._declared
         return WorkflowDefinition(
             self._jobs, name, version, self.function, {**self._options, **options}
         )

@@ -1,4 +1,4 @@
-"""What a workflow yields."""
+"""The steps that a workflow yields."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class WaitTimedOut(TimeoutError):
-    """Raised at a `Wait` whose event did not come in time."""
+    """The event of a `Wait` did not arrive in time."""
 
 
 class Stage:
-    """A named stage; if it has a function, that is called and its result written and sent back."""
+    """A named stage; calls its function, if it has one, stores the result and sends it back."""
 
     def __init__(
         self, name: str, function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any
@@ -32,15 +32,15 @@ class Stage:
 
     @property
     def signature(self) -> str:
-        """By what it is known again."""
+        """The identity of the step in the journal."""
         return f"Stage({self.name!r})"
 
 
 class Wait:
-    """Wait until an instant, or for an event; sends back the data of the event.
+    """Waits until an instant, or for an event; sends back the data of the event.
 
-    `timeout` (seconds) bounds the wait for an event: then `WaitTimedOut` is raised. The time runs
-    from when the workflow first came here.
+    After `timeout` seconds without the event, it raises `WaitTimedOut`. The time counts from when
+    the workflow first reached this step.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Wait:
         timeout: float | timedelta | None = None,
     ) -> None:  # fmt: skip
         if (until is None) == (event is None):
-            raise InvalidValue("a Wait has either `until` or `event`")
+            raise InvalidValue("a Wait takes either `until` or `event`; give one of them")
         if timeout is not None and event is None:
-            raise InvalidValue("`timeout` bounds the wait for an event; without one, give `until`")
+            raise InvalidValue("`timeout` needs `event`; to wait for a time, use `until`")
         self.until = None if until is None else aware(until, "until")
         self.event = event
         self.key = key
@@ -58,14 +58,14 @@ class Wait:
 
     @property
     def signature(self) -> str:
-        """By what it is known again; an instant may be computed otherwise."""
+        """The identity of the step in the journal, without the instant, which may be computed."""
         return "Wait(until)" if self.event is None else f"Wait({self.event!r}, {self.key!r})"
 
 
 class Call:
-    """Submit a job and wait for its end; sends back its result, raises `JobFailed` if it has none.
+    """Submits a job and waits for its end; sends back its result, or raises `JobFailed`.
 
-    `child` is a job's or workflow's definition, or its name; options are those of `Jobs.submit`.
+    `child` is the definition of a job or workflow, or its name; options are those of `Jobs.submit`.
     """
 
     def __init__(self, child: Any, data: Any = None, **options: Any) -> None:
@@ -75,12 +75,12 @@ class Call:
 
     @property
     def signature(self) -> str:
-        """By what it is known again."""
+        """The identity of the step in the journal."""
         return f"Call({self.child!r})"
 
 
 class Return:
-    """End with a result; a generator cannot return one."""
+    """Ends the workflow with a result, which an async generator cannot return."""
 
     signature = "Return()"
 

@@ -11,7 +11,7 @@ from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.dataverse.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mail import Mail
     from relevo.testing.recorder import Recorder
 
 

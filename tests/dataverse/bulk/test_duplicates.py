@@ -77,7 +77,7 @@ async def test_who_may_not_run_it_any_more_finds_nothing(app: App, warehouse: Wa
     async with app.host():
         await (await app.bulk.publish_rule("same mail", "people", EMAIL)).wait(60)
         job = await app.bulk.detect_duplicates("same mail", owner=ana, by_key=True)
-        with pytest.raises(JobFailed, match=r"no right bulk\.run"):
+        with pytest.raises(JobFailed, match=r"no longer has the right bulk\.run"):
             await job.wait(60)
 
 

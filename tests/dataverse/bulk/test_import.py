@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.dataverse.bulk import engine, parsing
+from relevo.dataverse.bulk import engine, import_files
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed
@@ -104,7 +104,7 @@ async def test_rows_of_a_table_go_through_the_pipeline_both_ways(
 async def test_large_imports_are_written_in_parts(
     app: App, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relevo.dataverse.bulk.importing.PART_ROWS", 300)
+    monkeypatch.setattr("relevo.dataverse.bulk.imports.PART_ROWS", 300)
     things = app.container("things", "/id")
     text = "id,n\n" + "".join(f"i{n},{n}\n" for n in range(1_000))
     async with app.host():
@@ -130,11 +130,13 @@ async def test_an_import_that_replaces_is_undone_where_it_created(
         undone = await app.bulk.undo_import(id_)
         assert await undone.wait(60) == {"success": 1, "failure": 0}
         told = (await undone.get()).friendly
-        assert told == "2 rows had replaced items instead of creating them; these items stay"
+        assert told == "2 rows replaced existing items, which are kept"
     assert [(item.id, item.body["n"]) async for item in things.query()] == [("old", 1)]
 
 
-@pytest.mark.parametrize(("content", "told"), [(b"\xff\xfe\x00", "not utf-8"), (b"a,a\n", "equal")])
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"\xff\xfe\x00", "not utf-8"), (b"a,a\n", "repeated")]
+)
 async def test_a_file_that_cannot_be_read_fails_the_whole_import(
     app: App, warehouse: Warehouse, content: bytes, told: str
 ) -> None:
@@ -166,7 +168,7 @@ class Stop:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken, self.go_on = asyncio.Event(), asyncio.Event()
-        ordinary, stop = engine.Walk._take, self
+        ordinary, stop = engine.BulkRun._take, self
 
         async def take(self: Any, *args: Any) -> Any:
             at = await ordinary(self, *args)
@@ -175,12 +177,12 @@ class Stop:
                 await stop.go_on.wait()
             return at
 
-        monkeypatch.setattr(engine.Walk, "_take", take)
+        monkeypatch.setattr(engine.BulkRun, "_take", take)
 
 
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
-    monkeypatch.setattr("relevo.dataverse.bulk.importing.PART_ROWS", 500)
+    monkeypatch.setattr("relevo.dataverse.bulk.imports.PART_ROWS", 500)
     return Stop(monkeypatch)
 
 
@@ -289,11 +291,11 @@ async def test_children_of_an_import_end_whose_parent_is_deleted_while_it_is_pau
 
 def test_rows_of_a_file_are_numbered_and_quoted_cells_may_have_line_ends() -> None:
     found = list(
-        parsing.rows(b'\xef\xbb\xbfa;b\r\n1;"x\r\ny"\r\n\r\n2;3;4\r\n', "csv", "utf-8", ";")
+        import_files.rows(b'\xef\xbb\xbfa;b\r\n1;"x\r\ny"\r\n\r\n2;3;4\r\n', "csv", "utf-8", ";")
     )
     assert [(one.number, one.raw) for one in found] == [(1, {"a": "1", "b": "x\r\ny"}), (2, None)]
-    with pytest.raises(InvalidValue, match="equal names"):
-        list(parsing.rows(b"a,a\n1,2\n", "csv", "utf-8", ","))
+    with pytest.raises(InvalidValue, match="repeated column names"):
+        list(import_files.rows(b"a,a\n1,2\n", "csv", "utf-8", ","))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from relevo import App
-    from relevo.dataverse.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mail import Mail
     from tests.dataverse.bulk.conftest import Warehouse
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_each_recipient_gets_one_mail_with_its_own_words(
         ("ana@x.org", "Hello P0"), ("BOB@x.org", "Hello P1"),
     ]  # fmt: skip
     assert sent[0].body == "P0, $unknown 00000"
-    assert "is no address" in failure.message
+    assert "is not a mail address" in failure.message
     assert (await job.get()).operation_type == 2
 
 

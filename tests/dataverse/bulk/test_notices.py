@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.dataverse.bulk import deleting
+from relevo.dataverse.bulk import deletion
 from relevo.errors import InvalidValue
 from relevo.jobs.errors import JobFailed
 from relevo.pipeline.model import PRE_OPERATION, SYNC
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.dataverse.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mail import Mail
     from tests.dataverse.bulk.conftest import Warehouse
 
 pytestmark = pytest.mark.anyio
@@ -49,14 +49,14 @@ async def test_a_run_that_is_begun_anew_after_its_mails_sends_none_again(
 ) -> None:
     # A30: what a crash behind the mails would leave.
     sent = posting(app)
-    ordinary, runs = deleting.Deleting.run, 0
+    ordinary, runs = deletion.BulkDeleteJob.run, 0
 
     async def run(self: Any) -> Any:
         nonlocal runs
         runs += 1
         return await ordinary(self)
 
-    monkeypatch.setattr(deleting.Deleting, "run", run)
+    monkeypatch.setattr(deletion.BulkDeleteJob, "run", run)
     failing = iter([ConnectionError("the line was cut")])
     told = app.jobs.registry.handlers["relevo.dataverse.bulk.delete"]
 
@@ -116,7 +116,7 @@ async def test_without_a_transport_or_an_address_it_is_refused(
     with pytest.raises(InvalidValue, match="has no transport"):
         await app.bulk.delete(warehouse.query(), notify=TWO)
     posting(app)
-    with pytest.raises(InvalidValue, match="is no address"):
+    with pytest.raises(InvalidValue, match="is not a mail address"):
         await app.bulk.delete(warehouse.query(), notify=["ana"])
 
 
@@ -125,7 +125,7 @@ async def test_nothing_adds_a_line_to_the_header_of_a_mail(
     app: App, warehouse: Warehouse, control: str
 ) -> None:
     sent = posting(app)
-    with pytest.raises(InvalidValue, match="is no address"):
+    with pytest.raises(InvalidValue, match="is not a mail address"):
         await app.bulk.delete(warehouse.query(), notify=[f"ana@x.org{control}Bcc: eve@x.org"])
     if control == "\x00":
         return  # no job is called that

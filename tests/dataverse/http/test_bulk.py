@@ -11,7 +11,7 @@ from relevo.dataverse.bulk import MatchField
 from tests.dataverse.http.conftest import code
 
 if TYPE_CHECKING:
-    from relevo.dataverse.bulk.mailing import Mail
+    from relevo.dataverse.bulk.mail import Mail
     from tests.dataverse.http.conftest import Dataverse
 
 pytestmark = pytest.mark.anyio

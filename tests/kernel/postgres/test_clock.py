@@ -27,7 +27,7 @@ async def test_time_travels_for_everybody(database: Database, clock: Clock) -> N
 
 
 async def test_time_only_travels_forward(clock: Clock) -> None:
-    with pytest.raises(InvalidValue, match="only moves forward"):
+    with pytest.raises(InvalidValue, match="can only move forward"):
         await clock.advance(-1)
 
 

@@ -1,6 +1,6 @@
-"""What `relevo doctor` looks at: a table of checks, each a function from the patient to a finding.
+"""The checks of `relevo doctor`: a table of functions that read the installation.
 
-They read and change nothing. A warning is something to know, a failure something to mend.
+They change nothing. A warning is worth knowing; a failure needs a repair.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ DISK_WARN_BYTES: Final = 1024 * MIB
 DISK_FAIL_BYTES: Final = 128 * MIB
 ROUND_TRIP_WARN_SECONDS: Final = 0.02
 SHOWN_MAX: Final = 4
-"""How many missing rights are named."""
+"""How many missing rights are shown."""
 CONNECTIONS_BESIDE_POOL: Final = 2
-"""The heartbeat's and the listener's."""
+"""One for the heartbeat and one for the listener."""
 
 
 class Finding(Struct, frozen=True):
-    """What a check found, and what to do about it."""
+    """The result of a check, and what to do about it."""
 
     state: State
     detail: str
@@ -55,15 +55,15 @@ class Finding(Struct, frozen=True):
 
 
 class Patient:
-    """What there is to look at."""
+    """The installation under examination."""
 
     def __init__(self, settings: Settings, database: Database | None = None) -> None:
         self.settings = settings
         self._database = database
         self.server: dict[str, str] = {}
-        """PostgreSQL's settings, for the session that we have."""
+        """PostgreSQL's settings in this session."""
         self.has: frozenset[Need] = frozenset({"nothing"})
-        """What checks may rely on."""
+        """What is available to checks."""
 
     @property
     def database(self) -> Database:
@@ -82,7 +82,7 @@ class Patient:
         return Directory(self.database, Wakeups(self.database))
 
     async def look(self) -> None:
-        """Read what most checks need."""
+        """Read the facts that most checks need."""
         if self._database is None:
             return
         rows = await self.database.fetch(SQL.server_settings)
@@ -93,7 +93,7 @@ class Patient:
 
 
 async def database(patient: Patient) -> Finding:
-    """Where the data is, and how far away."""
+    """Check the round-trip time to the database."""
     started = time.perf_counter()
     for _ in range(5):
         await patient.database.fetchval(SQL.ping)
@@ -102,17 +102,19 @@ async def database(patient: Patient) -> Finding:
     place = f"embedded in {endpoint.embedded.home}" if endpoint.embedded else f"at {endpoint}"
     detail = f"{place}, {seconds * 1_000:.1f} ms away"
     if seconds > ROUND_TRIP_WARN_SECONDS:
-        return Finding("warn", detail, "every call waits for this; run hosts close to the database")
+        return Finding(
+            "warn", detail, "every call waits this long; run hosts close to the database"
+        )
     return Finding("ok", detail)
 
 
 async def version(patient: Patient) -> Finding:
-    """A PostgreSQL that is not supported cannot even be connected to."""
+    """Show the version; Relevo does not connect to unsupported ones."""
     return Finding("ok", f"PostgreSQL {patient.server['server_version']}")
 
 
 async def durability(patient: Patient) -> Finding:
-    """Whether what was acknowledged survives a power cut."""
+    """Check whether acknowledged work survives a power cut."""
     wanted = ("fsync", "full_page_writes", "synchronous_commit")
     off = [name for name in wanted if patient.server[name] == "off"]
     if off:
@@ -125,46 +127,48 @@ async def durability(patient: Patient) -> Finding:
 
 
 async def checksums(patient: Patient) -> Finding:
-    """Whether a disk that returns other data than it was given is noticed."""
+    """Check whether PostgreSQL detects corrupted pages."""
     if patient.server["data_checksums"] == "on":
         return Finding("ok", "on")
     return Finding(
-        "warn", "off", "damage on disk goes unnoticed; stop the server and run pg_checksums -e"
+        "warn", "off", "disk corruption goes unnoticed; stop the server and run pg_checksums -e"
     )
 
 
 async def schema(patient: Patient) -> Finding:
-    """Whether the schema is that of this program."""
+    """Check whether the schema is that of this version."""
     pending = await migrate.check(patient.database)
     if not pending:
         return Finding("ok", f"up to date ({known()[-1].label})")
-    detail = f"lacks {', '.join(pending)}"
+    detail = f"pending: {', '.join(pending)}"
     if patient.settings.migrate:
-        return Finding("warn", detail, "`relevo up` brings it up to date, or `relevo migrate up`")
-    return Finding("fail", detail, "run `relevo migrate up`; hosts with migrate = false refuse it")
+        return Finding("warn", detail, "run `relevo migrate up`, or start a host, which migrates")
+    return Finding(
+        "fail", detail, "run `relevo migrate up`; hosts with migrate = false do not start"
+    )
 
 
 async def time_of_day(patient: Patient) -> Finding:
-    """How the clocks stand to each other."""
+    """Compare the clocks of this machine and of the database."""
     reading = await clock.read(patient.database)
     detail = f"this machine {-reading.skew:+.3f} s from the database, shift {reading.shift:.3f} s"
     if abs(reading.skew) > SKEW_WARN_SECONDS:
-        return Finding("warn", detail, "set the clocks (NTP); signatures and logs go by them")
+        return Finding("warn", detail, "synchronise the clocks (NTP); signatures and logs use them")
     if abs(reading.shift) > SHIFT_WARN_SECONDS:
-        advice = "the database's clock once fell behind, and Relevo's time went on from there"
+        advice = "the database's clock once fell behind, so Relevo's time runs ahead of it"
         return Finding("warn", detail, advice)
     return Finding("ok", detail)
 
 
 async def rights(patient: Patient) -> Finding:
-    """Which of the roles of `relevo grants` this is, and what it lacks to serve."""
+    """Show which role of `relevo grants` this is, and which rights it lacks to run a host."""
     me = await patient.database.fetchrow(SQL.role_rights, list(SUBMITTING))
     assert me is not None
     role, schema = f"role {me['role']}", patient.database.schema
     if me["owner"] is None:
         if me["may_create"]:
             return Finding("ok", f"{role} may create the schema {schema} and will own it")
-        advice = "`relevo grants` says what a superuser has to do, or grant create on the database"
+        advice = "run the SQL of `relevo grants` as a superuser, or grant create on the database"
         return Finding("fail", f"{role} may not create the schema {schema}", advice)
     if me["owns"]:
         return Finding("ok", f"{role} is an owner: it migrates and serves")
@@ -194,19 +198,21 @@ async def restore(patient: Patient) -> Finding:
 
 
 async def options(patient: Patient) -> Finding:
-    """What the database URL asks for and does not get."""
+    """Check for URL parameters that have no effect."""
     address = patient.database.endpoint.address
     left_out = ", ".join(address.left_out)
     if address.unmet:
-        advice = "Relevo's driver cannot do it; use sslmode=verify-full, and take it out of the URL"
-        return Finding("warn", f"required and left out: {', '.join(address.unmet)}", advice)
+        advice = (
+            "the driver does not support it; use sslmode=verify-full, and remove it from the URL"
+        )
+        return Finding("warn", f"required but not supported: {', '.join(address.unmet)}", advice)
     return Finding(
-        "ok", f"left out, for they have no effect: {left_out}" if left_out else "all known"
+        "ok", f"ignored, because they have no effect: {left_out}" if left_out else "all known"
     )
 
 
 async def pool(patient: Patient) -> Finding:
-    """Whether the server has room for another host."""
+    """Check whether the server has connections left for another host."""
     used = await patient.database.fetchval(SQL.count_connections)
     most = _connections_max(patient)
     wanted = patient.settings.pool_size + CONNECTIONS_BESIDE_POOL
@@ -217,7 +223,7 @@ async def pool(patient: Patient) -> Finding:
 
 
 async def handlers(patient: Patient) -> Finding:
-    """Whether handlers that open transactions get connections, and all hosts fit the server."""
+    """Check whether handlers get connections, and whether the server has enough for all hosts."""
     size = patient.settings.pool_size
     row = await patient.database.fetchrow(SQL.count_work)
     assert row is not None
@@ -243,47 +249,47 @@ def _connections_max(patient: Patient) -> int:
 
 
 async def pooler(patient: Patient) -> Finding:
-    """Whether somebody stands between us and the server."""
+    """Check for a connection pooler."""
     if patient.database.endpoint.pooled:
-        advice = "nobody can listen through it, so hosts poll; a direct URL reacts faster"
+        advice = "LISTEN does not work through it, so hosts poll; a direct URL reacts faster"
         return Finding("warn", "PgBouncer, or pgbouncer = on", advice)
     return Finding("ok", "none")
 
 
 async def hosts(patient: Patient) -> Finding:
-    """Who serves."""
-    found: list[HostInfo] = []
+    """Check for lapsed hosts."""
+    all_hosts: list[HostInfo] = []
     while page := await patient.directory.hosts(
-        after=(found[-1].name, found[-1].incarnation) if found else None, limit=500
+        after=(all_hosts[-1].name, all_hosts[-1].incarnation) if all_hosts else None, limit=500
     ):
-        found += page
-    live = [host for host in found if host.live]
-    lapsed = [host.name for host in found if not host.live and host.ended_at is None]
+        all_hosts += page
+    live = [host for host in all_hosts if host.live]
+    lapsed = [host.name for host in all_hosts if not host.live and host.ended_at is None]
     detail = f"{len(live)} live, {sum(host.draining for host in live)} draining"
     if lapsed:
-        advice = "they ended without a word or cannot reach the database; see their logs"
+        advice = "they crashed or cannot reach the database; see their logs"
         return Finding("warn", f"{detail}, {len(lapsed)} lapsed: {', '.join(lapsed)}", advice)
     if not live:
-        return Finding("warn", detail, "nobody works; start one with `relevo up`")
+        return Finding("warn", detail, "no host is running; start one with `relevo up`")
     return Finding("ok", detail)
 
 
 async def leases(patient: Patient) -> Finding:
-    """Whether all work has an owner."""
+    """Check for blocked leases."""
     row = await patient.database.fetchrow(SQL.count_leases)
     assert row is not None
     detail = ", ".join(f"{row[name]} {name}" for name in ("leases", "free", "paused", "blocked"))
     if row["blocked"]:
-        advice = "`relevo lease list` shows them; mend the cause, then `relevo lease resume`"
+        advice = "`relevo lease list` shows them; fix the cause, then run `relevo lease resume`"
         return Finding("warn", detail, advice)
     return Finding("ok", detail)
 
 
 async def folder(patient: Patient) -> Finding:
-    """Whether only we can read what is ours."""
+    """Check the owner and the permissions of the data folder."""
     home = patient.home
     if not home.exists():
-        return Finding("ok", f"{home} is not there yet")
+        return Finding("ok", f"{home} does not exist yet")
     key = home / "secret.key"
     for path, others in ((home, 0o022), (key, 0o077)):
         if not path.exists():
@@ -299,32 +305,32 @@ async def folder(patient: Patient) -> Finding:
 
 
 async def disk(patient: Patient) -> Finding:
-    """Whether there is room to write."""
+    """Check the free disk space."""
     place = next(path for path in (patient.home, *patient.home.parents) if path.exists())
     free = shutil.disk_usage(place).free
     detail = f"{free / MIB / 1024:.1f} GiB free at {place}"
     if patient.settings.database_url is not None:
-        return Finding("ok", detail)  # the data is elsewhere
+        return Finding("ok", detail)  # the data is on another server
     if free < DISK_FAIL_BYTES:
-        return Finding("fail", detail, "free some space now: the database is about to stop")
+        return Finding("fail", detail, "free some space now, or the database will stop")
     if free < DISK_WARN_BYTES:
         return Finding("warn", detail, "free some space, or move the data folder")
     return Finding("ok", detail)
 
 
 async def master_key(patient: Patient) -> Finding:
-    """Whether signing keys can be opened with the key of this machine."""
+    """Check whether this machine's master key is the one that seals signing keys."""
     stored = await patient.database.fetchval(KEY_SQL.get_fingerprint)
-    told = patient.settings
-    if told.secret_key is None and not (patient.home / "secret.key").exists():
+    secret_key = patient.settings.secret_key
+    if secret_key is None and not (patient.home / "secret.key").exists():
         if stored is None:
-            return Finding("ok", "not made yet")
+            return Finding("ok", "not created yet")
         advice = "to run a host here, set RELEVO_SECRET_KEY to that of the other hosts"
         return Finding("warn", "there is none on this machine", advice)
-    mine = MasterKey.load(told.secret_key, patient.home).fingerprint
+    mine = MasterKey.load(secret_key, patient.home).fingerprint
     if stored not in (None, mine):
         advice = "set RELEVO_SECRET_KEY to that of the other hosts, or copy their secret.key"
-        return Finding("fail", "it is not the one that signing keys are sealed with", advice)
+        return Finding("fail", "signing keys are sealed with another master key", advice)
     return Finding("ok", f"fingerprint {mine[:8]}…")
 
 
@@ -332,7 +338,7 @@ Examine = Callable[[Patient], Awaitable[Finding]]
 
 
 class Check(Struct, frozen=True):
-    """One thing to look at."""
+    """A named check, and what it needs."""
 
     name: str
     examine: Examine
@@ -361,9 +367,9 @@ CHECKS: Final = (
 
 
 async def examine(check: Check, patient: Patient) -> Finding:
-    """Run one check; whatever it raises is a finding too."""
+    """Run a check; an exception becomes a failed finding."""
     if check.needs not in patient.has:
-        return Finding("skip", f"there is no {check.needs} to look at")
+        return Finding("skip", f"there is no {check.needs} to check")
     try:
         return await check.examine(patient)
     except RelevoError as error:

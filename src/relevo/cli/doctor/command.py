@@ -1,4 +1,4 @@
-"""`relevo doctor`: is everything as it should be, and if not, what to do."""
+"""`relevo doctor`: checks an installation and says what to do about problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Examined(Struct, frozen=True, kw_only=True):
-    """A check and what it found."""
+    """A check and its finding."""
 
     check: str
     state: State
@@ -39,9 +39,9 @@ class Diagnosis(Struct, frozen=True):
 @command("doctor", shared=LOCAL)
 @click.pass_obj
 def doctor(session: Session) -> int:
-    """Check the database, the clock, the data folder and the hosts; changes nothing.
+    """Check the database, the clock, the data folder and the hosts; change nothing.
 
-    Ends with 0 if nothing failed (warnings are allowed), else with 4.
+    The exit code is 0 if no check failed (warnings are allowed), else 4.
     """
     session.log_quietly()
     diagnosis = asyncio.run(_diagnose(session.local_settings()))
@@ -62,10 +62,12 @@ async def _diagnose(settings: Settings) -> Diagnosis:
 
 async def _examine(patient: Patient, known: dict[str, Finding]) -> Diagnosis:
     await patient.look()
-    found = {check.name: known.get(check.name) or await examine(check, patient) for check in CHECKS}
+    findings = {
+        check.name: known.get(check.name) or await examine(check, patient) for check in CHECKS
+    }
     return Diagnosis(
         [
             Examined(check=name, state=one.state, detail=one.detail, advice=one.advice)
-            for name, one in found.items()
+            for name, one in findings.items()
         ]
     )

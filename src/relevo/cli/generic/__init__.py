@@ -1,1 +1,1 @@
-"""A command for every operation: from the fields of a request to options and back."""
+"""Generates a command for every operation, with options from the fields of its request."""

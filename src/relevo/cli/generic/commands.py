@@ -1,4 +1,4 @@
-"""A command for every operation of the table: `hosts.list` is `relevo host list`."""
+"""Generates the command of every operation: `hosts.list` is `relevo host list`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 
 from relevo import limits
 from relevo.cli import exits
-from relevo.cli.calls import ABOUT_ONE_HOST, Reply, way_to
+from relevo.cli.calls import ABOUT_ONE_HOST, OperationReply, way_to
 from relevo.cli.generic import fields
-from relevo.cli.options import EVERYWHERE, Command, Group
+from relevo.cli.options import EVERYWHERE, CommandGroup, RelevoCommand
 from relevo.cli.render import Renderer, echo_text, note
 from relevo.errors import InvalidValue
 from relevo.http.operations import OPERATIONS
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from relevo.kernel.operation import Operation
 
 _ONE_HOST: Final = (
-    "Asks the host at --url; without it, the one that the settings `host` and `port` name on this"
-    " machine."
+    "Calls the host at --url; by default the one on this machine, at the settings `host` and"
+    " `port`."
 )
 
 _ENDING: Final = frozenset({"jobs.cancel"})
-"""Operations that end something for good though they do not delete it."""
+"""Operations that cannot be undone although they delete nothing."""
 _DOCUMENTS: Final = {"feeds.export": "places"}
-"""Operations whose answer is kept in a file for another command, and the list that their pages
-share: the command shows one document with all of it, as JSON in every output."""
+"""Operations whose answer another command reads from a file, and the list in their pages: the
+command shows all pages as one document, always as JSON."""
 
 
 def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS) -> None:
-    """Add a group for each noun and in it a command for each verb."""
+    """Add a group for each noun, with a command for each verb."""
     for operation in operations:
         *nouns, verb = operation.name.split(".")
         group = root
@@ -49,16 +49,16 @@ def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS
 
 
 def group_of(parent: click.Group, noun: str) -> click.Group:
-    """Return the group of a noun, made if it is new."""
-    found = parent.commands.get(noun)
-    if found is None:
-        found = _Noun(noun)
-        parent.add_command(found)
-    assert isinstance(found, click.Group), f"{noun} is a command and a group"
-    return found
+    """Return the group of a noun; creates it if needed."""
+    group = parent.commands.get(noun)
+    if group is None:
+        group = _Noun(noun)
+        parent.add_command(group)
+    assert isinstance(group, click.Group), f"{noun} is a command and a group"
+    return group
 
 
-class _Noun(Group):
+class _Noun(CommandGroup):
     """A group whose help names its verbs."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
@@ -74,19 +74,17 @@ class _Noun(Group):
         return f"{(self.name or '').capitalize()}: {', '.join(sorted(self.commands))}."
 
 
-def _command(operation: Operation, verb: str) -> Command:
+def _command(operation: Operation, verb: str) -> RelevoCommand:
     parameters = [
         one
         for one in fields.parameters(operation)
         if one.name != "cursor" or operation.name not in _DOCUMENTS
     ]
     if _is_paged(operation):
-        parameters.append(
-            click.Option(["follow", "--all"], is_flag=True, help="Every page, not just one.")
-        )
+        parameters.append(click.Option(["follow", "--all"], is_flag=True, help="Return all pages."))
     if _is_final(operation):
         parameters.append(
-            click.Option(["yes", "--yes"], is_flag=True, help="Do not ask on a terminal.")
+            click.Option(["yes", "--yes"], is_flag=True, help="Do not ask for confirmation.")
         )
 
     @click.pass_obj
@@ -94,7 +92,7 @@ def _command(operation: Operation, verb: str) -> Command:
         return _run(operation, session, given)
 
     about = f"\n\n{_ONE_HOST}" if operation.name in ABOUT_ONE_HOST else ""
-    return Command(
+    return RelevoCommand(
         verb,
         callback=run,
         params=parameters,
@@ -120,7 +118,7 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
         note("nothing was done")
         return exits.REFUSED
 
-    async def work() -> Reply:
+    async def work() -> OperationReply:
         async with way_to(operation, session) as calls:
             if given.get("follow") or operation.name in _DOCUMENTS:
                 return await all_pages(calls, operation, values)
@@ -134,8 +132,8 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
     return exits.OK if reply.status < 400 else exits.REFUSED
 
 
-async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) -> Reply:
-    """Return all pages of a list as one, which has no `next`."""
+async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) -> OperationReply:
+    """Return all pages of a list as one page."""
     names = {field.name: field.encode_name for field in msgspec.structs.fields(operation.request)}
     if "limit" in names:
         values = {names["limit"]: limits.PAGE_ROWS_MAX, **values}
@@ -145,11 +143,11 @@ async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) 
         page = msgspec.json.decode((await calls.call(operation, values)).body)
         items += page[shared]
         if page["next"] is None:
-            return Reply(operation.status, msgspec.json.encode({**page, shared: items}))
+            return OperationReply(operation.status, msgspec.json.encode({**page, shared: items}))
         values[names["cursor"]] = page["next"]
 
 
-def _show(operation: Operation, reply: Reply, session: Session) -> None:
+def _show(operation: Operation, reply: OperationReply, session: Session) -> None:
     if operation.response is Text or operation.name in _DOCUMENTS:
         echo_text(reply.body.decode())
         return
@@ -161,19 +159,19 @@ def _show(operation: Operation, reply: Reply, session: Session) -> None:
     if _is_paged(operation) and session.output == "table":
         following = msgspec.json.decode(reply.body).get("next")
         if following:
-            note(f"there is more: use --all, or --cursor {following}")
+            note(f"there are more: use --all, or --cursor {following}")
 
 
 def _confirmed(operation: Operation, values: dict[str, Any]) -> bool:
-    """Ask before what cannot be undone; a script is not asked."""
+    """Ask before an operation that cannot be undone; scripts are not asked."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return True
     named = ", ".join(f"{name} {values[name]}" for name in operation.parameters)
-    return click.confirm(f"{operation.summary} ({named})\nGo on?", err=True)
+    return click.confirm(f"{operation.summary} ({named})\nContinue?", err=True)
 
 
 def _pointed(operation: Operation, error: InvalidValue) -> InvalidValue:
-    """Name the option instead of the place in the request."""
+    """Return an error that names the option instead of the field."""
     place = (error.pointer or "").strip("/").partition("/")[0]
     names = {field.encode_name: field.name for field in msgspec.structs.fields(operation.request)}
     for parameter in fields.parameters(operation):

@@ -1,8 +1,7 @@
-"""From the fields of a request to the arguments and options of a command.
+"""Turns the fields of a request into the arguments and options of a command.
 
-What the path names becomes an argument, and so does the content that a command is about. The rest
-are options; a list is one that may be repeated, named in the singular. The command's values come
-back under their names on the wire.
+Path parameters and the main content become arguments, all other fields options. A list becomes an
+option in the singular that may be repeated. Values are returned under their API names.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ _SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
 _MANY: Final = (inspect.CollectionType, inspect.VarTupleType)
 _CONTENT: Final = (inspect.BytesType, inspect.DictType, inspect.StructType, inspect.UnionType)
 _SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {Condition: Where()}
-"""What has a form of its own on a command line."""
+"""Types with a short form on the command line."""
 
 
 def parameters(operation: Operation) -> list[click.Parameter]:
-    """Return the parameters of the command for an operation, in the order of its fields."""
+    """Return the parameters of an operation's command, in the order of its fields."""
     info = inspect.type_info(operation.request)
     assert isinstance(info, inspect.StructType)
     by_name = {field.encode_name: field for field in info.fields}
     named = [name for name in operation.parameters if name not in operation.fixed]
     arguments = [_argument(by_name[name]) for name in named]
-    told = {*operation.parameters, *operation.fixed, operation.url}
-    others = [field for field in info.fields if field.encode_name not in told]
+    handled = {*operation.parameters, *operation.fixed, operation.url}
+    others = [field for field in info.fields if field.encode_name not in handled]
     arguments += [_content(field) for field in others if _is_content(field)]
     return [*arguments, *(_option(field) for field in others if not _is_content(field))]
 
 
 def values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given on the command line, under the names of the wire."""
-    found: dict[str, Any] = dict(operation.fixed)
+    """Return the given values under their API names."""
+    result: dict[str, Any] = dict(operation.fixed)
     for field in msgspec.structs.fields(operation.request):
         value = given.get(field.name)
         if value is None or value == ():
@@ -70,8 +69,8 @@ def values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
             value = None
         if isinstance(value, tuple):
             value = dict(value) if isinstance(value[0], tuple) else list(value)
-        found[field.encode_name] = value
-    return found
+        result[field.encode_name] = value
+    return result
 
 
 def _argument(field: inspect.Field) -> click.Argument:
@@ -85,7 +84,7 @@ def _argument(field: inspect.Field) -> click.Argument:
 
 
 def _is_content(field: inspect.Field) -> bool:
-    """Whether this is what a command is about: an object, or several, that has to be given."""
+    """Whether a field is the main content of a command: one or several required objects."""
     kind, _ = _plain(field.type)
     if isinstance(kind, _MANY):
         kind, _ = _plain(kind.item_type)
@@ -110,7 +109,7 @@ def _option(field: inspect.Field) -> click.Option:
     if isinstance(kind, inspect.DateTimeType):
         help_text = _sentences(help_text, "With its time zone, such as 2031-05-30T18:00:00Z.")
     name = field.name.replace("_", "-")
-    # A default, even None, would count as given.
+    # On a required option a default, even None, would count as given.
     attributes: dict[str, Any] = {"required": True} if field.required else {"default": None}
     if isinstance(kind, inspect.BoolType):
         attributes |= {"is_flag": True}
@@ -143,7 +142,7 @@ def _click_type(kind: inspect.Type) -> click.ParamType[Any]:
 
 
 def _holds_json(kind: inspect.Type) -> bool:
-    """Whether a text is JSON, as the content of a string in a schema may be."""
+    """Whether a text field holds JSON, by `contentMediaType` in its schema."""
     if isinstance(kind, inspect.UnionType):
         return any(_holds_json(each) for each in kind.types)
     if not isinstance(kind, inspect.Metadata):
@@ -152,7 +151,7 @@ def _holds_json(kind: inspect.Type) -> bool:
 
 
 def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:
-    """Return a type without `None` and metadata, and the description found on the way."""
+    """Return a type without `None` and metadata, and its description."""
     text = ""
     while True:
         if isinstance(kind, inspect.Metadata):
@@ -178,7 +177,7 @@ def _sentences(*texts: str) -> str:
 
 
 def singular(noun: str) -> str:
-    """Return the singular of a plural of our vocabulary.
+    """Return the singular of a noun.
 
     >>> singular("policies"), singular("hosts"), singular("status")
     ('policy', 'host', 'status')

@@ -1,6 +1,6 @@
-"""How values are written on a command line: text, times, pairs, JSON; and how a wrong one is named.
+"""Parameter types of the command line: text, times, pairs, JSON; and the wording of their errors.
 
-JSON is given as it is, in a file (`@order.json`) or on standard input (`-`).
+JSON is given directly, in a file (`@order.json`) or on standard input (`-`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 
 
 class Text(click.ParamType[str]):
-    """Text that can be stored: what came in as bytes that are not UTF-8 is refused."""
+    """Text; bytes that are not UTF-8 are refused."""
 
     name = "text"
 
@@ -24,12 +24,12 @@ class Text(click.ParamType[str]):
         """Return the text."""
         text = str(value)
         if any("\ud800" <= character <= "\udfff" for character in text):
-            self.fail("this is not UTF-8", param, ctx)
+            self.fail("the text is not UTF-8", param, ctx)
         return text
 
 
 class Instant(click.ParamType[datetime]):
-    """A date and time that says its zone, so that it means the same everywhere."""
+    """A date and time with a time zone."""
 
     name = "timestamp"
 
@@ -40,10 +40,10 @@ class Instant(click.ParamType[datetime]):
         try:
             instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no time; write it like 2031-05-30T18:00:00Z", param, ctx)
+            self.fail(f"{value!r} is not a time; write it like 2031-05-30T18:00:00Z", param, ctx)
         if instant.tzinfo is None:
             self.fail(
-                f"{value!r} lacks its time zone; end it with Z or an offset such as +02:00",
+                f"{value!r} has no time zone; add Z or an offset such as +02:00",
                 param,
                 ctx,
             )
@@ -51,14 +51,14 @@ class Instant(click.ParamType[datetime]):
 
 
 class Listen(click.ParamType[tuple[str | None, int]]):
-    """Where to listen: `host:port`, or `:port` at the usual address."""
+    """An address to listen on: `host:port`, or `:port` for the default host."""
 
     name = "host:port"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str | None, int]:
-        """Return host, None for the usual one, and port."""
+        """Return host, None for the default, and port."""
         if isinstance(value, tuple):
             return value
         host, colon, port = str(value).rpartition(":")
@@ -70,11 +70,11 @@ class Listen(click.ParamType[tuple[str | None, int]]):
 
 
 class Null:
-    """JSON's null, where None would say that nothing was given."""
+    """JSON's null, because None means that nothing was given."""
 
 
 class Json(click.ParamType[Any]):
-    """Whatever has no simpler form on a command line: JSON as it is, `@file`, or `-` for stdin."""
+    """JSON text, `@file`, or `-` for standard input."""
 
     name = "json"
 
@@ -82,11 +82,11 @@ class Json(click.ParamType[Any]):
         """Return the value; null is `Null`."""
         if not isinstance(value, str):
             return value
-        found = self.read(self._text(value, param, ctx), param, ctx)
-        return Null if found is None else found
+        decoded = self.read(self._text(value, param, ctx), param, ctx)
+        return Null if decoded is None else decoded
 
     def read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value that a text means."""
+        """Return the value of a text."""
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -113,7 +113,7 @@ class JsonLines(Json):
 
 
 class Key(Json):
-    """A partition key: JSON, or text as it is, which then needs no quotes within quotes."""
+    """A partition key: JSON, or plain text without extra quotes."""
 
     name = "key"
 
@@ -121,11 +121,11 @@ class Key(Json):
         """Return the key; null is `Null`."""
         if not isinstance(value, str):
             return value
-        found = self.read(Text().convert(value, param, ctx), param, ctx)
-        return Null if found is None else found
+        decoded = self.read(Text().convert(value, param, ctx), param, ctx)
+        return Null if decoded is None else decoded
 
     def read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return what JSON means, or the text itself."""
+        """Return the value of JSON, or the text itself."""
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
@@ -133,7 +133,7 @@ class Key(Json):
 
 
 class KeyText(Key):
-    """The same where the wire has JSON as text."""
+    """A partition key that the API takes as JSON text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the key as JSON."""
@@ -149,13 +149,13 @@ class Where(Key):
     _FORM: Final = re.compile(r"^\s*(\S+?)\s*(!=|<=|>=|=|<|>|\bin\b|\bexists\b)\s*(.*?)\s*$")
 
     def read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a condition as the wire has it."""
+        """Return a condition in the form of the API."""
         if text.lstrip().startswith("{"):
             return Json.read(self, text, param, ctx)
-        found = self._FORM.match(text)
-        if found is None:
-            self.fail(f"{text!r} is no condition; write it like 'total > 5'", param, ctx)
-        path, operator, value = found.groups()
+        match = self._FORM.match(text)
+        if match is None:
+            self.fail(f"{text!r} is not a condition; write it like 'total > 5'", param, ctx)
+        path, operator, value = match.groups()
         if operator == "exists":
             return {"path": path, "op": operator, "value": value != "false"}
         return {"path": path, "op": operator, "value": super().read(value, param, ctx)}
@@ -195,7 +195,7 @@ _FIELD: Final = re.compile(r"Object (?P<how>missing|contains unknown)[a-z ]* fie
 
 
 def worded(text: str, pointer: str | None) -> str:
-    """Return a message about the value at a JSON pointer; others stay as they are.
+    """Reword an error of msgspec for the value at a JSON pointer; others stay unchanged.
 
     >>> worded("Expected `int` >= 1", "/limit")
     'limit takes a whole number >= 1'

@@ -1,15 +1,15 @@
 -- name: server_settings
--- PostgreSQL's settings as this session has them.
+-- PostgreSQL's settings in this session.
 select name, setting from pg_settings;
 
 -- name: has_schema
--- Whether Relevo's tables are there; by the catalogue, for a role without rights may not ask by name.
+-- Whether Relevo's tables exist; read from the catalogue, because a role without rights cannot name them.
 select exists (
   select from pg_class c join pg_namespace n on n.oid = c.relnamespace
   where n.nspname = 'relevo' and c.relname = 'setting');
 
 -- name: missing_rights
--- What this role may not do with our tables, sequences and functions, and a host has to.
+-- The rights on Relevo's tables, sequences and functions that a host needs and this role lacks.
 select p.privilege, c.relname as name
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join unnest(array['select', 'insert', 'update', 'delete']) as p (privilege)
@@ -29,7 +29,7 @@ where n.nspname = 'relevo'
 order by 2, 1;
 
 -- name: role_rights
--- The role of this session, who owns the schema, and which of the roles of `relevo grants` it can be.
+-- The role of this session, the owner of the schema, and which roles of `relevo grants` it fits.
 select current_user as role, has_database_privilege(current_database(), 'create') as may_create,
   pg_get_userbyid(n.nspowner) as owner, coalesce(pg_has_role(n.nspowner, 'usage'), false) as owns,
   coalesce(has_schema_privilege(n.oid, 'usage') and (
@@ -41,11 +41,11 @@ select current_user as role, has_database_privilege(current_database(), 'create'
 from (select) as one left join pg_namespace n on n.nspname = 'relevo';
 
 -- name: count_connections
--- How many connections the server has, whosever they are.
+-- The number of client connections of the server.
 select count(*) from pg_stat_activity where backend_type = 'client backend';
 
 -- name: count_leases
--- How many leases there are, and how many of them nobody works on.
+-- The number of leases, and of those that are free, paused or blocked.
 select count(*) as leases,
        count(*) filter (where owner is null and state = 'active') as free,
        count(*) filter (where state = 'paused') as paused,
@@ -53,15 +53,11 @@ select count(*) as leases,
 from relevo.lease;
 
 -- name: count_work
--- How many hosts live, and the most feed leases that one of them holds.
+-- The number of live hosts, and the highest number of feed leases of a host.
 select (select count(*) from relevo.host where ended_at is null and lease_until > relevo.now()) as hosts,
        coalesce((select max(held.leases) from (
          select count(*) as leases from relevo.lease l join relevo.unit u on u.id = l.unit_id
          where u.kind = 'feed' and l.owner is not null group by l.owner) held), 0) as leases;
-
--- name: delete_unit
--- Takes a unit away with its leases; only the demo does that, with its own.
-delete from relevo.unit where kind = $1 and name = $2;
 
 -- name: ping
 -- One round trip.

@@ -1,7 +1,7 @@
-"""Conditions of bulk operations as SQL: those over JSON paths, and those over columns of tables.
+"""Conditions of bulk operations as SQL, over JSON paths and over columns of tables.
 
-The latter are read into the tree that OData and FetchXML are read into, and planned as theirs are:
-equal conditions find equal rows, and no value reaches SQL but as a parameter.
+Conditions over columns use the expression tree and the planner of OData and FetchXML, so equal
+conditions find equal rows, and every value reaches SQL as a parameter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from relevo import limits
-from relevo.dataverse.bulk import stored
+from relevo.dataverse.bulk import stored_queries
 from relevo.dataverse.bulk.model import STATES, Criteria, Criterion, RowQuery
 from relevo.jobs.querying.catalogue import JOBS, served
 from relevo.jobs.querying.surroundings import SURROUNDINGS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from relevo.kernel.expressions.tree import Expression
     from relevo.kernel.querying.fetchxml.conditions import Asker
     from relevo.kernel.querying.model import Link
-    from relevo.pipeline.registry import Registry
+    from relevo.pipeline.registry import PipelineRegistry
 
 _COMPLETED: Final = Compare("=", Name("statecode"), Constant(3), RULES)
 _DEPTH_MAX: Final = limits.QUERY_DEPTH_MAX
@@ -48,9 +48,9 @@ class Planned(Struct, frozen=True, kw_only=True):
     query: Query
 
     def sql(self, alias: str, first: int) -> tuple[str, list[Any]]:
-        """Return what rows under an alias fulfil, never null, with parameters from `first` on.
+        """Return a condition on the rows of an alias, never null; parameters start at `first`.
 
-        Raises `InvalidQuery`, and `ColumnProtected` for what the caller may not look at.
+        Raises `InvalidQuery`, and `ColumnProtected` for columns that the caller may not read.
         """
         context = FrameContext(self.catalogue, self.caller)
         context.parameters.first = first
@@ -63,17 +63,17 @@ class Planned(Struct, frozen=True, kw_only=True):
         return text, context.parameters.values
 
 
-class Conditions(Struct, frozen=True, kw_only=True):
-    """Conditions as SQL whose parameters follow those of the statement."""
+class RowConditions(Struct, frozen=True, kw_only=True):
+    """Conditions as SQL; their parameters follow those of the statement."""
 
     where: Sequence[Any]
     alias: str
     body: str
-    """The JSON that `where` looks at."""
+    """The SQL of the JSON document that `where` tests."""
     planned: Planned | None = None
 
     def put(self, sql: str, *arguments: Any) -> tuple[Any, ...]:
-        """Return a statement with the conditions in the place of (true), and all its arguments."""
+        """Return a statement with `(true)` replaced by the conditions, and all its arguments."""
         values = list(arguments)
         parts = []
 
@@ -91,28 +91,28 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 
 def rows_of(given: RowQuery | Query, caller: Caller | None = None) -> RowQuery:
-    """Return which rows are meant; of a `relevo.kernel.querying` query only its conditions can be.
+    """Return the rows of a query; of a `relevo.kernel.querying` query, only its conditions.
 
-    Of jobs only those are that `caller` reaches, if there is one.
+    With `caller`, a query over jobs finds only jobs within the caller's scope.
     """
     if isinstance(given, RowQuery):
         return given
     for name in ("top", "aggregate", "distinct", "expands", "position"):
         if getattr(given, name):
             raise InvalidQuery(
-                f"a bulk operation takes all rows of a query, so it has no {name}; leave it out",
+                f"a bulk operation takes all rows of its query; remove {name}",
                 pointer="queries",
             )
     tree = _logic("and", (given.filter, None if caller is None else reached(caller)))
     kept = Query(table=given.table, filter=tree, links=given.links)
     scope = "all" if caller is None else caller.scope
-    return RowQuery(table=given.table, query=stored.encoded(kept), scope=scope)
+    return RowQuery(table=given.table, query=stored_queries.encoded(kept), scope=scope)
 
 
 def reached(caller: Caller) -> Expression | None:
-    """Return what holds for the jobs that a caller's scope reaches; None if for all.
+    """Return the condition for jobs within a caller's scope; None if the scope is everything.
 
-    What a job stores is read by its owner later, so it has to be a condition like others.
+    The job's owner evaluates the stored query later, so the scope must be part of its conditions.
     """
     if caller.scope == "all":
         return None
@@ -124,63 +124,58 @@ def reached(caller: Caller) -> Expression | None:
     return Logic("or", (own, unit), RULES)
 
 
-def catalogue(registry: Registry | None) -> Catalogue:
-    """Return the tables that conditions can be about, or lead to."""
-    taken = {one.name for one in SURROUNDINGS} | {JOBS.name}
+def catalogue(registry: PipelineRegistry | None) -> Catalogue:
+    """Return the tables that conditions can name or reach through links."""
+    taken = {surrounding.name for surrounding in SURROUNDINGS} | {JOBS.name}
     tables = {} if registry is None else registry.tables
     return served(
-        (*SURROUNDINGS, *(one.served for one in tables.values() if one.name not in taken))
+        (*SURROUNDINGS, *(table.served for table in tables.values() if table.name not in taken))
     )
 
 
-def planned(asked: RowQuery, tables: Catalogue, table: str, asker: Asker) -> Planned:
-    """Return the conditions over columns, as they are meant by who asks and when.
-
-    Raises `InvalidQuery`.
-    """
-    found = tables.by_name[table]
+def planned(row_query: RowQuery, tables: Catalogue, table: str, asker: Asker) -> Planned:
+    """Return the conditions over columns, for this caller and time; raises `InvalidQuery`."""
+    described = tables.by_name[table]
     terms: list[Expression | None] = []
     links: tuple[Link, ...] = ()
-    if asked.filter is not None:
-        read = Reader(tables, asker.caller, asker.now).filter(asked.filter, found, "filter")
+    if row_query.filter is not None:
+        read = Reader(tables, asker.caller, asker.now).filter(row_query.filter, described, "filter")
         terms.append(read.tree)
         links += read.links
-    if asked.criteria is not None:
-        terms.append(_Reading(found, asker).group(asked.criteria))
-    if asked.query is not None:
-        given = stored.query(asked.query)
+    if row_query.criteria is not None:
+        terms.append(_CriteriaReader(described, asker).group(row_query.criteria))
+    if row_query.query is not None:
+        given = stored_queries.query(row_query.query)
         terms.append(given.filter)
         links += given.links
     tree = _logic("and", terms)
-    if asked.of_jobs and not asked.names_states:
+    if row_query.of_jobs and not row_query.names_states:
         tree = _COMPLETED if tree is None else completed(tree)
-    if asked.of_jobs:
-        tree = _logic("and", (tree, reached(replace(asker.caller, scope=asked.reach))))
+    if row_query.of_jobs:
+        tree = _logic("and", (tree, reached(replace(asker.caller, scope=row_query.reach))))
     return Planned(
-        catalogue=tables, caller=asker.caller, table=found,
+        catalogue=tables, caller=asker.caller, table=described,
         query=Query(table=table, filter=tree, links=links),
     )  # fmt: skip
 
 
 def completed(tree: Expression) -> Expression:
-    """Return a condition on jobs that holds for completed ones only, except where it names states.
+    """Restrict a condition on jobs to completed ones, except where it names a state.
 
-    Of alternatives each has to name them itself: `name eq 'a' or statecode eq 0` spares the jobs
-    called a that are not completed.
+    Each alternative counts separately: `name eq 'a' or statecode eq 0` spares jobs named `a` that
+    are not completed.
     """
     return _guarded(_pushed(tree))
 
 
 def _guarded(tree: Expression) -> Expression:
-    """The same for a condition in which only single tests are negated."""
+    """Restrict a condition whose negations have been pushed down to single tests."""
     match tree:
         case Logic(operator="or", operands=operands):
             return Logic("or", tuple(map(_guarded, operands)), RULES)
         case Logic(operands=operands) if _names_states(tree):
-            return Logic(
-                "and", tuple(_guarded(one) if _names_states(one) else one for one in operands),
-                RULES,
-            )  # fmt: skip
+            guarded = (_guarded(one) if _names_states(one) else one for one in operands)
+            return Logic("and", tuple(guarded), RULES)
         case _:
             return tree if _names_states(tree) else Logic("and", (tree, _COMPLETED), RULES)
 
@@ -199,32 +194,34 @@ def _pushed(tree: Expression, *, negated: bool = False) -> Expression:
 
 
 def _names_states(tree: Expression) -> bool:
-    """Whether a test is about the state; what nests inside of a test does not count."""
+    """Whether a test names a state column; nested expressions inside a test do not count."""
     if isinstance(tree, Logic | Not):
         return any(map(_names_states, children(tree)))
     return any(isinstance(one, Name) and one.name in STATES for one in children(tree))
 
 
 def _logic(operator: Any, terms: Sequence[Expression | None]) -> Expression | None:
-    found = tuple(one for one in terms if one is not None)
-    return Logic(operator, found, RULES) if len(found) > 1 else next(iter(found), None)
+    present = tuple(term for term in terms if term is not None)
+    return Logic(operator, present, RULES) if len(present) > 1 else next(iter(present), None)
 
 
-class _Written(Element, frozen=True):
-    """A condition that stands in no document, so that its faults are told without a line."""
+class _CriterionElement(Element, frozen=True):
+    """A condition that is in no document, so errors about it name no line."""
 
     def refused(self, code: str, message: str) -> InvalidQuery:
         return InvalidQuery(f"The conditions cannot be used: {message}", dataverse=code)
 
 
-class _Reading:
-    """Reads the criteria of one query, and counts them."""
+class _CriteriaReader:
+    """Reads the criteria of one query and enforces their limits."""
 
     def __init__(self, table: Table, asker: Asker) -> None:
-        # Keys that are kept as text need not be GUIDs, as what points at them.
+        # Keys stored as text need not be GUIDs, and neither do references to them.
         columns = tuple(
-            replace(one, type="lookup") if (one.type, one.sql_type) == ("guid", "text") else one
-            for one in table.columns
+            replace(column, type="lookup")
+            if (column.type, column.sql_type) == ("guid", "text")
+            else column
+            for column in table.columns
         )
         self._scope = fetch_conditions.FetchScope(replace(table, columns=columns))
         self._asker = asker
@@ -232,31 +229,31 @@ class _Reading:
         self._values = 0
 
     def group(self, criteria: Criteria, depth: int = 1) -> Expression | None:
-        """Return what a group demands; None if nothing."""
+        """Return the condition of a group; None if the group is empty."""
         self._tests += len(criteria.tests)
         if self._tests > limits.QUERY_CONDITIONS_MAX or depth > _DEPTH_MAX:
             raise InvalidQuery(
-                f"A query has at most {limits.QUERY_CONDITIONS_MAX} conditions, nested {_DEPTH_MAX}"
-                " deep; use In, or split it.",
+                f"A query has at most {limits.QUERY_CONDITIONS_MAX} conditions, nested at most"
+                f" {_DEPTH_MAX} levels deep; use In, or split the query.",
                 dataverse=CONDITIONS,
             )
-        self._values += sum(len(one.values) for one in criteria.tests)
+        self._values += sum(len(test.values) for test in criteria.tests)
         if self._values > limits.QUERY_VALUES_MAX:
             raise InvalidQuery(
-                f"All conditions of a query have at most {limits.QUERY_VALUES_MAX:,} values; split"
-                " it.",
+                f"The conditions of a query have at most {limits.QUERY_VALUES_MAX:,} values in all;"
+                " split the query.",
                 dataverse=CONDITIONS,
             )
-        terms = [self._test(one) for one in criteria.tests]
-        terms += [self.group(one, depth + 1) for one in criteria.groups]
+        terms = [self._test(test) for test in criteria.tests]
+        terms += [self.group(group, depth + 1) for group in criteria.groups]
         return _logic("or" if criteria.any else "and", terms)
 
-    def _test(self, asked: Criterion) -> Expression | None:
-        attributes = {"attribute": asked.column, "operator": asked.operator}
-        values = asked.values
-        if asked.against_column:
+    def _test(self, criterion: Criterion) -> Expression | None:
+        attributes = {"attribute": criterion.column, "operator": criterion.operator}
+        values = criterion.values
+        if criterion.against_column:
             attributes["valueof"] = "".join(values[:1])
             values = values[1:]
-        children_ = [Element("value", {}, 0, [], [one]) for one in values]
-        element = _Written("condition", attributes, 0, children_)
+        children_ = [Element("value", {}, 0, [], [value]) for value in values]
+        element = _CriterionElement("condition", attributes, 0, children_)
         return fetch_conditions.condition(element, self._scope, self._asker)

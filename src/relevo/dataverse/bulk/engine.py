@@ -1,4 +1,4 @@
-"""The walk that all bulk operations share: chunk by chunk, with effects and position together."""
+"""The loop of all bulk operations: chunk by chunk, effects and position in one commit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.dataverse.bulk import sources
-from relevo.dataverse.bulk.model import CHUNK_ROWS, Part, Progress, Row, RowFailure, RowQuery
+from relevo.dataverse.bulk.model import (
+    CHUNK_ROWS,
+    BulkRow,
+    ChildTask,
+    Progress,
+    RowFailure,
+    RowQuery,
+)
 from relevo.dataverse.bulk.rights import RightsOf, allowed
-from relevo.dataverse.bulk.sources import SQL, Own
+from relevo.dataverse.bulk.sources import SQL, OwnJob
 from relevo.errors import CallerError
 from relevo.jobs.core import codes, outcomes
 from relevo.jobs.errors import JobCanceled, JobPaused
@@ -22,28 +29,28 @@ from relevo.kernel.running.verdicts import Fail, RetryLater
 if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext
     from relevo.kernel.postgres import Database, Transaction
-    from relevo.pipeline.registry import Registry
+    from relevo.pipeline.registry import PipelineRegistry
 
-Apply = Callable[["Transaction", Any, Sequence[Row]], Awaitable[list[RowFailure]]]
-"""Processes rows of a source in the transaction of their chunk; answers which of them failed."""
-Outside = Callable[[Sequence[Row]], Awaitable[list[RowFailure]]]
-"""Processes rows before that transaction; it may take long, and must know what it has done."""
-Heed = Callable[[], Awaitable[None]]
-"""Looks between chunks whether the job is to go on; raises if it is not."""
+Apply = Callable[["Transaction", Any, Sequence[BulkRow]], Awaitable[list[RowFailure]]]
+"""Processes rows of a source in the transaction of their chunk; returns the failures."""
+Outside = Callable[[Sequence[BulkRow]], Awaitable[list[RowFailure]]]
+"""Processes rows before that transaction; it may take long, and must tolerate repetition."""
+FollowParent = Callable[[], Awaitable[None]]
+"""Checks between chunks whether the job may continue; raises if not."""
 Run = Callable[["JobContext"], Awaitable[Any]]
 """A handler."""
 ERROR_LENGTH_MAX = 2_000
-"""Characters of an error that are kept of a row that failed."""
+"""Characters of an error that are stored for a failed row."""
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
-class Walk:
-    """One bulk job over its queries; as a `part` it counts for its parent, too."""
+class BulkRun:
+    """One run of a bulk job over its queries; a child (`part`) also counts for its parent."""
 
     def __init__(
-        self, database: Database, registry: Registry | None, ctx: JobContext, *,
-        rights_of: RightsOf, max_failures: int | None = None, part: Part | None = None,
-        heed: Heed | None = None,
+        self, database: Database, registry: PipelineRegistry | None, ctx: JobContext, *,
+        rights_of: RightsOf, max_failures: int | None = None, part: ChildTask | None = None,
+        follow_parent: FollowParent | None = None,
     ) -> None:  # fmt: skip
         self._database = database
         self._registry = registry
@@ -51,7 +58,7 @@ class Walk:
         self._rights_of = rights_of
         self._most = max_failures
         self._part = part
-        self._heed = heed
+        self._follow_parent = follow_parent
         self._outside: Outside | None = None
         self._steps: list[tuple[RowQuery, Apply | None]] = []
         self._uncounted = 0
@@ -60,9 +67,9 @@ class Walk:
         self, queries: Sequence[RowQuery], apply: Apply | None = None,
         outside: Outside | None = None, *, first: tuple[RowQuery, Apply] | None = None,
     ) -> dict[str, int]:  # fmt: skip
-        """Process all rows, each query after the former; returns the counts.
+        """Process all rows, one query after the other; return the counts.
 
-        `first` is a query that is worked off before them in its own way, and not counted.
+        `first` is a query with its own function that runs before them and is not counted.
         """
         ctx = self._ctx
         self._outside = outside
@@ -86,35 +93,35 @@ class Walk:
     async def _opened(self, query: RowQuery, at: Progress) -> Any:
         ctx, part = self._ctx, self._part
         assert at.since is not None
-        asker = await sources.acting(self._database, ctx.owner, query, at.since)
-        own = Own(ctx.id, ctx.claim.series) if part is None else Own(part.parent, part.series)
+        asker = await sources.asker_of(self._database, ctx.owner, query, at.since)
+        own = OwnJob(ctx.id, ctx.claim.series) if part is None else OwnJob(part.parent, part.series)
         return await sources.opened(self._database, query, own, self._registry, asker)
 
     async def _allowed(self, query: RowQuery) -> RowQuery:
-        """Return a query with no more than its owner may have now; raises if that is nothing.
+        """Narrow a query to the rights its owner has now; raises `Fail` without any.
 
-        Not all that rows are written by asks for that.
+        Item writes do not check the owner themselves, so it is done here, for every chunk.
         """
         owner = self._ctx.owner
         if owner is not None and await self._database.fetchval(SQL.kept_out, owner):
             raise Fail(
-                codes.FORBIDDEN, f"user {owner} is disabled, and nothing is done with"
-                " data in its name; enable it, or have another user do it",
+                codes.FORBIDDEN, f"user {owner} is disabled, so its jobs change no data; enable"
+                " the user, or submit the job as another user",
             )  # fmt: skip
         if not query.by_key:
             return query
         return allowed(query, owner, await self._rights_of(owner))
 
     async def _look(self) -> None:
-        """Raise if the job was paused or canceled, or if its parent was."""
+        """Raise if the job or its parent was paused or canceled."""
         self._ctx.check()
-        if self._heed is not None:
-            await self._heed()
+        if self._follow_parent is not None:
+            await self._follow_parent()
 
     async def _walk(self, at: Progress) -> Progress:
         query, _ = self._steps[at.query]
-        found = await self._allowed(query)
-        source = await self._opened(found, at)
+        allowed_query = await self._allowed(query)
+        source = await self._opened(allowed_query, at)
         if at.highest is None:
             bounds = await source.bounds()
             if bounds is None:
@@ -123,20 +130,20 @@ class Walk:
         assert at.highest is not None
         before = 0 if self._part is None else self._part.failures_before
         while rows := await source.page(at.after, at.highest, CHUNK_ROWS):
-            if (now := await self._allowed(query)) != found:
-                found, source = now, await self._opened(now, at)
+            if (now := await self._allowed(query)) != allowed_query:
+                allowed_query, source = now, await self._opened(now, at)
                 continue
             at = await self._take(source, at, rows)
             await self._look()
             if self._most is not None and before + at.failure > self._most:
                 raise Fail(
-                    None, f"{before + at.failure} rows failed, which is more than {self._most}; the"
-                    f" first {at.success + at.failure} rows were processed",
+                    None, f"{before + at.failure} rows failed, more than max_failures={self._most};"
+                    f" the first {at.success + at.failure} rows were processed",
                 )  # fmt: skip
         return at
 
-    async def _take(self, source: Any, at: Progress, rows: Sequence[Row]) -> Progress:
-        """Process a chunk; its effects, where it ended and its counts are one commit."""
+    async def _take(self, source: Any, at: Progress, rows: Sequence[BulkRow]) -> Progress:
+        """Process a chunk; its effects, end position and counts are one commit."""
         _, apply = self._steps[at.query]
         failures = [] if self._outside is None else await self._outside(rows)
         async with self._database.transaction(own=True) as tx:
@@ -159,22 +166,22 @@ class Walk:
     async def _count(
         self, tx: Transaction, index: int, rows: int, failures: Sequence[RowFailure]
     ) -> None:
-        """Note what a chunk came to; failures of a part are its parent's."""
+        """Count the rows of a chunk; failures of a child are recorded for its parent."""
         jobs = [self._ctx.id]
         if self._part is not None:
             jobs, index = [*jobs, self._part.parent], self._part.index
         if failures:
             await tx.execute(
-                SQL.record_failures, jobs[-1], index, [one.row_id for one in failures],
-                [one.code for one in failures], [one.message for one in failures],
+                SQL.record_failures, jobs[-1], index, [failure.row_id for failure in failures],
+                [failure.code for failure in failures], [failure.message for failure in failures],
             )  # fmt: skip
         await tx.execute(SQL.advance, jobs, index, rows - len(failures), len(failures))
 
 
-def each(act: Callable[[Transaction, Any, Row], Awaitable[None]]) -> Apply:
-    """Return what processes rows one by one, so that one that fails undoes only itself."""
+def each(act: Callable[[Transaction, Any, BulkRow], Awaitable[None]]) -> Apply:
+    """Return a function that processes rows singly: a failing row undoes only itself."""
 
-    async def apply(tx: Transaction, source: Any, rows: Sequence[Row]) -> list[RowFailure]:
+    async def apply(tx: Transaction, source: Any, rows: Sequence[BulkRow]) -> list[RowFailure]:
         failures = []
         for row in rows:
             try:
@@ -187,41 +194,41 @@ def each(act: Callable[[Transaction, Any, Row], Awaitable[None]]) -> Apply:
     return apply
 
 
-def failure_of(row: Row, error: Exception) -> RowFailure:
-    """Return how a row failed; what is no fault of the row is raised again."""
+def failure_of(row: BulkRow, error: Exception) -> RowFailure:
+    """Return the failure of a row; errors that are not the row's fault are raised again."""
     if isinstance(error, JobCanceled | JobPaused | RetryLater):
         raise error
-    found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
-    if found.event == "retry":
+    outcome = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
+    if outcome.event == "retry":
         raise error
-    said = error_text.message(error, ERROR_LENGTH_MAX)
-    text = found.friendly or f"{type(error).__name__}: {said}"
-    return RowFailure(row.id, found.error_code or codes.HANDLER_FAILED, text[:ERROR_LENGTH_MAX])
+    message = error_text.message(error, ERROR_LENGTH_MAX)
+    text = outcome.friendly or f"{type(error).__name__}: {message}"
+    return RowFailure(row.id, outcome.error_code or codes.HANDLER_FAILED, text[:ERROR_LENGTH_MAX])
 
 
-def worded(function: Run) -> Run:
-    """Return a handler that tells people in words what was asked wrongly, not by a trace alone."""
+def explained(function: Run) -> Run:
+    """Return a handler whose caller errors become the job's message, not only a traceback."""
 
     async def run(ctx: JobContext) -> Any:
         try:
             return await function(ctx)
         except CallerError as error:
-            found = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
-            if found.event != "fail":
+            outcome = outcomes.classify(error, workflow=False, retries=0, random=_RANDOM)
+            if outcome.event != "fail":
                 raise
-            raise Fail(found.error_code, error.message) from error
+            raise Fail(outcome.error_code, error.message) from error
 
     return run
 
 
-def told(ctx: JobContext, counts: dict[str, int], what: str) -> dict[str, Any]:
-    """Return the result of a bulk job; if rows failed, people are told."""
+def result_of(ctx: JobContext, counts: dict[str, int], what: str) -> dict[str, Any]:
+    """Return the result of a bulk job; if rows failed, the job's message says how many."""
     if counts["failure"]:
         rows = counts["success"] + counts["failure"]
         ctx.friendly = f"{counts['failure']} of {rows} rows could not be {what}"
     return dict(counts)
 
 
-def add(ctx: JobContext, text: str) -> None:
-    """Tell people something more."""
+def add_message(ctx: JobContext, text: str) -> None:
+    """Append a text to the job's message for people."""
     ctx.friendly = text if ctx.friendly is None else f"{ctx.friendly}; {text}"

@@ -1,4 +1,4 @@
-"""Which rows a bulk operation is about, and how far it is."""
+"""The types of bulk operations: queries for rows, rows, failures, progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 JOBS: Final = ("asyncoperation", "asyncoperations")
-"""The jobs themselves, as a table."""
+"""Names of the table of jobs."""
 CHUNK_ROWS: Final = 200
 STATES: Final = frozenset({"statecode", "statuscode"})
 
@@ -33,7 +33,7 @@ class Criterion(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Criteria(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Conditions and groups of them: all must hold, or any; empty groups demand nothing."""
+    """Conditions and nested groups, of which all or any must hold; an empty group always holds."""
 
     any: bool = False
     tests: tuple[Criterion, ...] = ()
@@ -45,8 +45,8 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `where` has the conditions of `relevo.store.query`, (path, operator, value), for jobs over
     logical names such as `statuscode`. Rows of tables can also be chosen by `filter`, text as in
-    OData's `$filter`, and by `criteria`; what is relative in these, such as the last 30 days, is
-    meant at the start of each run. Everything that is given must hold.
+    OData's `$filter`, and by `criteria`; relative conditions in these, such as the last 30 days,
+    refer to the start of each run. All given conditions must hold.
 
     >>> RowQuery(table="asyncoperation", where=(("statuscode", "=", 31),)).names_states
     True
@@ -56,20 +56,20 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     table: str | None = None
     imported: UUID | None = None
     low: int | None = None
-    """Of an import: its rows from this number on,"""
+    """The first row number of an import."""
     high: int | None = None
-    """and up to this one."""
+    """The last row number of an import."""
     where: tuple[tuple[str, str, Any], ...] = ()
     filter: str | None = None
     criteria: Criteria | None = None
     query: dict[str, Any] | None = None
-    """A `relevo.kernel.querying` query as `relevo.dataverse.bulk.stored` writes it."""
+    """A `relevo.kernel.querying` query, encoded by `relevo.dataverse.bulk.stored_queries`."""
     scope: Scope = "all"
-    """Which rows of other tables its conditions may look at."""
+    """Which rows of other tables its conditions may read."""
     reach: Scope = "all"
-    """Whose jobs are found, seen from the owner of the job that asks."""
+    """Whose jobs it finds, relative to the owner of the bulk job."""
     by_key: bool = False
-    """Whether it was asked for with a key: each run needs what its owner's keys allow by then."""
+    """Whether it was submitted with a key: its owner's keys limit each run when it begins."""
 
     @property
     def is_planned(self) -> bool:
@@ -79,23 +79,25 @@ class RowQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def of_jobs(self) -> bool:
-        """Whether it is about jobs."""
+        """Whether it selects jobs."""
         return self.table in JOBS
 
     @property
     def names_states(self) -> bool:
-        """Whether it says which states of jobs it means."""
+        """Whether `where` names a state column of jobs."""
         return any(path.lstrip("/") in STATES for path, _, _ in self.where)
 
     def checked(self) -> RowQuery:
-        """Return it as it is stored, or refuse it by name."""
+        """Return the query as it is stored; raises `InvalidValue`."""
         named = [one for one in (self.container, self.table, self.imported) if one is not None]
         if len(named) != 1:
-            raise InvalidValue("a query names a container, a table or an import", pointer="queries")
+            raise InvalidValue(
+                "a query names one of container, table and import", pointer="queries"
+            )
         if self.imported is not None and self.is_planned:
-            raise InvalidValue("rows of an import have no columns to choose by", pointer="queries")
+            raise InvalidValue("rows of an import have no columns to filter by", pointer="queries")
         where = tuple(_condition(one) for one in self.where)
-        query.conditions(where, lambda *_: "")  # what no run could ask is refused now
+        query.conditions(where, lambda *_: "")  # refuses conditions that no run could use
         return replace(self, where=where)
 
 
@@ -108,16 +110,16 @@ def _condition(given: Sequence[Any]) -> tuple[str, str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """Instants compare as text of one form; other values as JSON does."""
+    """Return a value as JSON; instants as text of one form, so that they compare."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise InvalidValue(f"{value.isoformat()} has no offset; say which zone it is in")
+            raise InvalidValue(f"{value.isoformat()} has no time zone; add one, such as tzinfo=UTC")
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return str(value) if isinstance(value, UUID) else value
 
 
-class Row(Struct, frozen=True):
-    """A row to be processed; `id` is what a failure is recorded under."""
+class BulkRow(Struct, frozen=True):
+    """A row to process; failures are recorded under its `id`."""
 
     key: tuple[Any, ...]
     id: str
@@ -133,7 +135,7 @@ class RowFailure(Struct, frozen=True):
 
 
 class RecordedFailure(Struct, frozen=True, kw_only=True):
-    """The same as it was written down: also of which query, and when."""
+    """A recorded failure: also with the index of its query, and the time."""
 
     id: UUID
     row_id: str
@@ -147,39 +149,39 @@ class Preview(Struct, frozen=True):
     """How many rows a query finds now, and the first of them."""
 
     count: int
-    sample: tuple[Row, ...] = ()
+    sample: tuple[BulkRow, ...] = ()
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far a bulk job is: what it stores with each chunk."""
+    """The progress of a bulk job, stored with each chunk."""
 
     query: int = 0
     since: datetime | None = None
-    """When the query began: what its relative dates mean."""
+    """When the query began; its relative dates refer to this."""
     after: tuple[Any, ...] | None = None
     highest: tuple[Any, ...] | None = None
     total: int = 0
     done: int = 0
-    """Of this query."""
+    """Rows of this query that were processed."""
     success: int = 0
     failure: int = 0
 
 
-class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a child of a bulk delete is asked for: one query of the ordered set."""
+class ChildTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The parameters of a child job: one query of its parent."""
 
     parent: UUID
     index: int
     query: RowQuery
     series: UUID | None = None
-    """That of the parent."""
+    """The series of the parent."""
     max_failures: int | None = None
     failures_before: int = 0
-    """How many rows of former queries failed."""
+    """The number of failed rows of earlier queries."""
 
 
 class MatchField(Struct, frozen=True, kw_only=True):
-    """A field by which items are duplicates: as it is, in one case, or its first characters."""
+    """A field that duplicates share: exact, without regard to case, or its first characters."""
 
     path: str
     fold: bool = True

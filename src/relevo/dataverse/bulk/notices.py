@@ -1,4 +1,4 @@
-"""A mail at the end of a bulk delete, at most one for each recipient and run."""
+"""The mail at the end of a bulk delete: at most one for each recipient and run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from relevo.dataverse.bulk.engine import add
-from relevo.dataverse.bulk.mailing import Mail, Transport
+from relevo.dataverse.bulk.engine import add_message
+from relevo.dataverse.bulk.mail import Mail, Transport
 from relevo.dataverse.bulk.sources import SQL
 from relevo.errors import InvalidValue
 from relevo.kernel import callables, error_text
@@ -19,69 +19,70 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
 
 _CONTROLS: Final = dict.fromkeys((*range(0x20), 0x7F), " ")
-"""What could end a line of a mail's header, and begin another."""
+"""Characters that could end a header line of a mail and start another."""
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """Who is told, and by which transport."""
+    """The recipients of a notification, and its transport."""
 
     transport: str
     to: tuple[str, ...]
 
 
 def noticed(to: Sequence[str], transports: Sequence[str]) -> Notice | None:
-    """Return who is told, by the first transport there is; None if it is nobody.
+    """Return the notification, through the first transport; None without recipients.
 
-    Raises `InvalidValue` without a transport, and for what is no address.
+    Raises `InvalidValue` if there is no transport, and for an invalid address.
     """
     if not to:
         return None
     if not transports:
         raise InvalidValue(
-            "no mail can be sent: this app has no transport; register one with"
-            " @app.bulk.transport(name), or ask for no notification",
+            "cannot send mail: this app has no transport; register one with"
+            " @app.bulk.transport(name), or leave out the notification",
             pointer="notify",
         )
-    for one in to:
-        if "@" not in one or one != one.translate(_CONTROLS):
+    for address in to:
+        if "@" not in address or address != address.translate(_CONTROLS):
             raise InvalidValue(
-                f"{one[:100]!r} is no address; give such as ana@example.org", pointer="notify"
+                f"{address[:100]!r} is not a mail address; use one such as ana@example.org",
+                pointer="notify",
             )
     return Notice(transport=transports[0], to=tuple(to))
 
 
 class Notices:
-    """Tells people of the end of one run."""
+    """Sends the notifications of one run."""
 
     def __init__(
-        self, database: Database, ctx: JobContext, asked: Notice | None,
+        self, database: Database, ctx: JobContext, notice: Notice | None,
         transports: Mapping[str, Transport],
     ) -> None:  # fmt: skip
         self._database = database
         self._ctx = ctx
-        self._asked = asked
+        self._notice = notice
         self._transports = transports
 
     async def send(self, outcome: str, counts: Mapping[str, Any]) -> None:
-        """Send to all who have not got it; what goes wrong is told with the job, and harms none.
+        """Send to all recipients that have not been sent it; errors become the job's message.
 
-        Recipients are noted before: after a crash in between a mail is not sent again.
+        A recipient is recorded first, so a mail is not sent again after a crash.
         """
-        asked = self._asked
-        if asked is None:
+        notice = self._notice
+        if notice is None:
             return
-        transport = self._transports.get(asked.transport)
+        transport = self._transports.get(notice.transport)
         if transport is None:
-            self._complain(f"this host has no transport {asked.transport!r}")
+            self._complain(f"this host has no transport {notice.transport!r}")
             return
-        for to in asked.to:
+        for to in notice.to:
             recipient = to.casefold()
             if not await self._database.write(SQL.begin_delivery, self._ctx.id, recipient, False):
                 continue
             try:
                 mail = self._mail(to, recipient, outcome, counts)
                 await callables.run(transport, mail)
-            except Exception as error:  # of somebody else's code
+            except Exception as error:  # the transport is the user's code
                 self._complain(f"{to}: {type(error).__name__}: {error_text.message(error, 500)}")
                 continue
             await self._database.write(SQL.end_delivery, self._ctx.id, recipient, idempotent=True)
@@ -95,4 +96,4 @@ class Notices:
         )  # fmt: skip
 
     def _complain(self, text: str) -> None:
-        add(self._ctx, f"no notification was sent: {text}")
+        add_message(self._ctx, f"no notification was sent: {text}")

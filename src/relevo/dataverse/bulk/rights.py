@@ -1,4 +1,4 @@
-"""What a bulk operation may still do: no more than its owner's keys allow when it runs (9)."""
+"""Limits a bulk operation to what its owner's keys allow while it runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RightsOf = Callable[[UUID | None], Awaitable[Mapping[str, Reach]]]
 
 
 def allowed(query: RowQuery, owner: UUID | None, rights: Mapping[str, Reach]) -> RowQuery:
-    """Return a query that reaches no further than rights do; raises `Fail` without them."""
+    """Narrow a query to the reach of the rights; raises `Fail` if a right is missing."""
     needed = ("bulk.run", "job.delete") if query.of_jobs else ("bulk.run",)
     for right in needed:
         if right not in rights:
             raise Fail(
-                codes.FORBIDDEN, f"user {owner} has no right {right} any more: none of its keys"
-                " gives it; give it one that does, or have another user do it",
+                codes.FORBIDDEN, f"user {owner} no longer has the right {right}: none of its keys"
+                " grants it; create such a key, or submit the job as another user",
             )  # fmt: skip
     return replace(
         query, scope=narrower(query.scope, rights.get("job.read", "own")),

@@ -1,16 +1,16 @@
-"""Where rows come from: each source has a highest key, a count, and pages behind a key."""
+"""Sources of rows: items, jobs, rows of an import. Each has a highest key, a count, and pages."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 
 from relevo.dataverse.bulk import conditions
-from relevo.dataverse.bulk.conditions import Conditions
-from relevo.dataverse.bulk.model import Row, RowQuery
+from relevo.dataverse.bulk.conditions import RowConditions
+from relevo.dataverse.bulk.model import BulkRow, RowQuery
 from relevo.errors import InvalidQuery, NotFound
 from relevo.jobs.model import SYSTEM
 from relevo.jobs.querying.catalogue import JOBS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from relevo.dataverse.bulk.conditions import Planned
-    from relevo.pipeline.registry import Registry
+    from relevo.pipeline.registry import PipelineRegistry
     from relevo.pipeline.tables import Table
 
 SQL = catalog.load("relevo.dataverse.bulk")
@@ -52,82 +52,70 @@ _JOB: Final = (
     + ", ".join(f"'{name}', {sql}" for name, sql in _COLUMNS.items())
     + "))"
 )
-"""A job as the JSON that conditions look at."""
+"""The SQL of a job as the JSON document that conditions test."""
 _COMPLETED: Final = ("statecode", "=", 3)
 JOB_COLUMNS: Final = frozenset(_COLUMNS)
-"""What conditions on jobs may name."""
+"""The columns that conditions on jobs may name."""
 
 
-class Bounds(Struct, frozen=True):
-    """The highest key of a source, and how many rows there are up to it."""
+class SourceBounds(Struct, frozen=True):
+    """The highest key of a source, and the number of rows up to it."""
 
     highest: tuple[Any, ...]
     total: int
 
 
-class Own(Struct, frozen=True):
-    """The job that a source is read for, and its series: it never finds these among jobs."""
+class OwnJob(Struct, frozen=True):
+    """The job that reads a source, and its series; a source of jobs leaves these out."""
 
     id: UUID = UUID(int=0)
     series: UUID | None = None
 
 
-class Source(Protocol):
-    """Rows in the order of their keys."""
-
-    async def bounds(self) -> Bounds | None:
-        """Return what there is; None if there is nothing."""
-
-    async def page(
-        self, after: Sequence[Any] | None, highest: Sequence[Any], rows: int
-    ) -> list[Row]:
-        """Return rows behind a key, up to another."""
-
-
-class Items(Struct, frozen=True):
-    """Items of a container; `table` if they are records of the pipeline."""
+class ItemSource(Struct, frozen=True):
+    """Items of a container; `table` names their table if the container is one."""
 
     database: Database
     container: str
     container_id: int
-    conditions: Conditions
+    conditions: RowConditions
     table: str | None = None
 
-    async def bounds(self) -> Bounds | None:
-        """Return what there is."""
+    async def bounds(self) -> SourceBounds | None:
+        """Return the highest key and the count."""
         row = await self.database.fetchrow(*self.conditions.put(SQL.items_last, self.container_id))
         if row is None:
             return None
         total = await self.database.fetchval(
             *self.conditions.put(SQL.items_count, self.container_id)
         )
-        return Bounds((row["pk"], row["id"]), total)
+        return SourceBounds((row["pk"], row["id"]), total)
 
     async def page(
         self, after: Sequence[Any] | None, highest: Sequence[Any], rows: int
-    ) -> list[Row]:
-        """Return items behind a key."""
-        found = await self.database.fetch(
+    ) -> list[BulkRow]:
+        """Return the items after a key."""
+        records = await self.database.fetch(
             *self.conditions.put(
                 SQL.items_after, self.container_id, *(after or ("", "")), *highest, rows
             )
         )
         return [
-            Row((one["pk"], one["id"]), one["id"], msgspec.json.decode(one["body"]))
-            for one in found
+            BulkRow((one["pk"], one["id"]), one["id"], msgspec.json.decode(one["body"]))
+            for one in records
         ]
 
 
-class Jobs(Struct, frozen=True):
-    """Jobs, but for the one that asks and, if it recurs, its next run."""
+class JobSource(Struct, frozen=True):
+    """Jobs, except the bulk job itself and the next run of its series."""
 
     database: Database
     own: UUID
     series: UUID | None
-    conditions: Conditions
+    conditions: RowConditions
 
-    async def bounds(self) -> Bounds | None:
-        """Return what there is."""
+    async def bounds(self) -> SourceBounds | None:
+        """Return the highest key and the count."""
         row = await self.database.fetchrow(
             *self.conditions.put(SQL.jobs_last, self.own, self.series)
         )
@@ -136,21 +124,21 @@ class Jobs(Struct, frozen=True):
         total = await self.database.fetchval(
             *self.conditions.put(SQL.jobs_count, self.own, self.series)
         )
-        return Bounds((str(row["id"]),), total)
+        return SourceBounds((str(row["id"]),), total)
 
     async def page(
         self, after: Sequence[Any] | None, highest: Sequence[Any], rows: int
-    ) -> list[Row]:
-        """Return jobs behind a key."""
+    ) -> list[BulkRow]:
+        """Return the jobs after a key."""
         low = UUID(int=0) if after is None else UUID(after[0])
-        found = await self.database.fetch(
+        records = await self.database.fetch(
             *self.conditions.put(SQL.jobs_after, self.own, self.series, low, UUID(highest[0]), rows)
         )
-        return [Row((str(one["id"]),), str(one["id"]), dict(one)) for one in found]
+        return [BulkRow((str(one["id"]),), str(one["id"]), dict(one)) for one in records]
 
 
-class ImportRows(Struct, frozen=True):
-    """Rows of an import: all that have no error, or those that became items."""
+class ImportSource(Struct, frozen=True):
+    """Rows of an import without an error, or only those that became items."""
 
     database: Database
     id: UUID
@@ -158,28 +146,28 @@ class ImportRows(Struct, frozen=True):
     high: int = LAST
     written: bool = False
 
-    async def bounds(self) -> Bounds | None:
-        """Return what there is."""
+    async def bounds(self) -> SourceBounds | None:
+        """Return the highest key and the count."""
         row = await self.database.fetchrow(
             SQL.import_rows_bounds, self.id, self.low, self.high, self.written
         )
         assert row is not None
-        return None if row["number"] is None else Bounds((row["number"],), row["total"])
+        return None if row["number"] is None else SourceBounds((row["number"],), row["total"])
 
     async def page(
         self, after: Sequence[Any] | None, highest: Sequence[Any], rows: int
-    ) -> list[Row]:
-        """Return rows behind a number."""
+    ) -> list[BulkRow]:
+        """Return the rows after a number."""
         low = self.low - 1 if after is None else after[0]
-        found = await self.database.fetch(
+        records = await self.database.fetch(
             SQL.import_rows_after, self.id, self.written, low, highest[0], rows
         )
         return [
-            Row(
+            BulkRow(
                 (one["number"],), str(one["number"]),
                 {name: _decoded(one[name]) for name in ("raw", "item")},
             )
-            for one in found
+            for one in records
         ]  # fmt: skip
 
 
@@ -188,59 +176,72 @@ def _decoded(text: str | None) -> Any:
 
 
 async def opened(
-    database: Database, asked: RowQuery, own: Own, registry: Registry | None, asker: Asker
-) -> Items | Jobs | ImportRows:
-    """Return the source that a query means; `own` is the job that it is read for."""
-    if asked.imported is not None:
-        low = FIRST if asked.low is None else asked.low
-        high = LAST if asked.high is None else asked.high
-        return ImportRows(database, asked.imported, low, high, written=asked.low is None)
-    planned = await cpu.off_loop(plan, asked, registry, asker) if asked.is_planned else None
-    if asked.of_jobs:
-        bare = planned is None and not asked.names_states
-        where = (*asked.where, _COMPLETED) if bare else asked.where
-        chosen = Conditions(where=where, alias="j", body=_JOB, planned=planned)
-        return Jobs(database, own.id, own.series, chosen)
-    table = table_of(registry, asked)
-    name = asked.container or (table.container.name if table else "")
-    found = await lifecycle.find(database, name)
-    if found is None:
-        raise NotFound(f"there is no container or table {name or asked.table!r}")
-    chosen = Conditions(where=asked.where, alias="i", body="i.body", planned=planned)
-    return Items(database, name, found.info.id, chosen, None if table is None else table.name)
+    database: Database,
+    row_query: RowQuery,
+    own: OwnJob,
+    registry: PipelineRegistry | None,
+    asker: Asker,
+) -> ItemSource | JobSource | ImportSource:
+    """Return the source of a query; `own` is the job that reads it."""
+    if row_query.imported is not None:
+        low = FIRST if row_query.low is None else row_query.low
+        high = LAST if row_query.high is None else row_query.high
+        return ImportSource(database, row_query.imported, low, high, written=row_query.low is None)
+    planned = await cpu.off_loop(plan, row_query, registry, asker) if row_query.is_planned else None
+    if row_query.of_jobs:
+        bare = planned is None and not row_query.names_states
+        where = (*row_query.where, _COMPLETED) if bare else row_query.where
+        chosen = RowConditions(where=where, alias="j", body=_JOB, planned=planned)
+        return JobSource(database, own.id, own.series, chosen)
+    table = table_of(registry, row_query)
+    name = row_query.container or (table.container.name if table else "")
+    container = await lifecycle.find(database, name)
+    if container is None:
+        raise NotFound(f"there is no container or table {name or row_query.table!r}")
+    chosen = RowConditions(where=row_query.where, alias="i", body="i.body", planned=planned)
+    return ItemSource(
+        database, name, container.info.id, chosen, None if table is None else table.name
+    )
 
 
-def plan(asked: RowQuery, registry: Registry | None, asker: Asker) -> Planned | None:
-    """Return the conditions of a query over columns, None if it has none.
+def plan(row_query: RowQuery, registry: PipelineRegistry | None, asker: Asker) -> Planned | None:
+    """Return the conditions of a query over columns; None if it has none.
 
-    Raises `InvalidQuery` for what is no table, or not one of this app.
+    Raises `InvalidQuery` if its rows are not those of a table of this app.
     """
-    if not asked.is_planned:
+    if not row_query.is_planned:
         return None
     table = JOBS.name
-    if not asked.of_jobs:
-        found = table_of(registry, asked)
-        if found is None:
+    if not row_query.of_jobs:
+        registered = table_of(registry, row_query)
+        if registered is None:
             raise InvalidQuery(
-                f"{asked.container or asked.table!r} is no table of this app, so it has no columns;"
-                " choose its rows by `where`, or register it with app.table"
+                f"{row_query.container or row_query.table!r} is not a table of this app, so it"
+                " has no columns; select its rows with `where`, or register it with app.table"
             )
-        table = found.name
-    return conditions.planned(asked, conditions.catalogue(registry), table, asker)
+        table = registered.name
+    return conditions.planned(row_query, conditions.catalogue(registry), table, asker)
 
 
-async def acting(database: Database, owner: UUID | None, asked: RowQuery, now: datetime) -> Asker:
-    """Return what conditions of a job mean by its owner, and by now."""
-    row = await database.fetchrow(SQL.acting, owner or SYSTEM) if asked.is_planned else None
+async def asker_of(
+    database: Database, owner: UUID | None, row_query: RowQuery, now: datetime
+) -> Asker:
+    """Return the user and the time that the conditions of a job refer to."""
+    row = (
+        await database.fetchrow(SQL.owner_facts, owner or SYSTEM) if row_query.is_planned else None
+    )
     facts: dict[str, Any] = {} if row is None else {**row, "teams": tuple(row["teams"])}
-    caller = Caller(user_id=owner or SYSTEM, scope=asked.scope, may_read_payload=True, **facts)
+    caller = Caller(user_id=owner or SYSTEM, scope=row_query.scope, may_read_payload=True, **facts)
     return Asker(caller, now)
 
 
-def table_of(registry: Registry | None, asked: RowQuery) -> Table | None:
-    """Return the table of the pipeline that a query is about, if there is one."""
+def table_of(registry: PipelineRegistry | None, row_query: RowQuery) -> Table | None:
+    """Return the pipeline table of a query; None if it has none."""
     tables = {} if registry is None else registry.tables
-    for one in tables.values():
-        if asked.table in (one.name, one.set_name) or asked.container == one.container.name:
-            return one
+    for table in tables.values():
+        if (
+            row_query.table in (table.name, table.set_name)
+            or row_query.container == table.container.name
+        ):
+            return table
     return None

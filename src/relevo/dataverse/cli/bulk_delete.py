@@ -1,4 +1,4 @@
-"""`relevo job bulk-delete`: conditions step by step, a count and a sample before it is made."""
+"""`relevo job bulk-delete`: asks for conditions and shows a count and a sample first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relevo.jobs.http.models import JobView
 from relevo.store.query import OPERATORS
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Reply
+    from relevo.cli.calls import OperationReply
     from relevo.cli.session import Session
 
 _JOBS: Final = "jobs"
@@ -36,37 +36,39 @@ _BODY_SHOWN: Final = 100
     type=(Text(), click.Choice(OPERATORS), Key()),
     multiple=True,
     metavar="PATH OP VALUE",
-    help="Only rows that meet this, such as: paid = true. May be repeated; all have to hold.",
+    help="Only rows that meet this, such as: paid = true. May be repeated; all must hold.",
 )
 @click.option(
     "--filter",
     type=Text(),
     metavar="TEXT",
-    help="Only rows that meet this as well, as in OData, such as: statuscode eq 31 or depth gt 1.",
+    help="Only rows that also meet this OData filter, such as: statuscode eq 31 or depth gt 1.",
 )
-@click.option("--name", type=Text(), help="What people call it.")
+@click.option("--name", type=Text(), help="Name of the job.")
 @click.option("--start", type=Instant(), help="Not before this time, such as 2031-05-30T18:00:00Z.")
-@click.option("--recurrence", metavar="RULE", help="Makes a series, such as FREQ=DAILY;INTERVAL=3.")
+@click.option("--recurrence", metavar="RULE", help="Repeat, such as FREQ=DAILY;INTERVAL=3.")
 @click.option(
-    "--timezone", metavar="ZONE", help="Of the rule, such as Europe/Madrid. Default: UTC."
+    "--timezone",
+    metavar="ZONE",
+    help="Time zone of --recurrence, such as Europe/Madrid. Default: UTC.",
 )
-@click.option("--max-failures", type=click.IntRange(0), help="Fail if more rows than that failed.")
-@click.option("--yes", is_flag=True, help="Create it without a look.")
+@click.option("--max-failures", type=click.IntRange(0), help="Fail if more rows than this fail.")
+@click.option("--yes", is_flag=True, help="Create the job without a preview.")
 @click.pass_obj
 def bulk_delete(session: Session, /, **given: Any) -> int:
-    """Delete many items, or many records of jobs, by a job; prints its id.
+    """Create a job that deletes many items, or many job records; print its id.
 
-    Before it is created you see how many rows it would delete, and the first ten. On a terminal
-    you are asked for what you did not give: which rows, condition after condition, and whether to
-    go on. Elsewhere nothing is created without --yes.
+    A preview shows how many rows the job would delete, and the first ten. On a terminal the command
+    asks for missing options: the rows, one condition after the other, and a confirmation. Without
+    a terminal it creates nothing unless --yes is given.
 
-    Of jobs only completed ones are deleted, unless a condition names statecode or statuscode.
+    Only completed jobs are deleted, unless a condition names statecode or statuscode.
     """
     session.log_quietly()
     if given["container"] is not None and given["jobs"]:
         raise click.UsageError("give --container or --jobs, not both")
     if given["timezone"] and not given["recurrence"]:
-        raise click.UsageError("--timezone is that of a --recurrence; give both or neither")
+        raise click.UsageError("--timezone needs --recurrence; give both or neither")
     asks = not given["yes"] and sys.stdin.isatty() and sys.stdout.isatty()
     query = _query(session, given, asks=asks)
     steps = not given["where"] and given["filter"] is None
@@ -81,22 +83,22 @@ def bulk_delete(session: Session, /, **given: Any) -> int:
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """What is said beside the rows, under the names of the wire."""
-    told = {name: given[name] for name in ("name", "start", "max_failures")}
+    """Return the given options other than the rows, under their names in the API."""
+    options = {name: given[name] for name in ("name", "start", "max_failures")}
     if given["recurrence"]:
         rule = {"pattern": given["recurrence"], "timezone": given["timezone"]}
-        told["recurrence"] = _said({**rule, "start": told.pop("start")})
-    return _said(told)
+        options["recurrence"] = _present({**rule, "start": options.pop("start")})
+    return _present(options)
 
 
-def _said(values: dict[str, Any]) -> dict[str, Any]:
+def _present(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _query(session: Session, given: dict[str, Any], *, asks: bool) -> dict[str, Any]:
-    """Return which rows are meant; a person may be asked."""
+    """Return the query for the rows; asks on a terminal."""
     where = [{"path": path, "op": op, "value": _plain(value)} for path, op, value in given["where"]]
-    chosen = _said({"where": where, "filter": given["filter"]})
+    chosen = _present({"where": where, "filter": given["filter"]})
     if given["jobs"]:
         return {"jobs": True, **chosen}
     container = given["container"]
@@ -114,18 +116,18 @@ def _tell_containers(session: Session) -> None:
     try:
         reply = _call(session, "containers.list", {"limit": _CONTAINERS_SHOWN})
     except Forbidden:
-        return  # who may delete need not be allowed to list
+        return  # a key that may delete need not be allowed to list
     page = msgspec.json.decode(reply.body)
     more = " and more" if page["next"] else ""
     note(f"containers: {', '.join(printable(one['name']) for one in page['items'])}{more}")
 
 
 def _agreed(session: Session, query: dict[str, Any], *, asks: bool, steps: bool) -> bool:
-    """Show what would be deleted, add conditions to the query if a person wants, and ask."""
+    """Show a preview, let the user add conditions, and ask for a confirmation."""
     if not asks:
         reply = _call(session, "bulk_deletes.preview", query)
         _show(Renderer(session.output), reply.body, query)
-        note("nothing was created; with --yes it is")
+        note("nothing was created; add --yes to create the job")
         return False
     renderer = Renderer("table", new_console(stderr=True))
     count = _show(renderer, _call(session, "bulk_deletes.preview", query).body, query)
@@ -145,16 +147,16 @@ def _agreed(session: Session, query: dict[str, Any], *, asks: bool, steps: bool)
 
 
 def _condition() -> dict[str, Any] | None:
-    """Ask for one more condition; None if that was all."""
+    """Ask for one more condition; None if there are no more."""
 
     def read(text: str) -> Any:
         return Where().convert(text, None, None) if text.strip() else None
 
-    asked = "Add a condition, such as paid = true (empty: that is all)"
-    found: dict[str, Any] | None = click.prompt(
-        asked, default="", show_default=False, value_proc=read, err=True
+    prompt = "Add a condition, such as paid = true (empty to finish)"
+    condition: dict[str, Any] | None = click.prompt(
+        prompt, default="", show_default=False, value_proc=read, err=True
     )
-    return None if found is None else {**found, "value": _plain(found["value"])}
+    return None if condition is None else {**condition, "value": _plain(condition["value"])}
 
 
 def _plain(value: Any) -> Any:
@@ -162,22 +164,22 @@ def _plain(value: Any) -> Any:
 
 
 def _show(renderer: Renderer, body: bytes, query: dict[str, Any]) -> int:
-    """Show count and sample; returns the count."""
+    """Show the count and the sample; return the count."""
     if renderer.output == "json":
         renderer.show(body, None)
         return 0
-    found = msgspec.json.decode(body)
-    count: int = found["count"]
+    preview = msgspec.json.decode(body)
+    count: int = preview["count"]
     renderer.console.print(f"{_rows(count)} would be deleted", style="bold")
     if query.get("jobs"):
-        renderer.table(found["sample"], JobView)
+        renderer.table(preview["sample"], JobView)
     else:
-        for one in found["sample"]:
+        for one in preview["sample"]:
             text = printable(msgspec.json.encode(one).decode())
             cut = text if len(text) <= _BODY_SHOWN else f"{text[:_BODY_SHOWN]}…"
             renderer.console.print(f"  {cut}", soft_wrap=True)
-    if count > len(found["sample"]):
-        renderer.console.print(f"  and {count - len(found['sample'])} more", style="dim")
+    if count > len(preview["sample"]):
+        renderer.console.print(f"  and {count - len(preview['sample'])} more", style="dim")
     return count
 
 
@@ -185,11 +187,11 @@ def _rows(count: int) -> str:
     return f"{count} row{'' if count == 1 else 's'}"
 
 
-def _call(session: Session, name: str, values: dict[str, Any]) -> Reply:
-    """Run an operation; each opens its own way, since a person may think for long in between."""
+def _call(session: Session, name: str, values: dict[str, Any]) -> OperationReply:
+    """Run an operation on its own connection, because the user may pause between two."""
     operation = operations.operation(name)
 
-    async def work() -> Reply:
+    async def work() -> OperationReply:
         async with way_to(operation, session) as calls:
             return await calls.call(operation, values)
 

@@ -1,4 +1,4 @@
-"""`relevo user show`: a user by its id or name, for people."""
+"""`relevo user show`: a user by id or name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 @command("show", shared=EVERYWHERE)
-@click.argument("user", type=Text(), metavar="USER", help="Its id, or its name if no other has it.")
+@click.argument("user", type=Text(), metavar="USER", help="Id, or a unique name.")
 @click.pass_obj
 def show(session: Session, user: str) -> None:
-    """Show a user: where it belongs, and what it may do."""
+    """Show a user: business unit, teams and rights."""
     session.log_quietly()
     asyncio.run(_show(session, user))
 
@@ -41,9 +41,9 @@ async def _show(session: Session, user: str) -> None:
     if session.output == "json":
         renderer.show(body, UserView)
         return
-    found = msgspec.json.decode(body)
-    renderer.console.print(printable(_sentence(found)), soft_wrap=True)
-    renderer.record({**found, "teams": sorted(found["teams"])}, UserView)
+    view = msgspec.json.decode(body)
+    renderer.console.print(printable(_sentence(view)), soft_wrap=True)
+    renderer.record({**view, "teams": sorted(view["teams"])}, UserView)
 
 
 def _id(text: str) -> UUID | None:
@@ -54,24 +54,24 @@ def _id(text: str) -> UUID | None:
 
 
 async def _named(calls: Calls, name: str) -> UUID:
-    """Return the one user of a name."""
+    """Return the user of a name; raises `Conflict` if several have it."""
     reply = await calls.call(operations.operation("users.list"), {"name": name})
-    found = msgspec.json.decode(reply.body, type=Page[UserInfo]).items
-    if not found:
-        raise NotFound(f"there is no user {name!r}; `relevo user list` shows who there is")
-    if len(found) > 1:
-        ids = ", ".join(str(one.id) for one in found)
-        raise Conflict(f"{len(found)} users are named {name!r}; give the id of one: {ids}")
-    return found[0].id
+    matches = msgspec.json.decode(reply.body, type=Page[UserInfo]).items
+    if not matches:
+        raise NotFound(f"there is no user {name!r}; `relevo user list` lists all users")
+    if len(matches) > 1:
+        ids = ", ".join(str(one.id) for one in matches)
+        raise Conflict(f"{len(matches)} users are named {name!r}; give the id of one: {ids}")
+    return matches[0].id
 
 
 def _sentence(user: dict[str, Any]) -> str:
-    """What a user may do, in a line."""
+    """Describe the rights of a user in one line."""
     if user["disabled"]:
-        return f"{user['name']}: is kept out; let it in with relevo user enable {user['id']}"
+        return f"{user['name']}: is disabled; enable it with relevo user enable {user['id']}"
     if not user["rights"]:
         return (
-            f"{user['name']}: has no rights of its own; give it a key with"
+            f"{user['name']}: has no rights; create a key for it with"
             f" relevo key create --user-id {user['id']}"
         )
     rights = ", ".join(f"{name}:{reach}" for name, reach in user["rights"].items())

@@ -1,6 +1,6 @@
-"""`/v1/bulk-deletes`: see what a query finds, delete it by a job, and follow that.
+"""`/v1/bulk-deletes`: preview a query, delete its rows by a job, and follow that job.
 
-A bulk delete is a job: it is canceled, paused and deleted as others are, under `/v1/jobs`.
+A bulk delete is a job: cancel, pause and delete it like other jobs, under `/v1/jobs`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from relevo import limits
 from relevo.dataverse.bulk import RowQuery
 from relevo.dataverse.bulk.handlers import DELETE as HANDLER
 from relevo.dataverse.bulk.sources import JOB_COLUMNS
-from relevo.dataverse.http.asking import READ, asker, need
-from relevo.dataverse.http.bulk import RUN, bounds_of, value_of
+from relevo.dataverse.http.bulk_actions import RUN, bounds_of, value_of
 from relevo.dataverse.http.changes import DELETE
+from relevo.dataverse.http.requester import READ, need, requester_of
 from relevo.dataverse.users.model import narrower
 from relevo.errors import InvalidRecurrence, InvalidValue, NotFound
 from relevo.http import paging
@@ -31,13 +31,13 @@ from relevo.jobs.querying.catalogue import JOBS
 from relevo.jobs.querying.views import shown_code
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
-from relevo.kernel.querying.fetchxml.conditions import Asker as Now
+from relevo.kernel.querying.fetchxml.conditions import Asker
 from relevo.store.http.bulk import Condition
 from relevo.store.query import CONDITIONS_MAX
 
 if TYPE_CHECKING:
     from relevo.dataverse.bulk.model import RecordedFailure
-    from relevo.dataverse.http.asking import Asker
+    from relevo.dataverse.http.requester import Requester
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.jobs.model import Job
@@ -50,7 +50,7 @@ operation = Operations(minds_reach=True)
 
 
 class BulkRows(Struct, frozen=True, kw_only=True):
-    """Which rows: items of a container, or jobs."""
+    """A query for rows: items of a container, or jobs."""
 
     container: Annotated[str, Meta(min_length=1, description="Items of this container.")] | None = (
         None
@@ -64,16 +64,16 @@ class BulkRows(Struct, frozen=True, kw_only=True):
     ] = False
     where: Annotated[
         tuple[Condition, ...],
-        Meta(max_length=CONDITIONS_MAX, description="Conditions that all have to hold."),
+        Meta(max_length=CONDITIONS_MAX, description="Conditions, all of which must hold."),
     ] = ()
     filter: (
         Annotated[
             str,
             Meta(
                 max_length=FILTER_LENGTH_MAX,
-                description="What has to hold as well, as in OData's `$filter`, over columns of"
-                " jobs, or of the table that the container is. `statecode eq 3 and not"
-                " (depth gt 1)`. What is relative in it is meant at the start of each run.",
+                description="A further condition, as in OData's `$filter`, over columns of jobs or"
+                " of the container's table: `statecode eq 3 and not (depth gt 1)`. Relative"
+                " conditions refer to the start of each run.",
             ),
         ]
         | None
@@ -81,11 +81,11 @@ class BulkRows(Struct, frozen=True, kw_only=True):
 
 
 class PreviewBulkDelete(BulkRows, frozen=True, kw_only=True):
-    """Rows to be looked at before they are deleted."""
+    """A query to preview."""
 
 
 class BulkPreview(Struct, frozen=True, kw_only=True):
-    """What a bulk delete would delete if it ran now."""
+    """The rows that a bulk delete would delete now."""
 
     count: int
     sample: list[Any]
@@ -93,33 +93,31 @@ class BulkPreview(Struct, frozen=True, kw_only=True):
 
 
 class CreateBulkDelete(Struct, frozen=True, kw_only=True):
-    """What is to be deleted, when and how often."""
+    """What to delete, when, and how often."""
 
     queries: Annotated[
         tuple[BulkRows, ...],
         Meta(
             min_length=1,
             max_length=QUERIES_MAX,
-            description="Each an object of `container` or `jobs`, and `where`; they run in order.",
+            description="Objects with `container` or `jobs`, and `where`; they run in order.",
         ),
     ]
     name: Annotated[
         str,
-        Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="What people call it."),
+        Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="The name of the job."),
     ] = "Bulk delete"
     start: Annotated[datetime, Meta(tz=True, description="Not before this time.")] | None = None
     recurrence: (
-        Annotated[RecurrenceBody, Meta(description="Makes it a series; daily or less often.")]
-        | None
+        Annotated[RecurrenceBody, Meta(description="Repeats it, daily or less often.")] | None
     ) = None
     max_failures: (
-        Annotated[int, Meta(ge=0, description="With more rows than that failed, the job fails.")]
-        | None
+        Annotated[int, Meta(ge=0, description="The job fails if more rows than this fail.")] | None
     ) = None
 
 
 class ListBulkDeletes(Struct, frozen=True, kw_only=True):
-    """Which bulk deletes, and which page of them."""
+    """A page of bulk deletes."""
 
     status: Annotated[
         tuple[Status, ...], Meta(max_length=8, description="Only with these statuses.")
@@ -129,24 +127,24 @@ class ListBulkDeletes(Struct, frozen=True, kw_only=True):
 
 
 class ListFailures(ByJob, frozen=True, kw_only=True):
-    """Of which bulk delete, and which page."""
+    """A page of failures of a bulk delete."""
 
     cursor: Cursor | None = None
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
 
 class BulkDeleteView(Struct, frozen=True, kw_only=True):
-    """A bulk delete, without the conditions that users gave it: these are the job's payload."""
+    """A bulk delete, without its conditions, which are the payload of its job."""
 
     id: UUID
-    """That of its job."""
+    """The id of its job."""
     name: str
     sources: list[str]
-    """What it deletes from, query by query: containers, or `asyncoperation`."""
+    """The container of each query, or `asyncoperation`."""
     status: str
     success: int
     failure: int
-    """How many rows could not be deleted; `/failures` says which and why."""
+    """How many rows could not be deleted; `/failures` lists them."""
     progress: float | None
     owner: UUID | None
     created_at: datetime
@@ -167,7 +165,7 @@ class BulkDeleteFailure(Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class _Place(Struct, frozen=True, array_like=True):
+class _FailurePosition(Struct, frozen=True, array_like=True):
     at: datetime
     id: UUID
 
@@ -177,19 +175,19 @@ async def preview(
     services: Services, principal: Principal, command: PreviewBulkDelete
 ) -> BulkPreview:
     """Count what a bulk delete would delete, and show the first rows."""
-    who = await asker(services, principal)
-    asked = await _rows(services, principal, who, command)
-    seeing = READ if asked.of_jobs else "items:read"
+    requester = await requester_of(services, principal)
+    row_query = await _rows(services, principal, requester, command)
+    seeing = READ if row_query.of_jobs else "items:read"
     need(principal, seeing, seeing)
-    # Whoever deletes further than it sees is told of what it sees.
-    visible = msgspec.structs.replace(asked, reach=narrower(asked.reach, asked.scope))
-    caller = msgspec.structs.replace(who.caller, scope=asked.scope)
-    found = await services.app.bulk.preview(visible, Now(caller, who.user.now))
-    if not asked.of_jobs:
-        return BulkPreview(count=found.count, sample=[row.body for row in found.sample])
-    keys = [row.id for row in found.sample]
-    shown = await services.app.jobs.query(who.caller).where(id=keys) if keys else []
-    return BulkPreview(count=found.count, sample=list(await views_of(services, principal, shown)))
+    # A caller that may delete more than it may read sees only what it may read.
+    visible = msgspec.structs.replace(row_query, reach=narrower(row_query.reach, row_query.scope))
+    caller = msgspec.structs.replace(requester.caller, scope=row_query.scope)
+    matched = await services.app.bulk.preview(visible, Asker(caller, requester.user.now))
+    if not row_query.of_jobs:
+        return BulkPreview(count=matched.count, sample=[row.body for row in matched.sample])
+    keys = [row.id for row in matched.sample]
+    shown = await services.app.jobs.query(requester.caller).where(id=keys) if keys else []
+    return BulkPreview(count=matched.count, sample=list(await views_of(services, principal, shown)))
 
 
 @operation(
@@ -202,79 +200,81 @@ async def preview(
 async def create(
     services: Services, principal: Principal, command: CreateBulkDelete
 ) -> JobSubmitted:
-    """Delete many rows by a job, once or again and again.
+    """Delete many rows by a job, once or repeatedly.
 
-    The job runs in the name of who asked for it.
+    The job runs in the name of the caller.
     """
-    who = await asker(services, principal)
-    queries = [await _rows(services, principal, who, one) for one in command.queries]
-    told = command.recurrence
+    requester = await requester_of(services, principal)
+    queries = [await _rows(services, principal, requester, query) for query in command.queries]
+    recurrence = command.recurrence
     job = await services.app.bulk.delete(
         queries,
         name=command.name,
-        recurrence=None if told is None else Recurrence(**msgspec.structs.asdict(told)),
+        recurrence=None if recurrence is None else Recurrence(**msgspec.structs.asdict(recurrence)),
         max_failures=command.max_failures,
         start=command.start,
-        owner=None if who.user.id == SYSTEM else who.user.id,
+        owner=None if requester.user.id == SYSTEM else requester.user.id,
     )
     return JobSubmitted(job.id)
 
 
-async def _rows(services: Services, principal: Principal, who: Asker, asked: BulkRows) -> RowQuery:
-    """Return the query that is meant; what it would never find, or must not, is refused."""
-    if asked.jobs == (asked.container is not None):
+async def _rows(
+    services: Services, principal: Principal, requester: Requester, selection: BulkRows
+) -> RowQuery:
+    """Return the query of a request; raises if it is invalid or not allowed."""
+    if selection.jobs == (selection.container is not None):
         raise InvalidValue(
-            "a query is about a container or about jobs; name one of them", pointer="/container"
+            "a query selects from a container or from jobs; give one of them", pointer="/container"
         )
-    chosen: dict[str, Any] = {"filter": asked.filter, **bounds_of(principal)}
-    if asked.container is not None:
+    chosen: dict[str, Any] = {"filter": selection.filter, **bounds_of(principal)}
+    if selection.container is not None:
         need(principal, "items:write", "items:write")
-        await services.app.container(asked.container).describe()
-        given = tuple((one.path, one.op, one.value) for one in asked.where)
-        rows = RowQuery(container=asked.container, where=given, **chosen)
+        await services.app.container(selection.container).describe()
+        given = tuple((one.path, one.op, one.value) for one in selection.where)
+        rows = RowQuery(container=selection.container, where=given, **chosen)
     else:
         need(principal, DELETE, "job.delete")
-        where = tuple(_of_job(one) for one in asked.where)
+        where = tuple(_of_job(one) for one in selection.where)
         rows = RowQuery(table=JOBS.name, where=where, **chosen)
-    return await services.app.bulk.checked(rows, Now(who.caller, who.user.now))
+    return await services.app.bulk.checked(rows, Asker(requester.caller, requester.user.now))
 
 
-def _of_job(asked: Condition) -> tuple[str, str, Any]:
-    """Return a condition on jobs whose value is written as rows have it: instants in one form."""
-    path = asked.path.removeprefix("/")
+def _of_job(condition: Condition) -> tuple[str, str, Any]:
+    """Return a condition on jobs with its value in the type of the column."""
+    path = condition.path.removeprefix("/")
     if path not in JOB_COLUMNS:
         raise InvalidValue(
-            f"jobs have no column {path[:64]!r} here; there are {', '.join(sorted(JOB_COLUMNS))}",
+            f"unknown column {path[:64]!r}; jobs have {', '.join(sorted(JOB_COLUMNS))}",
             pointer="/where",
         )
     kind = JOBS.by_name[path].type
-    match asked.op, asked.value:
+    match condition.op, condition.value:
         case "exists", value:
-            return path, asked.op, value
+            return path, condition.op, value
         case "in", list(values):
-            return path, asked.op, [value_of(one, kind) for one in values]
+            return path, condition.op, [value_of(one, kind) for one in values]
         case _, value:
-            return path, asked.op, value_of(value, kind)
+            return path, condition.op, value_of(value, kind)
 
 
 @operation("bulk_deletes.list", "GET /v1/bulk-deletes", READ)
 async def list_deletes(
     services: Services, principal: Principal, command: ListBulkDeletes
 ) -> Page[BulkDeleteView]:
-    """List bulk deletes and how far they are.
+    """List bulk deletes and their progress.
 
     Newest first.
     """
-    who = await asker(services, principal)
-    query = services.app.jobs.query(who.caller).where(handler=HANDLER)
+    requester = await requester_of(services, principal)
+    query = services.app.jobs.query(requester.caller).where(handler=HANDLER)
     query = query.where(status=command.status) if command.status else query
-    found = await jobs_found(query.order_by("-createdon", "-sequence"), command, payload=True)
-    return page_of(services, found, await _views(services, found.jobs))
+    page = await jobs_found(query.order_by("-createdon", "-sequence"), command, payload=True)
+    return page_of(services, page, await _views(services, page.jobs))
 
 
 @operation("bulk_deletes.get", "GET /v1/bulk-deletes/{id}", READ, errors=(JobMissing,))
 async def get(services: Services, principal: Principal, command: ByJob) -> BulkDeleteView:
-    """Show a bulk delete and how far it is."""
+    """Show a bulk delete and its progress."""
     (view,) = await _views(services, [await _delete(services, principal, command.id)])
     return view
 
@@ -290,14 +290,14 @@ async def failures(
     In the order in which they failed.
     """
     await _delete(services, principal, command.id)
-    place = paging.decode(command.cursor, _Place)
-    found = await services.app.bulk.recorded_failures(
+    place = paging.decode(command.cursor, _FailurePosition)
+    recorded = await services.app.bulk.recorded_failures(
         command.id, command.limit + 1, None if place is None else (place.at, place.id)
     )
     return paging.page(
         services.page_bytes,
-        first(found, command.limit),
-        lambda one: _Place(one.at, one.id),
+        first(recorded, command.limit),
+        lambda one: _FailurePosition(one.at, one.id),
         show=_failure,
     )
 
@@ -305,7 +305,7 @@ async def failures(
 async def _delete(services: Services, principal: Principal, key: UUID) -> Job:
     job = await seen(services, principal, key)
     if job.handler != HANDLER:
-        raise JobMissing(f"job {key} is no bulk delete; see it under /v1/jobs")
+        raise JobMissing(f"job {key} is not a bulk delete; see /v1/jobs/{key}")
     return job
 
 
@@ -324,21 +324,21 @@ def _view(job: Job, success: int, failure: int) -> BulkDeleteView:
     )  # fmt: skip
 
 
-class _Source(Struct, frozen=True):
+class _QuerySource(Struct, frozen=True):
     container: str | None = None
     table: str | None = None
 
 
 class _Sources(Struct, frozen=True):
-    queries: list[_Source]
+    queries: list[_QuerySource]
 
 
 def _sources(data: Any) -> list[str]:
     try:
-        asked = msgspec.convert(data, _Sources).queries
+        queries = msgspec.convert(data, _Sources).queries
     except msgspec.ValidationError:
-        return []  # submitted by hand, wrongly: its run says so
-    return [one.container or one.table or "import" for one in asked]
+        return []  # submitted by other means with invalid data; its run fails
+    return [one.container or one.table or "import" for one in queries]
 
 
 def _failure(one: RecordedFailure) -> BulkDeleteFailure:

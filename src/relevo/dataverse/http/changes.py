@@ -1,4 +1,4 @@
-"""Changing jobs on the Dataverse surface: commands by PATCH, alone or many at once, and DELETE."""
+"""Changes of jobs on the Dataverse surface: commands by PATCH, singly or in sets, and DELETE."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from uuid import UUID
 from msgspec import Meta
 
 from relevo import limits
-from relevo.dataverse.http.asking import READ, asker, need, scope_of
-from relevo.dataverse.http.rows import Look, RowKey, SetName, planned_row, typed_key
+from relevo.dataverse.http.requester import READ, need, requester_of, scope_of
+from relevo.dataverse.http.rows import ReadRow, RowKey, SetName, planned_row, typed_key
 from relevo.dataverse.http.surface import (
     BASE,
     HEADERS,
     NAMESPACE,
     WEB_API,
-    Asked,
-    AskedOne,
     Protected,
-    Refused,
+    RequestRefused,
+    RowRequest,
+    WebApiRequest,
 )
 from relevo.errors import ConditionNotMet, Forbidden, InvalidQuery, MethodNotAllowed, NotFound
 from relevo.jobs.commands import Ask, Scope
@@ -33,7 +33,7 @@ from relevo.kernel.operation import Operations, OtherStatus, Reply
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from relevo.dataverse.http.asking import Asker
+    from relevo.dataverse.http.requester import Requester
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.kernel.querying.catalogue import Table
@@ -42,7 +42,7 @@ WRITE: Final = "jobs:write"
 DELETE: Final = "jobs:delete"
 _ROW: Final = f"{BASE}/{{name}}({{id}})"
 _WITH_VERSION: Final = {**HEADERS, "if_match": "If-Match"}
-_SHOWN: Final = OtherStatus(200, lambda reply: reply.status == 200, "The job as it is then.")
+_SHOWN: Final = OtherStatus(200, lambda reply: reply.status == 200, "The changed job.")
 _VERSION: Final = re.compile(r'(?:W/)?"(\d{1,18})"')
 _ERRORS: Final = (
     JobMissing,
@@ -55,34 +55,34 @@ _ERRORS: Final = (
     ConditionNotMet,
     Forbidden,
 )
-IfMatch = Annotated[str, Meta(description='The version that is meant, `W/"12"`; `*` for any.')]
+IfMatch = Annotated[str, Meta(description='The expected version, such as `W/"12"`; `*` for any.')]
 
 
 operation = Operations(WEB_API)
 
 
-class UpdateRow(AskedOne, frozen=True, kw_only=True):
-    """Which job, and what is to change."""
+class UpdateRow(RowRequest, frozen=True, kw_only=True):
+    """A job and its changes."""
 
     name: SetName
     id: RowKey
     if_match: IfMatch | None = None
     row: Annotated[
         dict[str, Any],
-        Meta(description="`statecode`, `statuscode`, `postponeuntil`, or how it recurs."),
+        Meta(description="`statecode`, `statuscode`, `postponeuntil`, or the recurrence."),
     ]
 
 
-class DeleteRow(Asked, frozen=True, kw_only=True):
-    """Which job."""
+class DeleteRow(WebApiRequest, frozen=True, kw_only=True):
+    """A job to delete."""
 
     name: SetName
     id: RowKey
     if_match: IfMatch | None = None
 
 
-class UpdateRows(Asked, frozen=True, kw_only=True, rename={"targets": "Targets"}):
-    """Which jobs, and what is to change of each."""
+class UpdateRows(WebApiRequest, frozen=True, kw_only=True, rename={"targets": "Targets"}):
+    """Jobs and their changes."""
 
     targets: Annotated[
         list[dict[str, Any]],
@@ -101,18 +101,18 @@ class UpdateRows(Asked, frozen=True, kw_only=True, rename={"targets": "Targets"}
     body="row",
 )
 async def update_row(services: Services, principal: Principal, command: UpdateRow) -> Reply:
-    """Cancel, pause, resume or postpone a job, or change how it recurs."""
-    who = await asker(services, principal)
-    table, key = _job(who, command.name, command.id)
-    look: Look | None = None
+    """Cancel, pause, resume or postpone a job, or change its recurrence."""
+    requester = await requester_of(services, principal)
+    table, key = _job(requester, command.name, command.id)
+    look: ReadRow | None = None
     if command.preferences.representation:
         need(principal, READ, "job.read")
-        look = await planned_row(services, who, command, table, str(key))
-    scope = await scope_of(services, principal, who, WRITE, [key])
-    ask = _ask(who, table, key, command.row, scope, _version(command.if_match))
+        look = await planned_row(services, requester, command, table, str(key))
+    scope = await scope_of(services, principal, requester, WRITE, [key])
+    ask = _ask(requester, table, key, command.row, scope, _version(command.if_match))
     await services.app.jobs.commands.give(ask)
     row = None if look is None else await look()
-    if row is None:  # not wanted, or beyond what the caller may read: the change was made
+    if row is None:  # not requested, or the caller may not read it; the change was made
         return Reply(status=204, headers={"OData-EntityId": f"{command.base}/{_address(key)}"})
     return Reply(
         body=row.body, headers={**row.headers, "Preference-Applied": "return=representation"}
@@ -129,13 +129,15 @@ async def update_row(services: Services, principal: Principal, command: UpdateRo
 async def delete_row(services: Services, principal: Principal, command: DeleteRow) -> None:
     """Delete a job.
 
-    A handler that runs it is asked to stop.
+    If it is running, its handler is asked to stop.
     """
-    who = await asker(services, principal)
-    _, key = _job(who, command.name, command.id)
-    scope = await scope_of(services, principal, who, DELETE, [key])
+    requester = await requester_of(services, principal)
+    _, key = _job(requester, command.name, command.id)
+    scope = await scope_of(services, principal, requester, DELETE, [key])
     version = _version(command.if_match)
-    await services.app.jobs.command(key, "delete", version=version, user=who.user.id, scope=scope)
+    await services.app.jobs.command(
+        key, "delete", version=version, user=requester.user.id, scope=scope
+    )
 
 
 @operation(
@@ -146,29 +148,31 @@ async def delete_row(services: Services, principal: Principal, command: DeleteRo
 )
 async def update_rows(services: Services, principal: Principal, command: UpdateRows) -> None:
     """Change many jobs in one transaction, all or none."""
-    who = await asker(services, principal)
-    table = who.catalogue.by_name[JOBS.name]
+    requester = await requester_of(services, principal)
+    table = requester.catalogue.by_name[JOBS.name]
     rows: dict[UUID, Mapping[str, Any]] = {}
     for number, target in enumerate(command.targets):
         key = typed_key(table, str(target.get(JOBS.key)))
         assert isinstance(key, UUID)
         if key in rows:
-            raise Refused(
+            raise RequestRefused(
                 codes.BAD_REQUEST,
-                f"the job {key} is there twice; give each one target",
+                f"job {key} is listed twice; give each job one target",
                 pointer=f"/Targets/{number}",
             )
         rows[key] = {name: value for name, value in target.items() if name != JOBS.key}
-    scope = await scope_of(services, principal, who, WRITE, rows)
-    asks = [_ask(who, table, key, row, scope, None) for key, row in rows.items()]
+    scope = await scope_of(services, principal, requester, WRITE, rows)
+    asks = [_ask(requester, table, key, row, scope, None) for key, row in rows.items()]
     if asks:
         await services.app.jobs.commands.give_all(asks)
 
 
-def _job(who: Asker, set_name: str, text: str) -> tuple[Table, UUID]:
-    table = who.table(set_name)
+def _job(requester: Requester, set_name: str, text: str) -> tuple[Table, UUID]:
+    table = requester.table(set_name)
     if table.name != JOBS.name:
-        raise MethodNotAllowed(f"{table.set_name} are only read here; change {JOBS.set_name}")
+        raise MethodNotAllowed(
+            f"{table.set_name} are read-only; only {JOBS.set_name} can be changed"
+        )
     key = typed_key(table, text)
     assert isinstance(key, UUID)
     return table, key
@@ -179,31 +183,36 @@ def _address(key: UUID) -> str:
 
 
 def _ask(
-    who: Asker, table: Table, key: UUID, row: Mapping[str, Any], scope: Scope, version: int | None
+    requester: Requester,
+    table: Table,
+    key: UUID,
+    row: Mapping[str, Any],
+    scope: Scope,
+    version: int | None,
 ) -> Ask:
-    """What a change means, wholly or not at all."""
+    """Return the command of a change; raises `RequestRefused`."""
     known = {*table.by_name, *table.by_wire, *table.navigation_by_name}
-    found = command_of(row, known)
-    if isinstance(found, Refusal):
-        kind = Protected if found.code == codes.PROTECTED_COLUMN else Refused
-        raise kind(found.code, found.text)
-    meant = found.at(who.user.now)
+    patch = command_of(row, known)
+    if isinstance(patch, Refusal):
+        kind = Protected if patch.code == codes.PROTECTED_COLUMN else RequestRefused
+        raise kind(patch.code, patch.text)
+    meant = patch.at(requester.user.now)
     return Ask(
         id=key,
         command=meant.name or "",
         until=meant.until,
         change=meant if meant.of_series else None,
         version=version,
-        user=who.user.id,
+        user=requester.user.id,
         scope=scope,
     )
 
 
 def _version(tag: str | None) -> int | None:
-    """The version in `If-Match`; None if any will do."""
+    """Return the version in `If-Match`; None for any."""
     if tag is None or tag.strip() == "*":
         return None
-    found = _VERSION.fullmatch(tag.strip())
-    if found is None:
-        raise ConditionNotMet(f"If-Match {tag[:64]!r} is no version of a row; send its @odata.etag")
-    return int(found[1])
+    match = _VERSION.fullmatch(tag.strip())
+    if match is None:
+        raise ConditionNotMet(f"If-Match {tag[:64]!r} is not a row version; send its @odata.etag")
+    return int(match[1])

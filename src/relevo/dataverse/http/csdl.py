@@ -1,4 +1,4 @@
-"""The tables of a catalogue as CSDL, the schema language of OData 4.0: what `$metadata` answers."""
+"""The tables of a catalogue as CSDL, the schema language of OData 4.0, for `$metadata`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TAIL: Final = "</Schema></edmx:DataServices></edmx:Edmx>"
 
 
 def document(catalogue: Catalogue) -> bytes:
-    """Return the description of all tables, and of how they lead to each other."""
+    """Return the description of all tables and their navigations."""
     parts = [_HEAD]
     for table in catalogue.tables:
         parts += _entity(table, catalogue)
@@ -45,7 +45,7 @@ def document(catalogue: Catalogue) -> bytes:
 
 
 def _type(column: Column) -> str:
-    """Keys that are kept as text can be any text; so can what points at them."""
+    """Return the type of a column; keys stored as text, and references to them, are strings."""
     return "Edm.String" if column.sql_type == "text" else _TYPES[column.type]
 
 
@@ -54,8 +54,8 @@ def _entity(table: Table, catalogue: Catalogue) -> Iterator[str]:
     yield f"<PropertyRef Name={quoteattr(table.key)}/></Key>"
     for column in table.columns:
         yield _property(table, column)
-    for one in table.navigations:
-        yield _navigation(table, one, catalogue.by_name[one.table])
+    for navigation in table.navigations:
+        yield _navigation(table, navigation, catalogue.by_name[navigation.table])
     yield "</EntityType>"
 
 
@@ -70,7 +70,7 @@ def _navigation(table: Table, one: Navigation, there: Table) -> str:
         target = f"Collection({target})"
     opening = f"<NavigationProperty Name={quoteattr(one.name)} Type={quoteattr(target)}"
     lookup, key = table.by_name[one.column], there.by_name[one.target_column]
-    if one.collection or _type(lookup) != _type(key):  # what a constraint relates is of one type
+    if one.collection or _type(lookup) != _type(key):  # a constraint needs equal types
         return f"{opening}/>"
     return (
         f"{opening}><ReferentialConstraint Property={quoteattr(lookup.wire)}"

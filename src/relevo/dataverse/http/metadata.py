@@ -1,4 +1,4 @@
-"""What there is on the Dataverse surface: the service document and `EntityDefinitions`."""
+"""Metadata of the Dataverse surface: the service document and `EntityDefinitions`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from uuid import UUID, uuid5
 from msgspec import Meta
 
 from relevo.dataverse.http import csdl as dataverse_csdl
-from relevo.dataverse.http.asking import READ, Asker, asker, catalogue
+from relevo.dataverse.http.requester import READ, Requester, catalogue, requester_of
 from relevo.dataverse.http.rows import ERRORS, Rows
-from relevo.dataverse.http.surface import BASE, NAMESPACE, WEB_API, Asked, AskedMany, key_in
+from relevo.dataverse.http.surface import (
+    BASE,
+    NAMESPACE,
+    WEB_API,
+    RowsRequest,
+    WebApiRequest,
+    key_in,
+)
 from relevo.errors import InvalidQuery, NotFound
 from relevo.kernel.expressions import to_python
 from relevo.kernel.operation import Operations, Reply, Text
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
     from relevo.http.services import Services
 
 _SPACE: Final = UUID("0f6f4b51-7f53-5a0e-9d2d-6a7d3f8f5a11")
-"""Namespace of the keys of what is described."""
+"""Namespace of the `MetadataId` of tables and columns."""
 _LANGUAGES: Final = {"en": 1033, "es": 3082}
 _KINDS: Final[dict[ColumnType, tuple[str, str]]] = {
     "guid": ("Uniqueidentifier", "UniqueIdentifier"),
@@ -52,43 +59,44 @@ AttributeKey = Annotated[str, Meta(description="`LogicalName='…'`, or its `Met
 operation = Operations(WEB_API, errors=ERRORS)
 
 
-class ListEntities(AskedMany, frozen=True, kw_only=True):
-    """Which tables."""
+class ListEntities(RowsRequest, frozen=True, kw_only=True):
+    """A query for tables."""
 
 
-class GetEntity(AskedMany, frozen=True, kw_only=True):
-    """Which table."""
+class GetEntity(RowsRequest, frozen=True, kw_only=True):
+    """A table."""
 
     entity: EntityKey
 
 
-class GetAttribute(AskedMany, frozen=True, kw_only=True):
-    """Which column of which table."""
+class GetAttribute(RowsRequest, frozen=True, kw_only=True):
+    """A column of a table."""
 
     entity: EntityKey
     attribute: AttributeKey
 
 
-class CastAttributes(AskedMany, frozen=True, kw_only=True):
-    """Columns of one kind."""
+class CastAttributes(RowsRequest, frozen=True, kw_only=True):
+    """The columns of one kind of a table."""
 
     entity: EntityKey
-    kind: Annotated[str, Meta(description=f"`{NAMESPACE}.PicklistAttributeMetadata`, say.")]
+    kind: Annotated[str, Meta(description=f"Such as `{NAMESPACE}.PicklistAttributeMetadata`.")]
 
 
 @operation("dataverse.root", f"GET {BASE}/", READ, response=dict[str, Any])
 @operation("dataverse.service", f"GET {BASE}", READ, response=dict[str, Any])
-async def service(services: Services, principal: Principal, command: Asked) -> Reply:
+async def service(services: Services, principal: Principal, command: WebApiRequest) -> Reply:
     """List the entity sets."""
-    found = catalogue(services, principal)
+    shown = catalogue(services, principal)
     sets = [
-        {"name": one.set_name, "kind": "EntitySet", "url": one.set_name} for one in found.tables
+        {"name": table.set_name, "kind": "EntitySet", "url": table.set_name}
+        for table in shown.tables
     ]
     return Reply(body={"@odata.context": f"{command.base}/$metadata", "value": sets})
 
 
 @operation("dataverse.metadata", f"GET {BASE}/$metadata", READ)
-async def metadata(services: Services, principal: Principal, _: Asked) -> Text:
+async def metadata(services: Services, principal: Principal, _: WebApiRequest) -> Text:
     """Describe the tables in the schema language of OData (CSDL)."""
     return Text("application/xml", dataverse_csdl.document(catalogue(services, principal)))
 
@@ -96,9 +104,9 @@ async def metadata(services: Services, principal: Principal, _: Asked) -> Text:
 @operation("dataverse.entities.list", f"GET {BASE}/EntityDefinitions", READ, response=Rows)
 async def list_entities(services: Services, principal: Principal, command: ListEntities) -> Reply:
     """Describe tables."""
-    who = await asker(services, principal)
-    found = [_entity(one) for one in who.catalogue.tables]
-    return await _answered(who, command, found, "EntityDefinitions")
+    requester = await requester_of(services, principal)
+    entities = [_entity(table) for table in requester.catalogue.tables]
+    return await _answered(requester, command, entities, "EntityDefinitions")
 
 
 @operation("dataverse.entities.get", f"GET {_ENTITY}", READ, response=dict[str, Any])
@@ -111,25 +119,25 @@ async def get_entity(services: Services, principal: Principal, command: GetEntit
 @operation("dataverse.attributes.list", f"GET {_ENTITY}/Attributes", READ, response=Rows)
 async def list_attributes(services: Services, principal: Principal, command: GetEntity) -> Reply:
     """Describe the columns of a table."""
-    who = await asker(services, principal)
-    table = _table(who.catalogue, command.entity)
-    found = [_attribute(table, one) for one in table.columns]
-    return await _answered(who, command, found, "Attributes")
+    requester = await requester_of(services, principal)
+    table = _table(requester.catalogue, command.entity)
+    attributes = [_attribute(table, column) for column in table.columns]
+    return await _answered(requester, command, attributes, "Attributes")
 
 
 @operation("dataverse.attributes.cast", f"GET {_ENTITY}/Attributes/{{kind}}", READ, response=Rows)
 async def cast_attributes(
     services: Services, principal: Principal, command: CastAttributes
 ) -> Reply:
-    """Describe the columns of a table that are of one kind."""
-    who = await asker(services, principal)
-    table = _table(who.catalogue, command.entity)
+    """Describe the columns of one kind of a table."""
+    requester = await requester_of(services, principal)
+    table = _table(requester.catalogue, command.entity)
     wanted = f"#{command.kind}"
-    described = (_attribute(table, one) for one in table.columns)
-    found = [one for one in described if one["@odata.type"] == wanted]
-    if not found and command.kind not in {f"{NAMESPACE}.{_class(one)}" for one in _KINDS}:
-        raise NotFound(f"there is no {command.kind[:96]!r}; see $metadata")
-    return await _answered(who, command, found, "Attributes")
+    described = (_attribute(table, column) for column in table.columns)
+    attributes = [one for one in described if one["@odata.type"] == wanted]
+    if not attributes and command.kind not in {f"{NAMESPACE}.{_class(one)}" for one in _KINDS}:
+        raise NotFound(f"there is no attribute type {command.kind[:96]!r}; see $metadata")
+    return await _answered(requester, command, attributes, "Attributes")
 
 
 @operation(
@@ -142,9 +150,9 @@ async def get_attribute(services: Services, principal: Principal, command: GetAt
     """Describe a column of a table."""
     table = _table(catalogue(services, principal), command.entity)
     wanted = key_in(command.attribute, "LogicalName")
-    for one in table.columns:
-        described = _attribute(table, one)
-        if wanted in (one.name, described["MetadataId"]):
+    for column in table.columns:
+        described = _attribute(table, column)
+        if wanted in (column.name, described["MetadataId"]):
             return _single(command, described, "Attributes")
     raise NotFound(f"{table.name} has no column {wanted[:64]!r}")
 
@@ -155,9 +163,9 @@ def _class(kind: ColumnType) -> str:
 
 def _table(found: Catalogue, key: str) -> Table:
     wanted = key_in(key, "LogicalName")
-    for one in found.tables:
-        if wanted.lower() in (one.name, _id(one.name)):
-            return one
+    for table in found.tables:
+        if wanted.lower() in (table.name, _id(table.name)):
+            return table
     raise NotFound(f"there is no table {wanted[:64]!r}; EntityDefinitions lists them")
 
 
@@ -189,7 +197,7 @@ def _entity(table: Table) -> dict[str, Any]:
 
 
 def _attribute(table: Table, column: Column) -> dict[str, Any]:
-    # A key that is kept as text can be any text.
+    # A key stored as text need not be a GUID.
     kind = "text" if (column.type, column.sql_type) == ("guid", "text") else column.type
     described: dict[str, Any] = {
         "@odata.type": f"#{NAMESPACE}.{_class(kind)}",
@@ -219,43 +227,49 @@ def _attribute(table: Table, column: Column) -> dict[str, Any]:
     return described
 
 
-async def _answered(who: Asker, asked: AskedMany, rows: list[dict[str, Any]], what: str) -> Reply:
-    """The same without holding up the event loop: a filter is evaluated for every row."""
-    filtered = "$filter" in asked.options.system
-    size = len(rows) * asked.options.size if filtered else asked.options.size
-    return await reading(size, _answer, who, asked, rows, what)
+async def _answered(
+    requester: Requester, command: RowsRequest, rows: list[dict[str, Any]], what: str
+) -> Reply:
+    """Filter and select without blocking the event loop: a filter is evaluated for every row."""
+    filtered = "$filter" in command.options.system
+    size = len(rows) * command.options.size if filtered else command.options.size
+    return await reading(size, _answer, requester, command, rows, what)
 
 
-def _answer(who: Asker, asked: AskedMany, rows: list[dict[str, Any]], what: str) -> Reply:
-    """Filter and pick; descriptions are few, so there are no pages."""
-    system = asked.options.system
+def _answer(
+    requester: Requester, command: RowsRequest, rows: list[dict[str, Any]], what: str
+) -> Reply:
+    """Filter and select; there are few descriptions, so there are no pages."""
+    system = command.options.system
     for name in sorted(_NOT_HERE & system.keys()):
         raise InvalidQuery(f"{name} does not apply to {what}; leave it out", pointer=name)
     if "$filter" in system:
-        rows = _filtered(who, rows, system["$filter"])
+        rows = _filtered(requester, rows, system["$filter"])
     if "$top" in system and system["$top"].isascii() and system["$top"].isdigit():
         rows = rows[: int(system["$top"])]
     body = {
-        "@odata.context": f"{asked.base}/$metadata#{what}",
-        "value": [_picked(asked, row) for row in rows],
+        "@odata.context": f"{command.base}/$metadata#{what}",
+        "value": [_picked(command, row) for row in rows],
     }
     return Reply(body=body)
 
 
-def _single(asked: AskedMany, row: dict[str, Any], what: str) -> Reply:
-    context = f"{asked.base}/$metadata#{what}/$entity"
-    return Reply(body={"@odata.context": context, **_picked(asked, row)})
+def _single(command: RowsRequest, row: dict[str, Any], what: str) -> Reply:
+    context = f"{command.base}/$metadata#{what}/$entity"
+    return Reply(body={"@odata.context": context, **_picked(command, row)})
 
 
-def _filtered(who: Asker, rows: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+def _filtered(requester: Requester, rows: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
     table = _described(rows)
-    condition = Reader(Catalogue((table,)), who.caller, who.user.now).filter(text, table)
+    condition = Reader(Catalogue((table,)), requester.caller, requester.user.now).filter(
+        text, table
+    )
     holds = to_python.function(condition.tree)
     return [row for row in rows if holds({name: row.get(name) for name in table.by_name}) is True]
 
 
 def _described(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """What filters over descriptions can name: their texts and truth values."""
+    """Return the table that filters over descriptions refer to: text and boolean properties."""
     kinds: dict[str, ColumnType] = {}
     for row in rows:
         for name, value in row.items():
@@ -273,14 +287,14 @@ def _described(rows: Iterable[Mapping[str, Any]]) -> Table:
     )
 
 
-def _picked(asked: AskedMany, row: dict[str, Any]) -> dict[str, Any]:
-    """The properties that are wanted; the key and the kind always come."""
-    system = asked.options.system
+def _picked(command: RowsRequest, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the selected properties; the key and the type are always included."""
+    system = command.options.system
     wanted = [one.strip() for one in system.get("$select", "").split(",") if one.strip()]
     for name in wanted:
         if name not in row and name not in _ENTITY_NAMES:
             raise InvalidQuery(
-                f"there is no property {name[:64]!r} here; leave it out",
+                f"unknown property {name[:64]!r}; remove it",
                 dataverse=UNKNOWN_COLUMN,
                 pointer="$select",
             )

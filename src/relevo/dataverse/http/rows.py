@@ -1,4 +1,4 @@
-"""Reading rows on the Dataverse surface: many, one, related ones, and how many there are."""
+"""Reads rows on the Dataverse surface: lists, single rows, related rows, and counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from relevo import limits
-from relevo.dataverse.http.asking import READ, Asker, asker, page_key
-from relevo.dataverse.http.surface import BASE, WEB_API, Asked, AskedMany, AskedOne, key_in
+from relevo.dataverse.http.requester import READ, Requester, page_key, requester_of
+from relevo.dataverse.http.surface import (
+    BASE,
+    WEB_API,
+    RowRequest,
+    RowsRequest,
+    WebApiRequest,
+    key_in,
+)
 from relevo.errors import Forbidden, InvalidQuery, NotFound, QueryTooCostly
 from relevo.kernel.expressions.tree import Compare, Constant
 from relevo.kernel.operation import Operations, Reply, Text
@@ -48,41 +55,41 @@ ERRORS: Final = (
 
 SetName = Annotated[str, Meta(description="The entity set, such as `asyncoperations`.")]
 RowKey = Annotated[str, Meta(description="The row's key.")]
-Look = Callable[[], Awaitable[Reply | None]]
-"""Reads a row; None if there is none, or not for this caller."""
+ReadRow = Callable[[], Awaitable[Reply | None]]
+"""Reads a row; returns None if it does not exist or the caller may not read it."""
 
 
 operation = Operations(WEB_API, errors=ERRORS)
 
 
 class Rows(Struct, frozen=True, kw_only=True):
-    """A page of rows; each has the properties that were asked for."""
+    """A page of rows, each with the requested properties."""
 
     context: str = field(name="@odata.context")
     value: list[dict[str, Any]]
 
 
-class ListRows(AskedMany, frozen=True, kw_only=True):
-    """Which rows of which table."""
+class ListRows(RowsRequest, frozen=True, kw_only=True):
+    """A query for rows of a table."""
 
     name: SetName
 
 
-class CountRows(AskedMany, frozen=True, kw_only=True):
-    """Of which table."""
+class CountRows(RowsRequest, frozen=True, kw_only=True):
+    """A query whose rows are counted."""
 
     name: SetName
 
 
-class GetRow(AskedOne, frozen=True, kw_only=True):
-    """Which row."""
+class GetRow(RowRequest, frozen=True, kw_only=True):
+    """A row."""
 
     name: SetName
     id: RowKey
 
 
-class ListRelated(AskedMany, frozen=True, kw_only=True):
-    """Related to which row, and by which navigation."""
+class ListRelated(RowsRequest, frozen=True, kw_only=True):
+    """A query for the rows that a navigation leads to."""
 
     name: SetName
     id: RowKey
@@ -91,25 +98,25 @@ class ListRelated(AskedMany, frozen=True, kw_only=True):
 
 @operation("dataverse.rows.list", f"GET {BASE}/{{name}}", READ, response=Rows)
 async def list_rows(services: Services, principal: Principal, command: ListRows) -> Reply:
-    """List rows of a table: jobs, users, teams, steps and others."""
-    who = await asker(services, principal)
-    return await _page(services, who, command, who.table(command.name))
+    """List rows of a table, such as jobs, users, teams and steps."""
+    requester = await requester_of(services, principal)
+    return await _page(services, requester, command, requester.table(command.name))
 
 
 @operation("dataverse.rows.count", f"GET {BASE}/{{name}}/$count", READ)
 async def count_rows(services: Services, principal: Principal, command: CountRows) -> Text:
-    """Say how many rows of a table there are, up to 5000."""
-    who = await asker(services, principal)
-    table = who.table(command.name)
-    query = await _query(services, who, command, table, command.options)
-    return _as_text(await _count(services, who, command, query))
+    """Count the rows of a table, up to 5000."""
+    requester = await requester_of(services, principal)
+    table = requester.table(command.name)
+    query = await _query(services, requester, command, table, command.options)
+    return _as_text(await _count(services, requester, command, query))
 
 
 @operation("dataverse.rows.get", f"GET {BASE}/{{name}}({{id}})", READ, response=dict[str, Any])
 async def get_row(services: Services, principal: Principal, command: GetRow) -> Reply:
     """Show one row of a table."""
-    who = await asker(services, principal)
-    return await one_row(services, who, command, who.table(command.name), command.id)
+    requester = await requester_of(services, principal)
+    return await one_row(services, requester, command, requester.table(command.name), command.id)
 
 
 @operation(
@@ -119,61 +126,65 @@ async def get_row(services: Services, principal: Principal, command: GetRow) -> 
     response=dict[str, Any],
 )
 async def list_related(services: Services, principal: Principal, command: ListRelated) -> Reply:
-    """List the rows that are related to a row, or show the one that is."""
-    who = await asker(services, principal)
-    way, link = await _start(services, who, command)
-    there = who.catalogue.by_name[way.table]
+    """List the rows related to a row, or show the single related row."""
+    requester = await requester_of(services, principal)
+    way, link = await _start(services, requester, command)
+    there = requester.catalogue.by_name[way.table]
     if way.collection:
-        return await _page(services, who, command, there, (link,))
-    request = await _request(services, who, command)
+        return await _page(services, requester, command, there, (link,))
+    request = await _request(services, requester, command)
     query = await _row_query(command.options, there, request, "")
-    look = await _planned(services, who, command, replace(query, filter=None, links=(link,)))
+    look = await _planned(services, requester, command, replace(query, filter=None, links=(link,)))
     return await look() or Reply(status=204)
 
 
 @operation("dataverse.related.count", f"GET {BASE}/{{name}}({{id}})/{{navigation}}/$count", READ)
 async def count_related(services: Services, principal: Principal, command: ListRelated) -> Text:
-    """Say how many rows are related to a row, up to 5000."""
-    who = await asker(services, principal)
-    way, link = await _start(services, who, command)
-    there = who.catalogue.by_name[way.table]
-    query = await _query(services, who, command, there, command.options)
-    return _as_text(await _count(services, who, command, _linked(query, (link,))))
+    """Count the rows related to a row, up to 5000."""
+    requester = await requester_of(services, principal)
+    way, link = await _start(services, requester, command)
+    there = requester.catalogue.by_name[way.table]
+    query = await _query(services, requester, command, there, command.options)
+    return _as_text(await _count(services, requester, command, _linked(query, (link,))))
 
 
-async def one_row(services: Services, who: Asker, asked: AskedOne, table: Table, key: str) -> Reply:
-    """Return a row by its key, as the request wants to see it."""
-    found = await (await planned_row(services, who, asked, table, key))()
-    if found is None:
+async def one_row(
+    services: Services, requester: Requester, command: RowRequest, table: Table, key: str
+) -> Reply:
+    """Return a row by its key, with the requested properties."""
+    row = await (await planned_row(services, requester, command, table, key))()
+    if row is None:
         raise missing(table, key)
-    return found
+    return row
 
 
 async def planned_row(
-    services: Services, who: Asker, asked: AskedOne, table: Table, key: str
-) -> Look:
-    """Return what reads a row; all that can be wrong with the request is found out before."""
-    request = await _request(services, who, asked)
-    query = await _row_query(asked.options, table, request, typed_key(table, key))
-    return await _planned(services, who, asked, query)
+    services: Services, requester: Requester, command: RowRequest, table: Table, key: str
+) -> ReadRow:
+    """Return a function that reads a row; errors of the request are raised here already."""
+    request = await _request(services, requester, command)
+    query = await _row_query(command.options, table, request, typed_key(table, key))
+    return await _planned(services, requester, command, query)
 
 
 async def _row_query(options: Options, table: Table, request: Request, key: UUID | str) -> Query:
     return await reading(options.size, odata_options.row_query, options, table, request, key)
 
 
-async def _planned(services: Services, who: Asker, asked: AskedOne, query: Query) -> Look:
-    statement = await _statement(services, who, asked, query)
+async def _planned(
+    services: Services, requester: Requester, command: RowRequest, query: Query
+) -> ReadRow:
+    statement = await _statement(services, requester, command, query)
 
     async def look() -> Reply | None:
         rows = await _fetch(services, statement)
         if not rows:
             return None
-        page = answers.read(rows, statement.shape, asked.preferences, who.caller)
-        context = answers.context_url(asked.base, statement.shape, one=True)
+        page = answers.read(rows, statement.shape, command.preferences, requester.caller)
+        context = answers.context_url(command.base, statement.shape, one=True)
         row = {"@odata.context": context, **page.rows[0]}
         tag = row.get("@odata.etag")
-        return Reply(body=row, headers=_applied(asked) | ({"ETag": str(tag)} if tag else {}))
+        return Reply(body=row, headers=_applied(command) | ({"ETag": str(tag)} if tag else {}))
 
     return look
 
@@ -181,12 +192,12 @@ async def _planned(services: Services, who: Asker, asked: AskedOne, query: Query
 async def _fetch(services: Services, statement: Statement) -> Sequence[Mapping[str, Any]]:
     queries = services.app.database.user_queries
     rows: Any = await queries.fetch(statement.sql, *statement.parameters)
-    found: Sequence[Mapping[str, Any]] = rows
-    return found
+    records: Sequence[Mapping[str, Any]] = rows
+    return records
 
 
 def missing(table: Table, key: str) -> NotFound:
-    """Return the error for a row that is not there, or not for this caller."""
+    """Return the error for a row that does not exist or that the caller may not read."""
     return NotFound(f"there is no {table.name} with the key {key[:64]!r}")
 
 
@@ -199,80 +210,83 @@ def typed_key(table: Table, text: str) -> UUID | str:
         return UUID(text)
     except ValueError:
         raise InvalidQuery(
-            f"a key of {table.name} is a GUID, not {text[:64]!r}; write {table.set_name}(GUID)"
+            f"the key of {table.name} is a GUID, not {text[:64]!r}; write {table.set_name}(GUID)"
         ) from None
 
 
-async def _request(services: Services, who: Asker, asked: Asked) -> Request:
+async def _request(services: Services, requester: Requester, command: WebApiRequest) -> Request:
     return Request(
-        catalogue=who.catalogue,
-        caller=who.caller,
-        now=who.user.now,
+        catalogue=requester.catalogue,
+        caller=requester.caller,
+        now=requester.user.now,
         key=await page_key(services),
-        page_size=asked.preferences.page_size,
+        page_size=command.preferences.page_size,
     )
 
 
 def _document(options: Options) -> str | None:
-    """The FetchXML of a request; what is not served beside it is refused."""
+    """Return the FetchXML of a request; raises if it is combined with other options."""
     if "sql" in options.other:
-        raise OptionNotServed("?sql= is not served; use $filter or fetchXml", pointer="sql")
+        raise OptionNotServed("?sql= is not supported; use $filter or fetchXml", pointer="sql")
     text = options.other.get("fetchXml")
     if text is not None and options.system:
         raise InvalidQuery(
-            f"fetchXml stands alone; drop {', '.join(sorted(options.system))}", pointer="fetchXml"
+            f"fetchXml excludes other options; remove {', '.join(sorted(options.system))}",
+            pointer="fetchXml",
         )
     return text
 
 
 async def _query(
-    services: Services, who: Asker, asked: AskedMany, table: Table, options: Options
+    services: Services, requester: Requester, command: RowsRequest, table: Table, options: Options
 ) -> Query:
-    request = await _request(services, who, asked)
+    request = await _request(services, requester, command)
     document = _document(options)
     if document is None:
         return await reading(options.size, odata_options.query_of, options, table, request)
     parse = partial(
         fetchxml.parse,
         table=table.name,
-        caller=who.caller,
+        caller=requester.caller,
         now=request.now,
         key=request.key,
         page_size=request.page_size,
     )
-    return await reading(options.size, parse, document, who.catalogue)
+    return await reading(options.size, parse, document, requester.catalogue)
 
 
-async def _statement(services: Services, who: Asker, asked: AskedOne, query: Query) -> Statement:
+async def _statement(
+    services: Services, requester: Requester, command: RowRequest, query: Query
+) -> Statement:
     plan = partial(
         planning.plan,
-        names=asked.preferences.wants(answers.FORMATTED),
+        names=command.preferences.wants(answers.FORMATTED),
         bytes_max=services.app.database.page_bytes,
     )
-    return await reading(asked.options.size, plan, query, who.catalogue, who.caller)
+    return await reading(command.options.size, plan, query, requester.catalogue, requester.caller)
 
 
 async def _page(
     services: Services,
-    who: Asker,
-    asked: AskedMany,
+    requester: Requester,
+    command: RowsRequest,
     table: Table,
     links: tuple[Link, ...] = (),
 ) -> Reply:
-    options, preferences = asked.options, asked.preferences
-    query = _linked(await _query(services, who, asked, table, options), links)
-    statement = await _statement(services, who, asked, query)
+    options, preferences = command.options, command.preferences
+    query = _linked(await _query(services, requester, command, table, options), links)
+    statement = await _statement(services, requester, command, query)
     rows = await _fetch(services, statement)
-    page = answers.read(rows, statement.shape, preferences, who.caller)
-    count = await _count(services, who, asked, query) if query.count else None
+    page = answers.read(rows, statement.shape, preferences, requester.caller)
+    count = await _count(services, requester, command, query) if query.count else None
     document = _document(options)
-    url, key = asked.url.partition("?")[0], await page_key(services)
+    url, key = command.url.partition("?")[0], await page_key(services)
     link = None
     if page.position is not None and document is None:
-        link = odata_options.next_link(url, options, table, who.caller, page.position, key)
+        link = odata_options.next_link(url, options, table, requester.caller, page.position, key)
     body = answers.envelope(
         page,
-        context=answers.context_url(asked.base, statement.shape),
+        context=answers.context_url(command.base, statement.shape),
         preferences=preferences,
         count=count,
         next_link=link,
@@ -280,14 +294,18 @@ async def _page(
     if document is not None and page.position is not None:
         body[f"@{MORE}"] = True
         body[f"@{COOKIE}"] = fetch_paging.next_cookie(
-            document, query, page.position, who.caller, key
+            document, query, page.position, requester.caller, key
         )
-    return Reply(body=body, headers=_applied(asked))
+    return Reply(body=body, headers=_applied(command))
 
 
-async def _count(services: Services, who: Asker, asked: AskedMany, query: Query) -> int:
-    size = asked.options.size
-    statement = await reading(size, planning.plan_count, query, who.catalogue, who.caller)
+async def _count(
+    services: Services, requester: Requester, command: RowsRequest, query: Query
+) -> int:
+    size = command.options.size
+    statement = await reading(
+        size, planning.plan_count, query, requester.catalogue, requester.caller
+    )
     (row,) = await _fetch(services, statement)
     return answers.counted(row, statement.shape)
 
@@ -296,18 +314,20 @@ def _as_text(count: int) -> Text:
     return Text("text/plain", str(min(count, limits.QUERY_COUNT_MAX)).encode())
 
 
-def _applied(asked: Asked) -> dict[str, str]:
-    applied = asked.preferences.applied()
+def _applied(command: WebApiRequest) -> dict[str, str]:
+    applied = command.preferences.applied()
     return {"Preference-Applied": applied} if applied else {}
 
 
-async def _start(services: Services, who: Asker, command: ListRelated) -> tuple[Navigation, Link]:
-    """The navigation, and what ties rows to the one that it starts from."""
-    table = who.table(command.name)
+async def _start(
+    services: Services, requester: Requester, command: ListRelated
+) -> tuple[Navigation, Link]:
+    """Return a navigation, and the link from related rows to the row it starts from."""
+    table = requester.table(command.name)
     way = table.navigation_by_name.get(command.navigation)
     if way is None:
         raise NotFound(f"{table.name} has no navigation {command.navigation[:64]!r}; see $metadata")
-    await one_row(services, who, AskedOne(select=table.key), table, command.id)
+    await one_row(services, requester, RowRequest(select=table.key), table, command.id)
     key = Constant(typed_key(table, command.id))
     link = Link(
         table=table.name,

@@ -1,4 +1,4 @@
-"""The Dataverse surface: errors, headers and addresses as clients of its Web API know them."""
+"""The Dataverse surface: errors, headers and addresses of its Web API."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ WEB_API: Final[OperationOptions] = {
     "fixed": {"version": NEWEST},
     "minds_reach": True,
 }
-"""What all its operations have in common."""
+"""Options that all operations of the surface share."""
 _ORIGIN: Final = re.compile(r"https?://[^/]*")
 
 
-class ErrorDetail(Struct, frozen=True):
-    """What went wrong."""
+class ODataError(Struct, frozen=True):
+    """Code and message of an error."""
 
     code: str
-    """A number of Dataverse, such as `0x80040217`; stable and meant for programs."""
+    """A Dataverse error number such as `0x80040217`; stable, for programs."""
     message: str
 
 
-class ErrorEnvelope(Struct, frozen=True):
-    """An error, as the ancestor wraps it."""
+class ODataErrorBody(Struct, frozen=True):
+    """An error in the envelope of the Web API."""
 
-    error: ErrorDetail
+    error: ODataError
 
 
 CODES: Final[dict[type[errors.RelevoError], int]] = {
@@ -62,19 +62,19 @@ CODES: Final[dict[type[errors.RelevoError], int]] = {
     errors.Unavailable: codes.BUSY,
     errors.OutcomeUnknown: codes.BUSY,
 }
-"""An error that has no code of its own goes by its nearest listed ancestor."""
+"""An error without a code of its own has the code of its nearest listed ancestor."""
 
 
 class NotServed(errors.CallerError):
-    """Dataverse has this, and Relevo does not."""
+    """Relevo does not support this feature of Dataverse."""
 
     code = "not_served"
     status = 501
     error_code = codes.UNEXPECTED
 
 
-class Refused(errors.CallerError):
-    """A request is refused with a code of its own."""
+class RequestRefused(errors.CallerError):
+    """A request is refused with a specific Dataverse code."""
 
     code = "refused"
 
@@ -83,15 +83,15 @@ class Refused(errors.CallerError):
         self.error_code = error_code
 
 
-class Protected(Refused, errors.Forbidden):
-    """A column that clients cannot change."""
+class Protected(RequestRefused, errors.Forbidden):
+    """Clients cannot change this column."""
 
     code = "protected_column"
     status = 403
 
 
 def code_of(kind: type[errors.RelevoError]) -> str:
-    """Return the code of a class of errors."""
+    """Return the Dataverse code of an error class."""
     own = getattr(kind, "dataverse", None)
     if isinstance(own, str):
         return own
@@ -102,7 +102,7 @@ def code_of(kind: type[errors.RelevoError]) -> str:
 
 
 def code_in(error: errors.RelevoError) -> str:
-    """Return the code of an error."""
+    """Return the Dataverse code of an error."""
     if isinstance(error, errors.InvalidRecurrence):
         return codes.shown(series.code_of(error))
     own = getattr(error, "dataverse", None)
@@ -113,27 +113,29 @@ def code_in(error: errors.RelevoError) -> str:
 
 
 def status_in(error: errors.RelevoError) -> int:
-    """Return the status: only what another process has changed is a conflict."""
+    """Return the HTTP status: 409 only if another process has changed the row."""
     moved = code_in(error) == codes.shown(codes.STATE_CHANGED)
     return 400 if isinstance(error, errors.Conflict) and not moved else error.status
 
 
 def render(error: errors.RelevoError, _: str) -> Answer:
-    """Return an error in the ancestor's envelope; traces and names of files are never in it."""
-    content = ErrorEnvelope(ErrorDetail(code_in(error), detail(error)))
+    """Return an error in the envelope of the Web API, without tracebacks and file names."""
+    content = ODataErrorBody(ODataError(code_in(error), detail(error)))
     status = status_in(error)
-    # 503 always says when to come again, also if it is not known what became of the request.
+    # 503 always has Retry-After, also if the outcome of the request is unknown.
     wait = retry_after(error) or (((b"retry-after", b"1"),) if status == 503 else ())
     return Answer(status, ((b"content-type", JSON), *wait), msgspec.json.encode(content))
 
 
 def check(head: Head) -> None:
-    """Refuse signatures, and batches in whatever form they come."""
+    """Refuse signed requests and batches."""
     scheme = (head.value(b"authorization") or b"").partition(b" ")[0]
     if scheme.lower() != b"bearer":
-        raise errors.Unauthenticated("only `Authorization: Bearer <key>` is taken here; send a key")
+        raise errors.Unauthenticated(
+            "send a key as `Authorization: Bearer <key>`; nothing else is accepted here"
+        )
     if head.method == "POST" and head.segments[-1] == "$batch":
-        raise NotServed("$batch is not served; send the requests one by one")
+        raise NotServed("$batch is not supported; send the requests one by one")
 
 
 def _headers(_: Head, request_id: str) -> Headers:
@@ -154,16 +156,16 @@ SURFACE: Final = Surface(
     check=check,
     url_bytes=limits.QUERY_URL_BYTES_MAX,
     body_bytes=limits.QUERY_BODY_BYTES_MAX,
-    problem=ErrorEnvelope,
+    problem=ODataErrorBody,
     problem_type="application/json",
     code=code_of,
 )
 
-Prefer = Annotated[str, Meta(description="What is preferred about the answer.")]
+Prefer = Annotated[str, Meta(description="Preferences for the answer.")]
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """What all requests have."""
+class WebApiRequest(Struct, frozen=True, kw_only=True):
+    """Parameters of all requests."""
 
     version: Annotated[Version, Meta(description="The version of the Web API.")] = "v9.2"
     url: str = ""
@@ -171,13 +173,13 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def base(self) -> str:
-        """Where the surface begins, as the client knows it."""
+        """The base URL of the surface, as the client sees it."""
         origin = _ORIGIN.match(self.url)
         return f"{origin[0] if origin else ''}/api/data/{self.version}"
 
     @property
     def preferences(self) -> Preferences:
-        """What the header `Prefer` says."""
+        """The preferences in the header `Prefer`."""
         return preferences.read(self.prefer)
 
 
@@ -186,25 +188,25 @@ def _option(name: str) -> Any:
 
 
 Select = Annotated[str, Meta(description="Properties, separated by commas.")]
-Expand = Annotated[str, Meta(description="Related rows; in parentheses what of them.")]
-Filter = Annotated[str, Meta(description="A condition that rows fulfil.")]
-OrderBy = Annotated[str, Meta(description="What rows are sorted by.")]
-Top = Annotated[str, Meta(description="How many rows at most, 1 to 5000.")]
-Count = Annotated[str, Meta(description="`true` also says how many rows there are.")]
+Expand = Annotated[str, Meta(description="Related rows, with their options in parentheses.")]
+Filter = Annotated[str, Meta(description="A condition on rows.")]
+OrderBy = Annotated[str, Meta(description="The sort order.")]
+Top = Annotated[str, Meta(description="The maximum number of rows, 1 to 5000.")]
+Count = Annotated[str, Meta(description="`true` adds the number of rows.")]
 Apply = Annotated[str, Meta(description="Groups and aggregates instead of rows.")]
-SkipToken = Annotated[str, Meta(description="Where a page begins, as it was given.")]
+SkipToken = Annotated[str, Meta(description="The token of a page, from the previous page.")]
 FetchXml = Annotated[str, Meta(description="A FetchXML document instead of options.")]
 
 
-class AskedOne(Asked, frozen=True, kw_only=True):
-    """What requests have that read rows."""
+class RowRequest(WebApiRequest, frozen=True, kw_only=True):
+    """Parameters of requests that read a row."""
 
     select: Select | None = _option("$select")
     expand: Expand | None = _option("$expand")
 
     @property
     def options(self) -> Options:
-        """The query options: as they stand in the URL or, without one, as they were given."""
+        """The query options, from the URL or, without one, from the fields."""
         if self.url:
             return odata_options.read(self.url.partition("?")[2])
         names = {one.name: one.encode_name for one in msgspec.structs.fields(type(self))}
@@ -217,8 +219,8 @@ class AskedOne(Asked, frozen=True, kw_only=True):
         return Options(given, {}, {"fetchXml": document} if document else {})
 
 
-class AskedMany(AskedOne, frozen=True, kw_only=True):
-    """What requests have that read many rows."""
+class RowsRequest(RowRequest, frozen=True, kw_only=True):
+    """Parameters of requests that read many rows."""
 
     filter: Filter | None = _option("$filter")
     orderby: OrderBy | None = _option("$orderby")
@@ -230,7 +232,7 @@ class AskedMany(AskedOne, frozen=True, kw_only=True):
 
 
 def key_in(text: str, key: str) -> str:
-    """Return the key in the parentheses behind a name: `(x)`, `('x')` or `(name=x)`."""
+    """Return the key in parentheses after a name: `(x)`, `('x')` or `(name=x)`."""
     name, sign, value = text.partition("=")
     if sign and name.strip() == key:
         text = value

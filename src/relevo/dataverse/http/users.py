@@ -1,17 +1,17 @@
-"""Users, teams and business units: who works with rows, and whose rows are whose.
+"""Users, teams and business units over HTTP.
 
-Who is disabled gets no answer here, whatever its key may do: else it could let itself in again.
+A disabled user is refused here whatever rights its key has; otherwise it could enable itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from uuid import UUID
 
 from msgspec import Meta, Struct
 
 from relevo import limits
-from relevo.dataverse.http.asking import asker
+from relevo.dataverse.http.requester import requester_of
 from relevo.dataverse.users.model import TeamInfo, UnitInfo, UserInfo, UserView
 from relevo.dataverse.users.service import NAME_LENGTH_MAX
 from relevo.errors import Conflict, NotFound
@@ -21,40 +21,45 @@ from relevo.kernel.operation import OperationOptions, Operations
 from relevo.kernel.pages import first
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from relevo.dataverse.users.service import Users
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
 
+T = TypeVar("T", UserInfo, TeamInfo, UnitInfo)
 Name = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=NAME_LENGTH_MAX,
         pattern=r"^[^\x00-\x1f\x7f]+$",
-        description="For people, to know it by.",
+        description="The name for people.",
     ),
 ]
 UserId = Annotated[UUID, Meta(description="The user's id.")]
 TeamId = Annotated[UUID, Meta(description="The team's id.")]
 UnitId = Annotated[UUID, Meta(description="The business unit's id.")]
-OwnUnit = Annotated[
-    UUID, Meta(description="The business unit it is in; without it, the organization.")
-]
+OwnUnit = Annotated[UUID, Meta(description="The business unit. Default: the organization.")]
 
 
 _MADE: Final[OperationOptions] = {"errors": (NotFound, Conflict), "status": 201}
-# Who gives keys also says who there is: both decide who comes in, and belong to admins alone.
+# Users need the permissions of keys: both control access, and both are for administrators only.
 operation = Operations()
 
 
 async def _users(services: Services, principal: Principal) -> Users:
-    """Return the users, to somebody who is not disabled."""
-    await asker(services, principal)
+    """Return the users; raises `Forbidden` if the caller is disabled."""
+    await requester_of(services, principal)
     return services.app.users
 
 
+def _page(services: Services, rows: Sequence[T], limit: int) -> Page[T]:
+    return paging.page(services.page_bytes, first(rows, limit), lambda row: row.id)
+
+
 class ListUsers(Struct, frozen=True, kw_only=True):
-    """Which page of users, and which users."""
+    """A page of users."""
 
     unit: Annotated[UUID, Meta(description="Only users of this business unit.")] | None = None
     team: Annotated[UUID, Meta(description="Only members of this team.")] | None = None
@@ -69,18 +74,18 @@ async def list_users(
 ) -> Page[UserInfo]:
     """List users.
 
-    In the order they were made, also disabled ones.
+    In the order of their creation, including disabled ones.
     """
     users = await _users(services, principal)
-    found = await users.list(
+    rows = await users.list(
         paging.decode(command.cursor, UUID), command.limit + 1,
         unit=command.unit, team=command.team, name=command.name,
     )  # fmt: skip
-    return paging.page(services.page_bytes, first(found, command.limit), lambda user: user.id)
+    return _page(services, rows, command.limit)
 
 
 class ByUserId(Struct, frozen=True, kw_only=True):
-    """Which user."""
+    """A user."""
 
     id: UserId
 
@@ -92,27 +97,27 @@ async def get_user(services: Services, principal: Principal, command: ByUserId) 
 
 
 class CreateUser(Struct, frozen=True, kw_only=True):
-    """What a new user is to be."""
+    """A new user."""
 
     name: Name
     unit: OwnUnit | None = None
     language: Annotated[
         str,
-        Meta(pattern=r"^[a-z]{2}$", description="Of texts for people; `en` and `es` are there."),
+        Meta(pattern=r"^[a-z]{2}$", description="The language of texts; `en` or `es`."),
     ] = "en"
     zone: Annotated[
         str,
         Meta(
             max_length=80,
             pattern=r"^[A-Za-z0-9_+/-]+$",
-            description="The time zone of dates for people, such as `Europe/Madrid`.",
+            description="The time zone of displayed dates, such as `Europe/Madrid`.",
         ),
     ] = "UTC"
 
 
 @operation("users.create", "POST /v1/users", "keys:write", _MADE)
 async def create_user(services: Services, principal: Principal, command: CreateUser) -> UserView:
-    """Make a user; give it keys afterwards."""
+    """Create a user; create keys for it afterwards."""
     users = await _users(services, principal)
     made = await users.create_user(
         command.name, unit=command.unit, language=command.language, zone=command.zone
@@ -121,7 +126,7 @@ async def create_user(services: Services, principal: Principal, command: CreateU
 
 
 class MoveUser(ByUserId, frozen=True, kw_only=True):
-    """Which user goes where."""
+    """A user and its new business unit."""
 
     unit: UnitId
 
@@ -138,24 +143,27 @@ async def move_user(services: Services, principal: Principal, command: MoveUser)
     "users.disable", "POST /v1/users/{id}:disable", "keys:write", errors=(NotFound, Conflict)
 )
 async def disable_user(services: Services, principal: Principal, command: ByUserId) -> UserView:
-    """Keep a user out, whatever keys it has; its jobs make no data operations."""
-    users = await _users(services, principal)
-    await users.disable(command.id)
-    services.keys.ring.forget()
-    return await users.view(command.id)
+    """Disable a user: its keys stop working, and its jobs make no data operations."""
+    return await _set_disabled(services, principal, command.id, disabled=True)
 
 
 @operation("users.enable", "POST /v1/users/{id}:enable", "keys:write", errors=(NotFound, Conflict))
 async def enable_user(services: Services, principal: Principal, command: ByUserId) -> UserView:
-    """Let a disabled user in again."""
+    """Enable a disabled user again."""
+    return await _set_disabled(services, principal, command.id, disabled=False)
+
+
+async def _set_disabled(
+    services: Services, principal: Principal, user: UUID, *, disabled: bool
+) -> UserView:
     users = await _users(services, principal)
-    await users.disable(command.id, disabled=False)
+    await users.disable(user, disabled=disabled)
     services.keys.ring.forget()
-    return await users.view(command.id)
+    return await users.view(user)
 
 
 class ListPage(Struct, frozen=True, kw_only=True):
-    """Which page."""
+    """A page of a list."""
 
     cursor: Cursor | None = None
     limit: Limit = limits.PAGE_ROWS_DEFAULT
@@ -165,12 +173,12 @@ class ListPage(Struct, frozen=True, kw_only=True):
 async def list_teams(services: Services, principal: Principal, command: ListPage) -> Page[TeamInfo]:
     """List teams."""
     users = await _users(services, principal)
-    found = await users.teams(paging.decode(command.cursor, UUID), command.limit + 1)
-    return paging.page(services.page_bytes, first(found, command.limit), lambda team: team.id)
+    rows = await users.teams(paging.decode(command.cursor, UUID), command.limit + 1)
+    return _page(services, rows, command.limit)
 
 
 class ByTeamId(Struct, frozen=True, kw_only=True):
-    """Which team."""
+    """A team."""
 
     id: TeamId
 
@@ -182,7 +190,7 @@ async def get_team(services: Services, principal: Principal, command: ByTeamId) 
 
 
 class CreateTeam(Struct, frozen=True, kw_only=True):
-    """What a new team is to be."""
+    """A new team."""
 
     name: Name
     unit: OwnUnit | None = None
@@ -190,28 +198,28 @@ class CreateTeam(Struct, frozen=True, kw_only=True):
 
 @operation("teams.create", "POST /v1/teams", "keys:write", _MADE)
 async def create_team(services: Services, principal: Principal, command: CreateTeam) -> TeamInfo:
-    """Make a team, whose members share rows."""
+    """Create a team, whose members share rows."""
     users = await _users(services, principal)
     return await users.team(await users.create_team(command.name, unit=command.unit))
 
 
-class Membership(ByTeamId, frozen=True, kw_only=True):
-    """Who, in which team."""
+class TeamMembership(ByTeamId, frozen=True, kw_only=True):
+    """A user and a team."""
 
     user: UserId
 
 
 @operation("teams.join", "POST /v1/teams/{id}:join", "keys:write", errors=(NotFound,))
-async def join_team(services: Services, principal: Principal, command: Membership) -> TeamInfo:
-    """Let a user join a team; again changes nothing."""
+async def join_team(services: Services, principal: Principal, command: TeamMembership) -> TeamInfo:
+    """Add a user to a team; repeating it changes nothing."""
     users = await _users(services, principal)
     await users.join(command.id, command.user)
     return await users.team(command.id)
 
 
 @operation("teams.leave", "POST /v1/teams/{id}:leave", "keys:write", errors=(NotFound,))
-async def leave_team(services: Services, principal: Principal, command: Membership) -> TeamInfo:
-    """Let a user leave a team; again changes nothing."""
+async def leave_team(services: Services, principal: Principal, command: TeamMembership) -> TeamInfo:
+    """Remove a user from a team; repeating it changes nothing."""
     users = await _users(services, principal)
     await users.leave(command.id, command.user)
     return await users.team(command.id)
@@ -221,15 +229,15 @@ async def leave_team(services: Services, principal: Principal, command: Membersh
 async def list_units(services: Services, principal: Principal, command: ListPage) -> Page[UnitInfo]:
     """List business units.
 
-    In the order they were made; the organization is the first.
+    In the order of their creation; the organization is the first.
     """
     users = await _users(services, principal)
-    found = await users.units(paging.decode(command.cursor, UUID), command.limit + 1)
-    return paging.page(services.page_bytes, first(found, command.limit), lambda unit: unit.id)
+    rows = await users.units(paging.decode(command.cursor, UUID), command.limit + 1)
+    return _page(services, rows, command.limit)
 
 
 class ByUnitId(Struct, frozen=True, kw_only=True):
-    """Which business unit."""
+    """A business unit."""
 
     id: UnitId
 
@@ -241,17 +249,16 @@ async def get_unit(services: Services, principal: Principal, command: ByUnitId) 
 
 
 class CreateUnit(Struct, frozen=True, kw_only=True):
-    """What a new business unit is to be."""
+    """A new business unit."""
 
     name: Name
     parent: (
-        Annotated[UUID, Meta(description="The unit it is a part of; without it, the organization.")]
-        | None
+        Annotated[UUID, Meta(description="The parent unit. Default: the organization.")] | None
     ) = None
 
 
 @operation("units.create", "POST /v1/units", "keys:write", _MADE)
 async def create_unit(services: Services, principal: Principal, command: CreateUnit) -> UnitInfo:
-    """Make a business unit."""
+    """Create a business unit."""
     users = await _users(services, principal)
     return await users.unit(await users.create_unit(command.name, parent=command.parent))

@@ -1,1 +1,1 @@
-"""Users, teams and business units: whose rows are whose, and how far a right reaches."""
+"""Users, teams and business units: owners of rows, and the reach of rights."""

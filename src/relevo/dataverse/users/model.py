@@ -1,4 +1,4 @@
-"""Who works with rows, and the rights on them."""
+"""Users, teams, business units, and rights with their reach."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Reach = Literal["own", "unit", "all"]
 """How far a right reaches: rows of the user and its teams, of its business unit, or all."""
 
 REACHES: Final[tuple[Reach, ...]] = get_args(Reach)
-"""From the narrowest to the widest."""
+"""All reaches, from the narrowest to the widest."""
 
 RIGHTS: Final = {
-    "job.read": "see system jobs, without what they carry",
-    "job.write": "cancel, pause, resume and postpone system jobs, and change how they recur",
+    "job.read": "read system jobs, without their payload",
+    "job.write": "cancel, pause, resume and postpone system jobs, and change their recurrence",
     "job.delete": "delete system jobs",
-    "job.payload.read": "see what system jobs carry, keep and return",
+    "job.payload.read": "read the data, state and results of system jobs",
     "job.submit": "submit system jobs",
-    "pipeline.bypass": "leave out steps of the event pipeline",
+    "pipeline.bypass": "skip steps of the event pipeline",
     "bulk.run": "start bulk operations",
 }
-"""Every right, and what it allows; the reach of the last three does not matter."""
+"""All rights; the reach of the last three does not matter."""
 OF_ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "admin": tuple(RIGHTS),
     "operator": ("job.read", "job.write", "job.delete"),
@@ -35,14 +35,14 @@ OF_ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "supervisor": ("job.read",),
     "viewer": ("job.read",),
 }
-"""The rights of roles, all of which reach everything; other roles have none."""
+"""The rights of roles, with the reach `all`; other roles have none."""
 
 ORGANIZATION: Final = UUID("00000000-0000-7000-8000-000000000001")
-"""The business unit of all who are in no other."""
+"""The business unit of users and teams that are in no other."""
 
 
 class User(Struct, frozen=True, kw_only=True):
-    """A user as it was when it was read, with the instant of that by the storage's clock."""
+    """A user as it was read, with the time of the database."""
 
     id: UUID
     name: str
@@ -55,7 +55,7 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 class UserInfo(Struct, frozen=True, kw_only=True):
-    """A user as lists show it."""
+    """A user in a list."""
 
     id: UUID
     name: str
@@ -64,21 +64,21 @@ class UserInfo(Struct, frozen=True, kw_only=True):
     language: str
     zone: str
     disabled: bool
-    """Whether it is kept out, whatever keys it has."""
+    """Whether all its keys are refused."""
     created_at: datetime
 
 
 class UserView(UserInfo, frozen=True, kw_only=True):
-    """A user with its teams and what it may do."""
+    """A user with its teams and rights."""
 
     teams: dict[str, UUID]
-    """The teams it is in, by name."""
+    """Its teams, by name."""
     rights: dict[str, Reach]
-    """The rights that its keys give it, and how far each reaches; none if it is disabled."""
+    """The rights of its keys, with their reach; empty if it is disabled."""
 
 
 class TeamInfo(Struct, frozen=True, kw_only=True):
-    """A team, whose members share what it owns."""
+    """A team; its members share the rows that it owns."""
 
     id: UUID
     name: str
@@ -94,7 +94,7 @@ class UnitInfo(Struct, frozen=True, kw_only=True):
     id: UUID
     name: str
     parent: UUID | None
-    """The unit it is a part of; None for the organization itself."""
+    """The parent unit; None for the organization."""
     created_at: datetime
 
 
@@ -117,7 +117,7 @@ def narrower(one: Reach, other: Reach) -> Reach:
 
 
 def right_of(text: str) -> tuple[str, Reach] | None:
-    """Return the right and reach that a text such as `job.read:unit` names, None if it names none.
+    """Return the right and reach in a text such as `job.read:unit`; None if it is not a right.
 
     >>> right_of("job.read:own"), right_of("job.read"), right_of("job.eat:own")
     (('job.read', 'own'), None, None)
@@ -130,15 +130,15 @@ def right_of(text: str) -> tuple[str, Reach] | None:
 
 
 def rights_of(roles: Iterable[str]) -> dict[str, Reach]:
-    """Return the rights that roles and single rights give together, with the reach of each.
+    """Return the rights of roles and single rights together, each with its widest reach.
 
     >>> rights_of(["reader", "job.read:own", "job.write:unit", "job.write:own"])
     {'job.read': 'all', 'job.write': 'unit'}
     """
-    found: dict[str, Reach] = {}
+    rights: dict[str, Reach] = {}
     for role in roles:
         single = right_of(role)
         given = [single] if single else [(name, REACHES[-1]) for name in OF_ROLES.get(role, ())]
         for name, reach in given:
-            found[name] = wider(found.get(name, reach), reach)
-    return found
+            rights[name] = wider(rights.get(name, reach), reach)
+    return rights

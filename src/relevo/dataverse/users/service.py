@@ -1,4 +1,4 @@
-"""`app.users`: who works with rows, in which teams and business units."""
+"""`app.users`: users, teams and business units."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Users(Service):
         self, after: UUID | None, limit: int, *,
         unit: UUID | None = None, team: UUID | None = None, name: str | None = None,
     ) -> Sequence[UserInfo]:  # fmt: skip
-        """Return a page of users in the order they were made, also disabled ones."""
+        """Return a page of users in the order of their creation, including disabled ones."""
         rows = await self.database.fetch(SQL.list_users, after, limit, unit, team, name, None)
         return [UserInfo(**dict(row)) for row in rows]
 
     async def teams(self, after: UUID | None, limit: int) -> Sequence[TeamInfo]:
-        """Return a page of teams in the order they were made."""
+        """Return a page of teams in the order of their creation."""
         rows = await self.database.fetch(SQL.list_teams, after, limit, None)
         return [TeamInfo(**dict(row)) for row in rows]
 
@@ -79,7 +79,7 @@ class Users(Service):
         return TeamInfo(**dict(row))
 
     async def units(self, after: UUID | None, limit: int) -> Sequence[UnitInfo]:
-        """Return a page of business units in the order they were made."""
+        """Return a page of business units in the order of their creation."""
         rows = await self.database.fetch(SQL.list_units, after, limit, None)
         return [UnitInfo(**dict(row)) for row in rows]
 
@@ -91,11 +91,11 @@ class Users(Service):
         return UnitInfo(**dict(row))
 
     async def rights_of(self, user: UUID | None, tx: Transaction | None = None) -> dict[str, Reach]:
-        """Return what a user may do now: all that its keys give it, none if it is disabled.
+        """Return the current rights of a user: those of its keys, none if it is disabled.
 
-        Code that acts in nobody's name, or in that of SYSTEM, may do everything. Who comes with
-        tokens of an issuer has the rights of each token while it lasts, and none here. `tx` is
-        asked instead of the pool, by who must not wait for a second connection.
+        Code without a user, and the user SYSTEM, have all rights. The rights of OpenID Connect
+        tokens belong to the token, so they are not included. With `tx`, the query uses that
+        transaction instead of a second connection.
         """
         if user is None or user == SYSTEM:
             return dict.fromkeys(RIGHTS, "all")
@@ -103,51 +103,51 @@ class Users(Service):
         return rights_of(row["role"] for row in rows)
 
     async def admitted(self, user: UUID) -> User:
-        """Return a user who may work; raises `Forbidden` for one that is disabled."""
-        found = await self.get(user)
-        if found.disabled:
-            raise Forbidden(f"the user {found.name!r} is disabled; ask an administrator")
-        return found
+        """Return a user; raises `Forbidden` if it is disabled."""
+        known = await self.get(user)
+        if known.disabled:
+            raise Forbidden(f"the user {known.name!r} is disabled; ask an administrator")
+        return known
 
     async def known_as(self, identity: str, name: str) -> UUID:
-        """Return the user of somebody who is known elsewhere, made when they first come."""
-        found: UUID | None = await self.database.fetchval(SQL.user_by_identity, identity)
-        if found is None:
+        """Return the user of an external identity; creates it the first time."""
+        user: UUID | None = await self.database.fetchval(SQL.user_by_identity, identity)
+        if user is None:
             shown = name[:NAME_LENGTH_MAX]
             await self.database.write(SQL.add_identity, identity, shown, idempotent=True)
-            found = await self.database.fetchval(SQL.user_by_identity, identity)
-        assert found is not None, "users are never deleted"
-        return found
+            user = await self.database.fetchval(SQL.user_by_identity, identity)
+        assert user is not None, "users are never deleted"
+        return user
 
     async def create_user(
         self, name: str, *, unit: UUID | None = None, language: str = "en", zone: str = "UTC"
     ) -> UUID:
-        """Make a user; keys are given to it with `keys.create`."""
+        """Create a user; create its keys with `keys.create`."""
         zone_of(zone, "/zone")
         return await self._add(SQL.add_user, name, unit, language, zone, code_of(zone))
 
     async def create_team(
         self, name: str, *, unit: UUID | None = None, members: Iterable[UUID] = ()
     ) -> UUID:
-        """Make a team; its members share what it owns."""
+        """Create a team; its members share the rows that it owns."""
         team = await self._add(SQL.add_team, name, unit)
         for member in members:
             await self.join(team, member)
         return team
 
     async def create_unit(self, name: str, *, parent: UUID | None = None) -> UUID:
-        """Make a business unit."""
+        """Create a business unit."""
         return await self._add(SQL.add_unit, name, parent)
 
     async def join(self, team: UUID, member: UUID) -> None:
-        """Let a user join a team; again changes nothing."""
+        """Add a user to a team; repeating it changes nothing."""
         try:
             await self.database.write(SQL.add_member, team, member, idempotent=True)
         except asyncpg.ForeignKeyViolationError:
             raise NotFound(f"there is no team {team}, or no user {member}") from None
 
     async def leave(self, team: UUID, member: UUID) -> None:
-        """Let a user leave a team; again changes nothing."""
+        """Remove a user from a team; repeating it changes nothing."""
         await self.database.write(SQL.remove_member, team, member, idempotent=True)
 
     async def move(self, user: UUID, unit: UUID) -> None:
@@ -160,13 +160,13 @@ class Users(Service):
             raise NotFound(f"there is no user {user}")
 
     async def disable(self, user: UUID, *, disabled: bool = True) -> None:
-        """Keep a user out, whatever keys or tokens it has, or let it in again.
+        """Refuse all keys and tokens of a user, or accept them again.
 
-        Its jobs stay, but make no data operation while it is disabled.
+        Its jobs stay, but make no data operations while it is disabled.
         """
         if user == SYSTEM:
             raise Conflict(
-                "the user SYSTEM does what nobody asked for, and cannot be disabled; disable the"
+                "the user SYSTEM runs Relevo's own work and cannot be disabled; disable the"
                 " users whose keys are misused"
             )
         if not await self.database.write(SQL.set_disabled, user, disabled, idempotent=True):
@@ -179,7 +179,7 @@ class Users(Service):
         try:
             await self.database.write(statement, made, name, *values, idempotent=True)
         except asyncpg.UniqueViolationError:
-            raise Conflict(f"there is one named {name!r} already; choose another name") from None
+            raise Conflict(f"the name {name!r} is already taken; choose another") from None
         except asyncpg.ForeignKeyViolationError:
             raise NotFound(f"there is no business unit {values[0]}") from None
         return made

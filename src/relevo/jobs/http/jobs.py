@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from relevo.dataverse.http.asking import PAYLOAD, READ, asker, scope_of
+from relevo.dataverse.http.requester import PAYLOAD, READ, requester_of, scope_of
 from relevo.errors import InvalidQuery, InvalidValue, QueryTooCostly
 from relevo.http import paging
 from relevo.http.paging import Page
@@ -68,7 +68,7 @@ async def submit_job(services: Services, principal: Principal, command: SubmitJo
     A host that has its handler runs it, in the name of who submitted it.
     """
     check_open(command.handler)
-    who = await asker(services, principal)
+    who = await requester_of(services, principal)
     told = msgspec.structs.asdict(command)
     handler, data, recurrence = (told.pop(name) for name in ("handler", "data", "recurrence"))
     if recurrence is not None:
@@ -83,7 +83,7 @@ async def submit_job(services: Services, principal: Principal, command: SubmitJo
 @operation("jobs.list", "GET /v1/jobs", "jobs:read", errors=(InvalidQuery, QueryTooCostly))
 async def list_jobs(services: Services, principal: Principal, command: ListJobs) -> Page[JobView]:
     """List jobs, by what they are and how they are."""
-    who = await asker(services, principal)
+    who = await requester_of(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
     found = await jobs_found(query, command, payload=False)
     views = await views_of(services, principal, found.jobs)
@@ -133,14 +133,14 @@ async def views_of(services: Services, principal: Principal, jobs: list[Job]) ->
     """Return what is shown of jobs, with those they wait for."""
     blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID | None]()
     if blocked:
-        who = await asker(services, principal)
+        who = await requester_of(services, principal)
         heads = await services.app.jobs.chains.blocked_by(blocked, who.caller)
     return [view_of(job, heads) for job in jobs]
 
 
 async def seen(services: Services, principal: Principal, key: UUID, permission: str = READ) -> Job:
     """Return a job that a permission reaches; others are as if they were not there."""
-    who = await asker(services, principal)
+    who = await requester_of(services, principal)
     reach = principal.reach.get(permission, "all")
     caller = msgspec.structs.replace(who.caller, scope=reach)
     job = await services.app.jobs.query(caller).where(id=key).first()
@@ -220,7 +220,7 @@ async def postpone_job(services: Services, principal: Principal, command: Postpo
 )
 async def unblock_job(services: Services, principal: Principal, command: ByJob) -> JobUnblocked:
     """Let a job no longer wait for the one before it in the chain of its token."""
-    who = await asker(services, principal)
+    who = await requester_of(services, principal)
     return JobUnblocked(await services.app.jobs.unblock(command.id, user=who.user.id))
 
 
@@ -233,7 +233,7 @@ async def delete_job(services: Services, principal: Principal, command: CommandJ
 async def _give(
     services: Services, principal: Principal, command: CommandJob, name: str, **told: Any
 ) -> None:
-    who = await asker(services, principal)
+    who = await requester_of(services, principal)
     permission = "jobs:delete" if name == "delete" else "jobs:write"
     scope = await scope_of(services, principal, who, permission, [command.id])
     await services.app.jobs.command(

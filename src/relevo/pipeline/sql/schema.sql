@@ -1,7 +1,7 @@
--- Steps of the event pipeline, and which records are related.
+-- Steps of the event pipeline, and relations between records.
 -- after: postgres
 
--- Steps that hosts have had. What code says is written at every start; `enabled` is what operators say.
+-- Registered steps. Hosts write the definition at every start; operators change `enabled`.
 create table relevo.pipeline_step (
   id            uuid primary key,
   name          text collate "C" not null unique,
@@ -24,7 +24,7 @@ create table relevo.pipeline_step (
   switched_at   timestamptz         -- when it was last enabled or disabled
 );
 
--- Which records belong together, by the name of the relationship.
+-- Relations between records, by the name of the relationship.
 create table relevo.pipeline_association (
   relationship text collate "C" not null,
   table_name   text collate "C" not null,

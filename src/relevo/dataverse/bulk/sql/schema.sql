@@ -1,7 +1,7 @@
--- Bulk operations, imports, duplicate detection, and what an installation has by itself.
+-- Bulk operations, imports, duplicate detection, and the default series.
 -- after: jobs
 
--- Bulk operations and how far they are; one row for each job, also those of a series.
+-- Bulk operations and their progress; one row for each job, also for each run of a series.
 create table relevo.bulk_operation (
   id            uuid primary key default relevo.uuid7(),
   job           uuid not null unique,
@@ -9,7 +9,7 @@ create table relevo.bulk_operation (
   name          text not null,
   queries       jsonb not null,
   query_index   integer not null default 0,
-  part          uuid,                        -- the job that works on the query at hand
+  part          uuid,                        -- the child that runs the current query
   success_count bigint not null default 0,
   failure_count bigint not null default 0,
   owner         uuid,
@@ -28,7 +28,7 @@ create table relevo.bulk_failure (
 );
 create index bulk_failures on relevo.bulk_failure (job, at);
 
--- What a job has begun to send to whom: nobody gets it twice.
+-- The recipients of a job, recorded before a mail is sent, so that none gets it twice.
 create table relevo.bulk_delivery (
   job       uuid not null,
   recipient text collate "C" not null,
@@ -42,7 +42,7 @@ create table relevo.import (
   container  text not null,
   options    jsonb not null,
   content    bytea not null,
-  step       integer not null default 0,   -- the last step that was done to its end: 3 parsed, 4 transformed
+  step       integer not null default 0,   -- the last finished step: 3 parsed, 4 transformed
   created_at timestamptz not null default relevo.now()
 );
 
@@ -53,11 +53,11 @@ create table relevo.import_row (
   item     jsonb,
   error    text,
   written  boolean not null default false,
-  replaced boolean not null default false,  -- an item was there already: nothing was created that could be undone
+  replaced boolean not null default false,  -- it replaced an existing item, so there is nothing to undo
   primary key (import, number)
 );
 
--- Rules of duplicate detection, the codes that items have by them, and what was found.
+-- Rules of duplicate detection, the codes of items, and the pairs found.
 create table relevo.duplicate_rule (
   name         text collate "C" primary key,
   container    text not null,
@@ -74,7 +74,7 @@ create table relevo.match_code (
 );
 create index match_codes on relevo.match_code (rule, code);
 
--- Two long partition keys are too much for one entry of an index, so the pairs have no key.
+-- Two long partition keys do not fit into one index entry, so the pairs have no primary key.
 create table relevo.duplicate (
   job            uuid not null,
   rule           text collate "C" not null,
@@ -86,7 +86,7 @@ create table relevo.duplicate (
 alter table relevo.duplicate replica identity full;
 create index duplicate_job on relevo.duplicate (job, rule, base_id, duplicate_id);
 
--- Bulk deletes under the names that clients of Dataverse know. One whose child waits shows what that waits for.
+-- Bulk deletes under their Dataverse names. A bulk delete whose child waits shows the child's state.
 create view relevo.bulk_delete as
   select b.id as bulkdeleteoperationid, b.job as asyncoperationid, b.name, b.queries as orderedquerysetxml,
     b.query_index as processingqeindex, b.success_count as successcount, b.failure_count as failurecount,
@@ -109,7 +109,7 @@ create view relevo.bulk_delete_failure as
     f.code as errornumber, f.message as errordescription, f.query_index as orderedqueryindex, f.at as createdon
   from relevo.bulk_failure f join relevo.bulk_operation b on b.job = f.job and b.kind = 13;
 
--- What was made once for the installation: who deletes it does not get it again.
+-- Series that were created once for the installation; a deleted one is not created again.
 create table relevo.standing_job (
   name    text collate "C" primary key,
   job     uuid not null,

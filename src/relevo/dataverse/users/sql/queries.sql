@@ -7,7 +7,7 @@ select u.id, u.name, u.unit, u.language, u.zone, u.disabled, relevo.now() as now
 from relevo.system_user u where u.id = $1;
 
 -- name: list_users
--- One page of users in the order of their keys, to the millisecond that in which they were made, after the given one: all, or of a unit, a team, a name, or one alone.
+-- One page of users after the given one, in the order of their ids, that is of their creation: all, or those of a unit, a team or a name, or a single one.
 select u.id, u.name, u.unit, b.name as unit_name, u.language, u.zone, u.disabled, u.created_at
 from relevo.system_user u join relevo.business_unit b on b.id = u.unit
 where ($1::uuid is null or u.id > $1)
@@ -19,19 +19,19 @@ order by u.id
 limit $2;
 
 -- name: teams_of_user
--- The teams that a user is in.
+-- The teams of a user.
 select t.id, t.name from relevo.team_member m join relevo.team t on t.id = m.team where m.member = $1 order by t.name;
 
 -- name: roles_of_user
--- The roles and single rights of a user's keys that still count; none of a user that is disabled. A key that is limited
--- to resources is left out: what it may do is bound to them, and these rights are not.
+-- The roles and single rights of a user's valid keys; none if the user is disabled. Keys limited to resources are left
+-- out, because their rights apply only to those resources.
 select distinct r.role
 from relevo.system_user u join relevo.access_key k on k.user_id = u.id cross join unnest(k.roles) as r (role)
 where u.id = $1 and not u.disabled and k.revoked_at is null and (k.expires_at is null or k.expires_at > relevo.now())
   and k.scopes = '{}' and not exists (select from unnest(k.roles) as w (role) where w.role like 'worker:%');
 
 -- name: list_teams
--- One page of teams in the order they were made, after the given one; or one alone.
+-- One page of teams after the given one, in the order of their creation; or a single one.
 select t.id, t.name, t.unit, b.name as unit_name, t.created_at,
   (select count(*) from relevo.team_member m where m.team = t.id) as members
 from relevo.team t join relevo.business_unit b on b.id = t.unit
@@ -40,51 +40,51 @@ order by t.id
 limit $2;
 
 -- name: list_units
--- One page of business units in the order they were made, after the given one; or one alone.
+-- One page of business units after the given one, in the order of their creation; or a single one.
 select id, name, parent, created_at from relevo.business_unit
 where ($1::uuid is null or id > $1) and ($3::uuid is null or id = $3)
 order by id
 limit $2;
 
 -- name: user_by_identity
--- Which user somebody is who is known elsewhere.
+-- The user of an external identity.
 select id from relevo.system_user where identity = $1;
 
 -- name: add_identity
--- A user for somebody who comes for the first time; who came at the same time is kept.
+-- Adds a user for an external identity, unless another process has just done so.
 insert into relevo.system_user (identity, name) values ($1, $2) on conflict (identity) do nothing;
 
 -- name: add_user
--- A new user.
+-- Adds a user.
 insert into relevo.system_user (id, name, unit, language, zone, zone_code)
 values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001'), $4, $5, $6)
 on conflict (id) do nothing;
 
 -- name: add_team
--- A new team.
+-- Adds a team.
 insert into relevo.team (id, name, unit) values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001')) on conflict (id) do nothing;
 
 -- name: add_unit
--- A new business unit.
+-- Adds a business unit.
 insert into relevo.business_unit (id, name, parent) values ($1, $2, coalesce($3::uuid, '00000000-0000-7000-8000-000000000001'))
 on conflict (id) do nothing;
 
 -- name: add_member
--- A user joins a team.
+-- Adds a user to a team.
 insert into relevo.team_member (team, member) values ($1, $2) on conflict do nothing;
 
 -- name: remove_member
--- A user leaves a team.
+-- Removes a user from a team.
 delete from relevo.team_member where team = $1 and member = $2;
 
 -- name: move_user
--- A user goes to another business unit.
+-- Moves a user to another business unit.
 update relevo.system_user set unit = $2 where id = $1 returning id;
 
 -- name: set_disabled
--- A user may not come in any more, or may again.
+-- Disables or enables a user.
 update relevo.system_user set disabled = $2 where id = $1 returning id;
 
 -- name: new_id
--- A new key, so that a write whose fate is unknown can be repeated.
+-- A new id, so that a write with an unknown outcome can be repeated.
 select relevo.uuid7();

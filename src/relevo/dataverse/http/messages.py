@@ -1,6 +1,6 @@
-"""Messages on the Dataverse surface, and how background work goes.
+"""Messages on the Dataverse surface, executed at once or in the background.
 
-A message with `Prefer: respond-async` becomes a job; `202` says where to look for its end.
+A message with `Prefer: respond-async` becomes a job; the answer is `202` with the address to poll.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct
 
-from relevo.dataverse.http.asking import READ, SQL, asker, scope_of
 from relevo.dataverse.http.changes import WRITE
-from relevo.dataverse.http.surface import BASE, WEB_API, Asked, Refused
+from relevo.dataverse.http.requester import READ, SQL, requester_of, scope_of
+from relevo.dataverse.http.surface import BASE, WEB_API, RequestRefused, WebApiRequest
 from relevo.errors import Forbidden, MethodNotAllowed, NotFound, Unavailable
 from relevo.http.answers import sentence
 from relevo.jobs import states
@@ -25,34 +25,34 @@ from relevo.kernel.running.verdicts import RetryLater, Verdict
 from relevo.pipeline.model import message_handler
 
 if TYPE_CHECKING:
-    from relevo.dataverse.http.asking import Asker
+    from relevo.dataverse.http.requester import Requester
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.jobs.model import Job
 
 SUBMIT: Final = "jobs:submit"
 MONITOR: Final = "/api/backgroundoperation/{id}"
-_LATER: Final = OtherStatus(202, lambda reply: reply.status == 202, "It is done later.")
+_LATER: Final = OtherStatus(202, lambda reply: reply.status == 202, "It runs in the background.")
 
 
 operation = Operations(WEB_API)
 
 
-class Execute(Asked, frozen=True, kw_only=True):
-    """Which message, and what goes with it."""
+class Execute(WebApiRequest, frozen=True, kw_only=True):
+    """A message and its parameters."""
 
-    name: Annotated[str, Meta(description="The message.")]
+    name: Annotated[str, Meta(description="The name of the message.")]
     input: Annotated[dict[str, Any], Meta(description="Its parameters.")]
 
 
-class Monitored(Asked, frozen=True, kw_only=True):
-    """Which background operation."""
+class Monitored(WebApiRequest, frozen=True, kw_only=True):
+    """The id of a background operation."""
 
-    id: Annotated[UUID, Meta(description="The id that the answer to the request named.")]
+    id: Annotated[UUID, Meta(description="The id from the `Location` of the 202 answer.")]
 
 
 class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How far background work is; its outputs are there when it has succeeded."""
+    """The state of a background operation; it has outputs after it has succeeded."""
 
     background_operation_state_code: int
     background_operation_status_code: int
@@ -61,10 +61,10 @@ class BackgroundOperation(Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class AskedToWait(Unavailable):
-    """A step of the message asks to try again later."""
+    """A step of the message raised `RetryLater`: the caller should try again later."""
 
     code = "asked_to_wait"
-    fault = "caller"  # its words are meant for who asked
+    fault = "caller"  # its text is meant for the caller
 
     def __init__(self, error: RetryLater) -> None:
         super().__init__(error.text or f"{sentence(type(self))} Nothing was done.")
@@ -77,37 +77,37 @@ class AskedToWait(Unavailable):
     f"POST {BASE}/{{name}}",
     SUBMIT,
     response=dict[str, Any],
-    errors=(NotFound, MethodNotAllowed, Forbidden, Refused, AskedToWait),
+    errors=(NotFound, MethodNotAllowed, Forbidden, RequestRefused, AskedToWait),
     outcomes=(_LATER,),
     body="input",
 )
 async def execute(services: Services, principal: Principal, command: Execute) -> Reply:
-    """Carry out a message; with `Prefer: respond-async` in the background."""
-    who = await asker(services, principal)
-    if command.name in who.catalogue.by_set:
+    """Execute a message; with `Prefer: respond-async` in the background."""
+    requester = await requester_of(services, principal)
+    if command.name in requester.catalogue.by_set:
         raise MethodNotAllowed(
-            f"rows of {command.name} are not created here; jobs come from events, bulk operations"
+            f"rows of {command.name} cannot be created here; jobs come from events, bulk operations"
             " and messages"
         )
     if command.preferences.respond_async:
-        return await _submitted(services, who, command)
+        return await _submitted(services, requester, command)
     if command.name not in services.app.pipeline.registry.bodies:
         raise NotFound(f"there is no message {command.name[:64]!r}; register it with app.message")
-    service = services.app.service.of(who.user.id, rights=_rights(principal))
+    service = services.app.service.of(requester.user.id, rights=_rights(principal))
     try:
         output = await service.execute(command.name, input=command.input)
     except Verdict as error:
-        raise _told(error) from error
+        raise _error_of(error) from error
     context = f"{command.base}/$metadata#Microsoft.Dynamics.CRM.{command.name}Response"
     return Reply(body={"@odata.context": context, **output})
 
 
-async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
+async def _submitted(services: Services, requester: Requester, command: Execute) -> Reply:
     job = await services.app.jobs.submit(
         await _handler(services, command.name),
         command.input,
         name=command.name,
-        owner=who.user.id,
+        owner=requester.user.id,
         retain=True,
         options={"message_name": command.name},
     )
@@ -117,25 +117,24 @@ async def _submitted(services: Services, who: Asker, command: Execute) -> Reply:
 
 
 async def _handler(services: Services, name: str) -> str:
-    """What runs a message in the background: its own handler, or a job handler of that name."""
+    """Return the job handler of a message: its own, or a job handler of the same name."""
     of_message = message_handler(name)
     if name in services.app.pipeline.registry.bodies:
         return of_message
     check_open(name)
-    for found in (of_message, name):
-        if await services.app.database.fetchval(SQL.handler_exists, found):
-            return found
+    for handler in (of_message, name):
+        if await services.app.database.fetchval(SQL.handler_exists, handler):
+            return handler
     raise NotFound(
-        f"no host has had a message or job handler {name[:64]!r}; register it with app.message or"
-        " app.job"
+        f"no host has registered a message or job handler {name[:64]!r}; use app.message or app.job"
     )
 
 
-def _told(error: Verdict) -> Refused | AskedToWait:
-    """What a step or body decided, as an answer: there is no job that it could be said of."""
+def _error_of(error: Verdict) -> RequestRefused | AskedToWait:
+    """Return the verdict of a step or body as an error, because there is no job to apply it to."""
     if isinstance(error, RetryLater):
         return AskedToWait(error)
-    return Refused(codes.HANDLER_REFUSED if error.code is None else error.code, str(error))
+    return RequestRefused(codes.HANDLER_REFUSED if error.code is None else error.code, str(error))
 
 
 def _rights(principal: Principal) -> frozenset[str]:
@@ -151,10 +150,10 @@ def _rights(principal: Principal) -> frozenset[str]:
     errors=(JobMissing,),
 )
 async def monitor(services: Services, principal: Principal, command: Monitored) -> Reply:
-    """Say how far background work is."""
-    who = await asker(services, principal)
-    job = await _seen(services, principal, who, READ, command.id)
-    return Reply(body=_progress(job, payload=who.caller.may_read_payload))
+    """Show the state of a background operation."""
+    requester = await requester_of(services, principal)
+    job = await _seen(services, principal, requester, READ, command.id)
+    return Reply(body=_progress(job, payload=requester.caller.may_read_payload))
 
 
 @operation(
@@ -165,19 +164,19 @@ async def monitor(services: Services, principal: Principal, command: Monitored) 
     errors=(JobMissing, JobRefused, PlatformJob),
 )
 async def cancel(services: Services, principal: Principal, command: Monitored) -> Reply:
-    """Cancel background work."""
-    who = await asker(services, principal)
-    scope = await scope_of(services, principal, who, WRITE, [command.id])
-    await services.app.jobs.command(command.id, "cancel", user=who.user.id, scope=scope)
+    """Cancel a background operation."""
+    requester = await requester_of(services, principal)
+    scope = await scope_of(services, principal, requester, WRITE, [command.id])
+    await services.app.jobs.command(command.id, "cancel", user=requester.user.id, scope=scope)
     job = await services.app.jobs.get(command.id)
     return Reply(body=_progress(job, payload=False))
 
 
 async def _seen(
-    services: Services, principal: Principal, who: Asker, permission: str, key: UUID
+    services: Services, principal: Principal, requester: Requester, permission: str, key: UUID
 ) -> Job:
-    """The job, if the permission reaches it; else it is as if there were none."""
-    scope = await scope_of(services, principal, who, permission, [key])
+    """Return a job within the reach of a permission; raises `JobMissing`."""
+    scope = await scope_of(services, principal, requester, permission, [key])
     job = await services.app.jobs.get(key)
     if scope.owners is not None and job.owner not in scope.owners:
         raise JobMissing(f"there is no job {key}")
@@ -199,6 +198,6 @@ def _progress(job: Job, *, payload: bool) -> dict[str, Any]:
 
 
 def _reason(job: Job) -> str:
-    """What people are told of a failure: the handler's words, or what its code means."""
+    """Return the text of a failure: the handler's own, or that of its code."""
     known = codes.TEXTS.get(job.error_code or codes.HANDLER_FAILED)
     return job.friendly or known or codes.TEXTS[codes.HANDLER_FAILED]

@@ -1,4 +1,4 @@
-"""Running an instance: results that are written down are sent back, then the next step is taken."""
+"""Runs a workflow instance: replays the stored results, then takes the next step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Workflow = AsyncGenerator[Any, Any]
 
 
 class Entry(Struct, frozen=True, array_like=True):
-    """What a step came to."""
+    """The result of a step."""
 
     signature: str
     kind: Literal["value", "timed out", "failed"] = "value"
@@ -32,32 +32,34 @@ class Entry(Struct, frozen=True, array_like=True):
     code: int | None = None
 
 
-class Journal(Struct, frozen=True, kw_only=True):
-    """The state of an instance, as it is stored: `workflowstate`."""
+class WorkflowJournal(Struct, frozen=True, kw_only=True):
+    """The stored state of an instance: `workflowstate`."""
 
     stage: str | None = None
     entries: tuple[Entry, ...] = ()
 
-    def plus(self, entry: Entry, stage: str | None = None) -> Journal:
-        """Return it with one more entry."""
-        return Journal(stage=stage or self.stage, entries=(*self.entries, entry))
+    def plus(self, entry: Entry, stage: str | None = None) -> WorkflowJournal:
+        """Return a journal with one more entry."""
+        return WorkflowJournal(stage=stage or self.stage, entries=(*self.entries, entry))
 
 
 class Suspended(Exception):
-    """The instance waits; this run of it is over."""
+    """The instance waits; this run has ended."""
 
 
 class Instance:
-    """One run of an instance, from the start of its generator to its next wait."""
+    """A run of an instance, from the start of its generator to its next wait."""
 
     def __init__(self, name: str, ctx: JobContext, database: Database) -> None:
         self._name = name
         self._ctx = ctx
         self._database = database
-        self._journal = Journal() if ctx.state is None else msgspec.convert(ctx.state, Journal)
+        self._journal = (
+            WorkflowJournal() if ctx.state is None else msgspec.convert(ctx.state, WorkflowJournal)
+        )
 
     async def run(self, generator: Workflow) -> Any:
-        """Run to the end, or until it waits; returns what it returns."""
+        """Run to the end or to the next wait; return the workflow's result."""
         try:
             return await self._follow(generator)
         except Suspended:
@@ -92,13 +94,13 @@ class Instance:
 
     def _expect_end(self, number: int) -> None:
         if number < len(self._journal.entries):
-            raise self._changed(number, "its end")
+            raise self._changed(number, "the end")
 
     def _changed(self, number: int, found: str) -> Suspend:
         return Suspend(
-            f"workflow {self._name!r} was changed while this instance of it ran: step {number + 1}"
-            f" was {self._journal.entries[number].signature}, now comes {found}. Bring the former"
-            " function back, register the changed one under a new version, and resume"
+            f"workflow {self._name!r} was changed while this instance ran: step {number + 1}"
+            f" was {self._journal.entries[number].signature}, now it is {found}. Restore the old"
+            " function, register the changed one under a new version, and resume"
         )
 
     async def _take(self, number: int, step: Step) -> Entry:
@@ -110,7 +112,7 @@ class Instance:
             case Call() as call:
                 return await self._decide(number, lambda tx: self._call(tx, number, call))
             case Return():
-                raise AssertionError("the end of an instance is no step of it")
+                raise AssertionError("Return is handled before")
             case other:
                 assert_never(other)
 
@@ -118,14 +120,14 @@ class Instance:
         value: Any = None
         if stage.function is not None:
             value = await callables.run(stage.function, *stage.args, **stage.kwargs)
-        # As it will be read: the same on the first way through and on all others.
+        # As JSON, so that the first run sees the same value as every replay.
         entry = Entry(stage.signature, "value", msgspec.json.decode(msgspec.json.encode(value)))
         self._journal = self._journal.plus(entry, stage.name)
         await self._ctx.checkpoint(state=msgspec.to_builtins(self._journal))
         return entry
 
     async def _decide(self, number: int, look: Callable[[Transaction], Any]) -> Entry:
-        """Go on if what the step waits for is there, and write it down; else wait."""
+        """Store the result of a step if it is available; otherwise wait for it."""
         async with self._database.transaction(own=True) as tx:
             entry: Entry | None = await look(tx)
             if entry is not None:
@@ -180,7 +182,7 @@ class Instance:
 
 
 async def _advance(generator: Workflow, done: Entry | None) -> Any:
-    """Send what a step came to, and return the next."""
+    """Send the result of a step to the generator; return the next step."""
     if done is None:
         return await anext(generator)
     match done.kind:

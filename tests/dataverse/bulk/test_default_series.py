@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
-from relevo.dataverse.bulk import standing
+from relevo.dataverse.bulk import default_series
 from relevo.dataverse.bulk.service import BulkPart
 from relevo.jobs import states
 
@@ -26,7 +26,7 @@ def part_of(app: App) -> BulkPart:
 
 
 async def the_one(app: App) -> Job:
-    found = await app.jobs.query().where(name=standing.NAME).first()
+    found = await app.jobs.query().where(name=default_series.NAME).first()
     assert found is not None
     return found
 
@@ -34,10 +34,10 @@ async def the_one(app: App) -> Job:
 async def test_the_leader_makes_it_at_its_second_look(app: App) -> None:
     (duty,) = [one for one in part_of(app).duties() if one.name == "bulk.standing"]
     await duty.work()
-    assert await app.jobs.query().where(name=standing.NAME).count() == 0
+    assert await app.jobs.query().where(name=default_series.NAME).count() == 0
     await duty.work()
     await duty.work()
-    assert await app.jobs.query().where(name=standing.NAME).count() == 1
+    assert await app.jobs.query().where(name=default_series.NAME).count() == 1
 
 
 @pytest.fixture
@@ -65,7 +65,11 @@ async def test_it_waits_for_somebody_and_resuming_enables_it(keeping: App, clock
         )
         row = await app.database.fetchrow("select * from relevo.bulk_delete")
         assert row is not None
-        assert (row["name"], row["isrecurring"], row["statuscode"]) == (standing.NAME, True, 10)
+        assert (row["name"], row["isrecurring"], row["statuscode"]) == (
+            default_series.NAME,
+            True,
+            10,
+        )
         await (await app.jobs.submit("quick")).wait(30)
         await clock.advance(31 * 86_400)
         assert (await app.jobs.get(made.id)).status_code == states.WAITING
@@ -81,7 +85,7 @@ async def test_it_is_made_once_whatever_became_of_it(app: App) -> None:
     assert await part_of(app).establish()
     await app.jobs.handle((await the_one(app)).id).delete()
     assert not await part_of(app).establish()
-    assert await app.jobs.query().where(name=standing.NAME).count() == 0
+    assert await app.jobs.query().where(name=default_series.NAME).count() == 0
 
 
 async def test_who_keeps_records_for_ever_keeps_them(keeping: App) -> None:

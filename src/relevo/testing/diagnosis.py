@@ -1,7 +1,6 @@
-"""What a cluster looked like when a wait ran out: who waits for whom, who owns what, who does what.
+"""The state of a cluster when a wait times out: sessions, locks, hosts and leases.
 
-A wait that ends in time is the rule, so nothing is kept while it lasts; the picture is taken once,
-when the test gives up, from the store and from the processes themselves.
+It is read once, when the test gives up, so that successful waits cost nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ async def describe(database_url: str, schema: str = DEFAULT) -> str:
     try:
         connection = await asyncpg.connect(database_url, timeout=CONNECT_SECONDS_MAX)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        return f"the database cannot be asked: {error!r}"
+        return f"cannot query the database: {error!r}"
     try:
         parts = []
         for title, question in _QUESTIONS.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.dataverse.bulk import RowQuery, deleting, engine
+from relevo.dataverse.bulk import RowQuery, deletion, engine
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def parts(app: App) -> list[Any]:
+async def children_of(app: App) -> list[Any]:
     return await app.jobs.query().where(type=23).order_by("sequence")
 
 
@@ -36,7 +36,7 @@ class Stop:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken, self.go_on = asyncio.Event(), asyncio.Event()
-        ordinary, stop = engine.Walk._take, self
+        ordinary, stop = engine.BulkRun._take, self
 
         async def take(self: Any, *args: Any) -> Any:
             at = await ordinary(self, *args)
@@ -44,7 +44,7 @@ class Stop:
             await stop.go_on.wait()
             return at
 
-        monkeypatch.setattr(engine.Walk, "_take", take)
+        monkeypatch.setattr(engine.BulkRun, "_take", take)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_each_query_is_a_child_that_begins_after_the_former(
     async with app.host():
         job = await app.bulk.delete([warehouse.query(("n", "<", n)) for n in bounds], name="Steps")
         assert await job.wait(60) == {"success": 30, "failure": 0}
-        found, children = await job.get(), await parts(app)
+        found, children = await job.get(), await children_of(app)
     assert [one.name for one in children] == [f"Steps: query {n}" for n in (1, 2, 3, 4)]
     assert [one.result["success"] for one in children] == [10, 5, 0, 15]
     assert {one.status_code for one in children} == {states.SUCCEEDED}
@@ -102,9 +102,9 @@ async def test_failures_belong_to_the_parent_and_count_over_all_queries(
     queries = [warehouse.query(("n", "<", 10)), warehouse.query(), warehouse.query()]
     async with app.host():
         job = await app.bulk.delete(queries, max_failures=3)
-        with pytest.raises(JobFailed, match="4 rows failed, which is more than 3"):
+        with pytest.raises(JobFailed, match="4 rows failed, more than max_failures=3"):
             await job.wait(60)
-        (first, second) = await parts(app)
+        (first, second) = await children_of(app)
     assert (first.status_code, second.status_code) == (states.SUCCEEDED, states.FAILED)
     assert await app.bulk.counts(job.id) == (27, 4)  # A20
     recorded = await app.bulk.recorded_failures(job.id)
@@ -121,11 +121,11 @@ async def test_a_canceled_parent_ends_after_its_child_and_begins_no_other(
         job = await app.bulk.delete([warehouse.query(("n", "<", 600)), warehouse.query()])
         await asyncio.wait_for(stop.taken.wait(), 30)
         await job.cancel()
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
         await settled(warehouse, part, lambda one: one.status_code == states.CANCELING)
         stop.go_on.set()
         found = await warehouse.until(job, lambda one: one.status_code == states.CANCELED)  # A11
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
     assert part.status_code == states.CANCELED
     assert part.completed_at <= found.completed_at
     assert await app.bulk.counts(job.id) == (200, 0)
@@ -142,12 +142,12 @@ async def test_a_paused_parent_holds_its_child_and_a_resumed_one_lets_it_go(
         await job.pause()
         await warehouse.until(job, lambda one: one.status_code == states.WAITING)  # A10
         stop.go_on.set()
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
         await settled(warehouse, part, lambda one: one.status_code == states.WAITING)
         assert await app.bulk.counts(job.id) == (200, 0)
         await job.resume()
         assert await job.wait(60) == {"success": 500, "failure": 0}
-        assert [one.id for one in await parts(app)] == [part.id]
+        assert [one.id for one in await children_of(app)] == [part.id]
 
 
 async def test_the_child_of_a_paused_parent_that_is_canceled_or_deleted_ends(
@@ -163,7 +163,7 @@ async def test_the_child_of_a_paused_parent_that_is_canceled_or_deleted_ends(
             await job.pause()
             await warehouse.until(job, lambda one: one.status_code == states.WAITING)
             stop.go_on.set()
-            part = (await parts(app))[-1]
+            part = (await children_of(app))[-1]
             await settled(warehouse, part, lambda one: one.status_code == states.WAITING)
             await app.jobs.command(job.id, end)
             await settled(warehouse, part, lambda one: one.status_code == states.CANCELED)
@@ -176,7 +176,7 @@ async def test_a_child_that_somebody_cancels_fails_the_parent(
     async with app.host():
         job = await app.bulk.delete([warehouse.query(), warehouse.query()])
         await asyncio.wait_for(stop.taken.wait(), 30)
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
         await app.jobs.command(part.id, "cancel")
         stop.go_on.set()
         with pytest.raises(JobFailed, match="the job of query 1 was canceled"):
@@ -192,13 +192,13 @@ async def test_a_query_counts_whose_child_was_removed_while_the_parent_was_pause
     async def go_on(self: Any) -> None:
         """As a child does that looked before its parent was paused, and then was through."""
 
-    monkeypatch.setattr(deleting.Removing, "_heed", go_on)
+    monkeypatch.setattr(deletion.DeleteChild, "_follow_parent", go_on)
     async with app.host():
         job = await app.bulk.delete([warehouse.query(("n", "<", 200)), warehouse.query()])
         await asyncio.wait_for(stop.taken.wait(), 30)
         await job.pause()
         await warehouse.until(job, lambda one: one.status_code == states.WAITING)
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
         stop.go_on.set()
         await settled(warehouse, part, lambda one: one.status_code == states.SUCCEEDED)
         # What retention and `forget` leave after a month.
@@ -206,7 +206,7 @@ async def test_a_query_counts_whose_child_was_removed_while_the_parent_was_pause
         await app.database.write("delete from relevo.bulk_operation where job = $1", part.id)
         await job.resume()
         assert await job.wait(60) == {"success": 300, "failure": 0}
-        assert [one.name[-7:] for one in await parts(app)] == ["query 2"]
+        assert [one.name[-7:] for one in await children_of(app)] == ["query 2"]
     assert await app.bulk.counts(job.id) == (300, 0)
 
 
@@ -218,7 +218,7 @@ async def test_a_child_that_is_paused_by_itself_lets_its_parent_wait_without_a_s
     async with app.host():
         job = await app.bulk.delete(warehouse.query())
         await asyncio.wait_for(stop.taken.wait(), 30)
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
         await app.jobs.command(part.id, "pause")
         stop.go_on.set()
         await warehouse.until(job, lambda one: one.status_code == states.WAITING)
@@ -240,7 +240,7 @@ async def test_a_parent_that_waits_for_its_child_is_resumed_in_vain_and_canceled
     async with app.host():
         job = await app.bulk.delete(warehouse.query())
         await asyncio.wait_for(stop.taken.wait(), 30)
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
         await app.jobs.command(part.id, "pause")
         stop.go_on.set()
         first = await warehouse.until(job, lambda one: one.status_code == states.WAITING)
@@ -263,7 +263,7 @@ async def test_a_child_that_is_paused_by_itself_shows_on_the_bulk_delete(
         job = await app.bulk.delete(warehouse.query())
         await asyncio.wait_for(stop.taken.wait(), 30)
         assert tuple(await app.database.fetchrow(shown) or ()) == (2, 20)
-        (part,) = await parts(app)
+        (part,) = await children_of(app)
         await app.jobs.command(part.id, "pause")
         stop.go_on.set()
         await settled(warehouse, part, lambda one: one.status_code == states.WAITING)
@@ -279,7 +279,7 @@ async def test_a_bulk_delete_of_all_jobs_spares_children_that_are_waited_for(
     async with app.host():
         job = await app.bulk.delete([everything, everything])
         assert await job.wait(60) == {"success": 0, "failure": 0}
-        assert len(await parts(app)) == 2
+        assert len(await children_of(app)) == 2
         # Once the parent is over they are records like others.
         other = await app.bulk.delete(RowQuery(table="asyncoperation"))
         assert (await other.wait(60))["success"] == 3
@@ -306,7 +306,7 @@ async def test_a_crash_in_the_middle_goes_on_with_the_same_child(
         assert await job.wait(90) == {"success": 1_200, "failure": 0}
     assert await app.bulk.counts(job.id) == (1_200, 0)
     assert await warehouse.left() == set()
-    first, second = await parts(app)
+    first, second = await children_of(app)
     assert [one.result["success"] for one in (first, second)] == [800, 400]
     assert (first.crashes, second.crashes) == (1, 0)
     assert first.completed_at <= second.created_at
@@ -316,18 +316,18 @@ async def test_a_parent_that_is_begun_anew_goes_on_with_its_child(
     app: App, warehouse: Warehouse, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await warehouse.fill(300)
-    ordinary, failures = deleting.Deleting._show, iter([ConnectionError("the line was cut")])
+    ordinary, failures = deletion.BulkDeleteJob._show, iter([ConnectionError("the line was cut")])
 
     async def show(self: Any, progress: float) -> None:
         await ordinary(self, progress)
         if stop.taken.is_set() and (error := next(failures, None)):
             raise error
 
-    monkeypatch.setattr(deleting.Deleting, "_show", show)
+    monkeypatch.setattr(deletion.BulkDeleteJob, "_show", show)
     async with app.host():
         job = await app.bulk.delete(warehouse.query())
         await warehouse.until(job, lambda one: one.retries == 1)
         stop.go_on.set()
         await job.resume()
         assert await job.wait(60) == {"success": 300, "failure": 0}
-        assert len(await parts(app)) == 1
+        assert len(await children_of(app)) == 1

@@ -1,8 +1,8 @@
-"""Bulk jobs whose work is done by children, one part after the other: parents and their parts.
+"""Bulk jobs that let child jobs do their work, one part after the other.
 
-The parent keeps its slot and looks at the child at hand, so that it is shown as running, and is
-paused and canceled as any running job is; the child hears of it between chunks. Children have a
-lane of their own: in that of their parents they could wait for slots that only these would free.
+The parent keeps its slot and watches the current child. So it is shown as running and can be
+paused and canceled like any running job; the child follows between chunks. Children have their own
+lane: in the lane of their parents they could wait for slots that only the parents would free.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 PARTS_LANE: Final = "bulk-parts"
 LOOK_SECONDS: Final = 0.5
-"""How often a parent looks at its child, unless that ends before."""
+"""How often a parent checks a child that is still running."""
 ORPHANS_MAX: Final = 100
 STOP_SECONDS: Final = 8.0
-"""How long a canceled parent waits for its child: less than it is given itself."""
+"""How long a canceled parent waits for its child; shorter than the parent's own deadline."""
 
 
-class Held(Exception):
-    """A child waits until its parent goes on, or a parent until its child does."""
+class WaitsForOther(Exception):
+    """A child waits for its parent, or a parent for its child; this run has ended."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
-    """How far a parent is: the part at hand, its child if it has begun, and the counts."""
+class ParentProgress(Struct, frozen=True, kw_only=True):
+    """The progress of a parent: the current part, its child once submitted, and the counts."""
 
     query: int = 0
     part: UUID | None = None
@@ -53,59 +53,59 @@ class Standing(Struct, frozen=True, kw_only=True):
     failure: int = 0
 
 
-class Parent(ABC):
-    """A job that lets children work off its parts."""
+class ParentJob(ABC):
+    """A job that processes its parts through children."""
 
     handler: str
-    """What runs a part."""
+    """The handler of the children."""
     operation_type: int
-    """That of the children."""
+    """The operation type of the children."""
     word: str
-    """What people call a part."""
+    """The word for a part in names and messages."""
 
-    def __init__(self, jobs: Jobs, ctx: JobContext) -> None:
+    def __init__(
+        self, jobs: Jobs, ctx: JobContext, queries: Sequence[RowQuery], count: int
+    ) -> None:
         self._jobs = jobs
         self._ctx = ctx
+        self._queries = queries
+        """What the record of the operation shows."""
+        self._count = count
+        """The number of parts."""
         self._shown = -1.0
 
     @abstractmethod
-    def count(self) -> int:
-        """Return how many parts there are."""
-
-    @abstractmethod
-    def queries(self) -> Sequence[RowQuery]:
-        """Return what is kept for people who look at the operation: which rows it is about."""
-
-    @abstractmethod
-    def asked_of(self, at: Standing) -> Mapping[str, Any]:
-        """Return what the child of the part at hand is given; it has the fields of `model.Part`."""
+    def parameters_of(self, at: ParentProgress) -> Mapping[str, Any]:
+        """Return the parameters of the current child, with the fields of `model.ChildTask`."""
 
     async def run(self) -> dict[str, int] | None:
-        """Let children work off the parts; returns the counts, None if it has to wait."""
+        """Run the children one by one; return the counts, or None if the job has to wait."""
         try:
             return await self._run()
-        except Held:
+        except WaitsForOther:
             return None
 
     async def _run(self) -> dict[str, int]:
-        ctx, count = self._ctx, self.count()
-        stored = msgspec.json.encode(self.queries()).decode()
+        ctx, count = self._ctx, self._count
+        stored = msgspec.json.encode(self._queries).decode()
         await self._jobs.database.write(
             SQL.begin, ctx.id, ctx.claim.operation_type, ctx.name, stored, ctx.owner,
             idempotent=True,
         )  # fmt: skip
-        at = Standing() if ctx.state is None else msgspec.convert(ctx.state, Standing)
+        at = ParentProgress() if ctx.state is None else msgspec.convert(ctx.state, ParentProgress)
         while at.query < count:
             if at.part is None:
                 at = await self._begin(at)
             assert at.part is not None
             ended = await self._end_of(at, at.part)
-            at = Standing(query=at.query + 1, success=ended["success"], failure=ended["failure"])
+            at = ParentProgress(
+                query=at.query + 1, success=ended["success"], failure=ended["failure"]
+            )
             await ctx.checkpoint(progress=at.query / count, state=msgspec.to_builtins(at))
         return {"success": at.success, "failure": at.failure}
 
-    async def _begin(self, at: Standing) -> Standing:
-        """Submit the child of a part; that it was is one commit with the child."""
+    async def _begin(self, at: ParentProgress) -> ParentProgress:
+        """Submit the child of a part and record it, in one commit."""
         child = self._child(at)
         at = msgspec.structs.replace(at, part=child.id)
         async with self._jobs.database.transaction(own=True) as tx:
@@ -115,7 +115,7 @@ class Parent(ABC):
         self._jobs.wakeups.send(submission.TOPIC)
         return at
 
-    def _child(self, at: Standing) -> Submission:
+    def _child(self, at: ParentProgress) -> Submission:
         claim = self._ctx.claim
         number = f": {self.word} {at.query + 1}"
         options = {
@@ -124,12 +124,12 @@ class Parent(ABC):
             "correlation_at": claim.correlation_at.isoformat(),
         }  # fmt: skip
         return submission.checked(
-            self.handler, self.asked_of(at), id=new_id(), owner=claim.owner, lane=PARTS_LANE,
+            self.handler, self.parameters_of(at), id=new_id(), owner=claim.owner, lane=PARTS_LANE,
             name=claim.name[: NAME_LENGTH_MAX - len(number)] + number, options=options,
         )  # fmt: skip
 
-    async def _end_of(self, at: Standing, part: UUID) -> asyncpg.Record:
-        """Return how a child ended, once it has; what it is asked for reaches the child."""
+    async def _end_of(self, at: ParentProgress, part: UUID) -> asyncpg.Record:
+        """Wait for the end of a child and return its record; a cancel is passed on to it."""
         ctx = self._ctx
         while True:
             row = await self._jobs.database.fetchrow(SQL.read_part, ctx.id, part)
@@ -137,12 +137,12 @@ class Parent(ABC):
             if row["status"] == states.SUCCEEDED:
                 return row
             if row["status"] is None or row["status"] in states.COMPLETED:
-                await ctx.checkpoint()  # it may have heard of a cancel first
+                await ctx.checkpoint()  # raises if the parent was canceled too
                 raise self._failure(row, at.query)
             if row["status"] == states.WAITING and row["held"]:
                 await release(self._jobs, part)
             try:
-                await self._show((at.query + (row["progress"] or 0.0)) / self.count())
+                await self._show((at.query + (row["progress"] or 0.0)) / self._count)
             except JobCanceled:
                 if ctx.asked == states.CANCELING:
                     await self._stop(part)
@@ -152,21 +152,21 @@ class Parent(ABC):
             with contextlib.suppress(TimeoutError):
                 await self._jobs.end_of(part, LOOK_SECONDS)
 
-    async def _wait(self, at: Standing, part: UUID) -> None:
-        """Give the slot back while somebody keeps the child waiting.
+    async def _wait(self, at: ParentProgress, part: UUID) -> None:
+        """Free the slot while the child is paused.
 
-        The child wakes its parent when it goes on, and its end does so in any case.
+        The child wakes its parent when it continues, and at the latest when it ends.
         """
         async with self._jobs.database.transaction(own=True) as tx:
             await self._ctx.checkpoint_in(tx)
-            self._ctx.check()  # who has paused the parent meanwhile resumes it
+            self._ctx.check()  # a parent paused meanwhile waits for its own resume
             await waits.end(tx, self._ctx.id, at.query)
             await waits.wait_again(tx, self._ctx, at.query, [{"part": 0, "child": part}])
         self._ctx.settled = True
-        raise Held
+        raise WaitsForOther
 
     async def _show(self, progress: float) -> None:
-        """Give a sign of life, and report progress if there is any."""
+        """Report that the job is alive, and its progress if that has changed."""
         if progress == self._shown:
             self._ctx.beaten_at = time.monotonic()
             self._ctx.check()
@@ -175,7 +175,7 @@ class Parent(ABC):
         self._shown = progress
 
     async def _stop(self, part: UUID) -> None:
-        """Cancel a child and wait until it has stopped: a parent ends after its children."""
+        """Cancel a child and wait for its end, because a parent ends after its children."""
         with contextlib.suppress(JobRefused, JobMissing, TimeoutError):
             await self._jobs.command(part, "cancel")
             await self._jobs.end_of(part, STOP_SECONDS)
@@ -183,14 +183,14 @@ class Parent(ABC):
     def _failure(self, row: asyncpg.Record, index: int) -> Fail:
         which = f"{self.word} {index + 1}"
         if row["status"] == states.FAILED:
-            told = row["friendly"] or f"{which} failed; the record of its job says why"
-            return Fail(row["error_code"], told)
+            text = row["friendly"] or f"{which} failed; see the record of its job"
+            return Fail(row["error_code"], text)
         what = "was canceled" if row["status"] == states.CANCELED else "was deleted"
-        return Fail(None, f"the job of {which} {what}, so that the rest was not done")
+        return Fail(None, f"the job of {which} {what}, so the remaining work was not done")
 
 
-async def heed(jobs: Jobs, ctx: JobContext, parent: UUID) -> None:
-    """Let a child wait while its parent is paused, and end if that was canceled or is no more."""
+async def follow_parent(jobs: Jobs, ctx: JobContext, parent: UUID) -> None:
+    """Make a child wait while its parent is paused, or end with a canceled or deleted parent."""
     row = await jobs.database.fetchrow(SQL.parent, parent)
     status = None if row is None else row["status"]
     if row is not None and status == states.WAITING and row["waits"]:
@@ -199,7 +199,7 @@ async def heed(jobs: Jobs, ctx: JobContext, parent: UUID) -> None:
         async with jobs.database.transaction(own=True) as tx:
             await ctx.suspend_in(tx)
         ctx.settled = True
-        raise Held
+        raise WaitsForOther
     if status is None or status == states.CANCELING:
         with contextlib.suppress(JobRefused, JobMissing):
             await jobs.command(ctx.id, "cancel")
@@ -207,15 +207,15 @@ async def heed(jobs: Jobs, ctx: JobContext, parent: UUID) -> None:
 
 
 async def release(jobs: Jobs, job: UUID) -> None:
-    """Let a child or a parent go on that waits for the other."""
+    """Resume a child or a parent that waits for the other."""
     await jobs.database.write(SQL.release, job)
     jobs.wakeups.send(submission.TOPIC)
 
 
 async def end_orphans(jobs: Jobs) -> int:
-    """Cancel children whose parent is over, also those that nobody runs; returns how many.
+    """Cancel children whose parent has ended; return how many.
 
-    A parent that waits is canceled without a host that could tell its child.
+    A waiting parent runs on no host, so nothing else passes its cancellation on to the child.
     """
     rows = await jobs.database.fetch(SQL.orphans, ORPHANS_MAX)
     for row in rows:

@@ -1,4 +1,4 @@
-"""Rows of a file: CSV or JSON lines, each with its number, and with an error if it is none."""
+"""Reads CSV and JSON lines: numbered rows, each with its values or an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Format = Literal["csv", "jsonl"]
 
 
 class Parsed(Struct, frozen=True):
-    """A row as it stands in the file, or why it is none."""
+    """A row of the file, or why it could not be read."""
 
     number: int
     raw: dict[str, Any] | None
@@ -42,7 +42,7 @@ def _csv(text: str, delimiter: str) -> Iterator[Parsed]:
     if header is None:
         return
     if len(set(header)) < len(header) or not all(header):
-        raise InvalidValue(f"the first line has empty or equal names of columns: {header}")
+        raise InvalidValue(f"the header has empty or repeated column names: {header}")
     number = 0
     while True:
         number += 1
@@ -78,5 +78,6 @@ def _json_lines(text: str) -> Iterator[Parsed]:
 
 def _storable(number: int, raw: dict[str, Any]) -> Parsed:
     if has_nul(msgspec.json.encode(raw)):
-        return Parsed(number, None, f"row {number} has a null character, which cannot be stored")
+        error = f"row {number} contains a null character, which cannot be stored"
+        return Parsed(number, None, error)
     return Parsed(number, raw)

@@ -1,9 +1,9 @@
-"""Queries as JSON, the way jobs keep them: every part by the name of its class.
+"""Queries as JSON, as jobs store them: each object with the name of its class.
 
     decoded(encoded(query)) == query
 
-Only the classes of a query and of its expressions are made again, whatever the data says, and only
-with values of the types of their fields: operators become SQL as they are.
+Decoding creates only the classes of queries and expressions, and only with values of the types of
+their fields, because operators become SQL unchanged.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _VALUES: Final[dict[str, tuple[type, Callable[[str], Any]]]] = {
     "uuid": (UUID, UUID),
     "decimal": (Decimal, Decimal),
 }
-"""What JSON has no form for; an instant before a date, which it is as well."""
+"""Types without a JSON form; `datetime` comes first, because it is also a `date`."""
 
 
 def encoded(part: Any) -> Any:
-    """Return a query, or a part of one, in values of JSON; raises `InvalidQuery`."""
+    """Return a query, or a part of one, as JSON values; raises `InvalidQuery`."""
     if part is None or isinstance(part, bool | int | float | str):
         return part
     if isinstance(part, tuple | list):
@@ -50,13 +50,13 @@ def encoded(part: Any) -> Any:
             return {_KIND: kind, "value": text}
     name = type(part).__name__
     if _PARTS.get(name) is not type(part):
-        raise InvalidQuery(f"a query that is stored has no {type(part).__qualname__!r} in it")
+        raise InvalidQuery(f"a stored query cannot contain a {type(part).__qualname__!r}")
     fields = {field.name: getattr(part, field.name) for field in msgspec.structs.fields(part)}
     return {_KIND: name, **{field: encoded(value) for field, value in fields.items()}}
 
 
 def decoded(data: Any) -> Any:
-    """Return what was encoded; raises `InvalidQuery` if it is nothing of that."""
+    """Return the decoded query or part; raises `InvalidQuery`."""
     if isinstance(data, list):
         return tuple(decoded(one) for one in data)
     if not isinstance(data, dict):
@@ -65,22 +65,22 @@ def decoded(data: Any) -> Any:
     try:
         if kind in _VALUES:
             return _VALUES[kind][1](data["value"])
-        made = _PARTS[kind]  # type: ignore[index]  # what is not there is refused below
+        made = _PARTS[kind]  # type: ignore[index]  # a KeyError is handled below
         part = made(**{name: decoded(value) for name, value in data.items() if name != _KIND})
     except (KeyError, TypeError, ValueError):
-        raise InvalidQuery(f"what is stored is no part of a query: {str(kind)[:64]!r}") from None
+        raise InvalidQuery(f"stored query: unknown part {str(kind)[:64]!r}") from None
     for name, type_ in _types(made).items():
         if not _fits(getattr(part, name), type_):
-            raise InvalidQuery(f"what is stored has no such {name} in a part {kind!r} of a query")
+            raise InvalidQuery(f"stored query: {kind!r} has an invalid {name}")
     return part
 
 
 def query(data: Any) -> Query:
-    """Return the query that was encoded; raises `InvalidQuery` if it was something else."""
-    found = decoded(data)
-    if not isinstance(found, Query):
-        raise InvalidQuery(f"what is stored is no query but {type(found).__name__!r}")
-    return found
+    """Return the decoded query; raises `InvalidQuery` if the data is something else."""
+    part = decoded(data)
+    if not isinstance(part, Query):
+        raise InvalidQuery(f"stored query: expected a query, found {type(part).__name__!r}")
+    return part
 
 
 @cache
@@ -89,15 +89,17 @@ def _types(part: type[Struct]) -> dict[str, Any]:
 
 
 def _fits(value: Any, type_: Any) -> bool:
-    """Whether a value is of the type of a field; its own parts were looked at before it."""
+    """Whether a value has the type of a field; nested parts were checked before."""
     arguments = get_args(type_)
     match get_origin(type_):
         case None:
             return type_ is Any or isinstance(value, NoneType if type_ is None else type_)
         case origin if origin is Literal:
-            return any(type(value) is type(one) and value == one for one in arguments)
+            return any(
+                type(value) is type(argument) and value == argument for argument in arguments
+            )
         case origin if origin in (Union, UnionType):
-            return any(_fits(value, one) for one in arguments)
+            return any(_fits(value, argument) for argument in arguments)
         case origin if origin is tuple and isinstance(value, tuple):
             if arguments[-1] is Ellipsis:
                 return all(_fits(one, arguments[0]) for one in value)

@@ -1,7 +1,7 @@
-"""Bulk operations on the Dataverse surface: `BulkDelete` and `BulkDetectDuplicates`.
+"""Bulk actions on the Dataverse surface: `BulkDelete` and `BulkDetectDuplicates`.
 
-Rows are named by a `QueryExpression`, whose operators are those of FetchXML under other names. What
-cannot be done, such as following links, is refused by name, never left out. Null is as nothing.
+A `QueryExpression` selects rows; its operators are those of FetchXML under other names. Unsupported
+features, such as links, are refused by name, never ignored. Null counts as not given.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.dataverse.bulk import RowQuery
 from relevo.dataverse.bulk import model as bulk
-from relevo.dataverse.http.asking import READ, RECORDS, SQL, asker, need
 from relevo.dataverse.http.changes import DELETE
-from relevo.dataverse.http.surface import BASE, WEB_API, Asked, Refused
+from relevo.dataverse.http.requester import READ, RECORDS, SQL, need, requester_of
+from relevo.dataverse.http.surface import BASE, WEB_API, RequestRefused, WebApiRequest
 from relevo.errors import Forbidden, InvalidValue
 from relevo.jobs.core import codes
 from relevo.jobs.model import Recurrence
@@ -26,11 +26,10 @@ from relevo.jobs.querying.catalogue import JOBS
 from relevo.jobs.querying.surroundings import SURROUNDINGS
 from relevo.kernel import cpu
 from relevo.kernel.operation import Operations
-from relevo.kernel.querying.fetchxml.conditions import OPERATORS
-from relevo.kernel.querying.fetchxml.conditions import Asker as Now
+from relevo.kernel.querying.fetchxml.conditions import OPERATORS, Asker
 
 if TYPE_CHECKING:
-    from relevo.dataverse.http.asking import Asker
+    from relevo.dataverse.http.requester import Requester
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.kernel.querying.catalogue import ColumnType, Table
@@ -62,15 +61,15 @@ _OPERATORS: Final = {
     },
     **_IRREGULAR,
 }
-"""Every operator that is served, by its name in a QueryExpression."""
+"""The FetchXML operator of every supported QueryExpression operator."""
 _GUID_LENGTH: Final = 36
 
 
 operation = Operations(WEB_API, errors=(Forbidden,))
 
 
-class Condition(Struct, frozen=True, kw_only=True, rename="pascal"):
-    """What a column of the rows is compared with."""
+class ConditionExpression(Struct, frozen=True, kw_only=True, rename="pascal"):
+    """A condition on a column."""
 
     attribute_name: str
     operator: str
@@ -78,25 +77,25 @@ class Condition(Struct, frozen=True, kw_only=True, rename="pascal"):
     compare_columns: bool | None = None
     """Whether the value is the name of another column."""
     entity_name: str | None = None
-    """The table, if it is said; a linked one is not served."""
+    """The table; linked tables are not supported."""
 
 
-class Criteria(Struct, frozen=True, kw_only=True, rename="pascal"):
-    """Conditions and filters inside, of which all or any must hold."""
+class FilterExpression(Struct, frozen=True, kw_only=True, rename="pascal"):
+    """Conditions and nested filters, of which all or any must hold."""
 
     filter_operator: Literal["And", "Or"] | None = None
-    conditions: Annotated[list[Condition], Meta(max_length=limits.QUERY_CONDITIONS_MAX)] | None = (
-        None
-    )
-    filters: list[Criteria] | None = None
+    conditions: (
+        Annotated[list[ConditionExpression], Meta(max_length=limits.QUERY_CONDITIONS_MAX)] | None
+    ) = None
+    filters: list[FilterExpression] | None = None
     any_all_filter_link_entity: Any = None
 
 
 class QueryExpression(Struct, frozen=True, kw_only=True, rename="pascal"):
-    """Which rows of a table."""
+    """A query for rows of a table."""
 
     entity_name: Annotated[str, Meta(description="The table's logical name.")]
-    criteria: Criteria | None = None
+    criteria: FilterExpression | None = None
     link_entities: list[Any] | None = None
     top_count: int | None = None
 
@@ -116,21 +115,18 @@ _RENAMED: Final = {
 }
 
 
-class Started(Asked, frozen=True, kw_only=True, rename=_RENAMED):
-    """What bulk operations have in common."""
+class Started(WebApiRequest, frozen=True, kw_only=True, rename=_RENAMED):
+    """Parameters that all bulk actions have."""
 
     job_name: Name
     recurrence_pattern: Annotated[str, Meta(description="Such as `FREQ=DAILY;`.")] | None = None
     send_email_notification: (
-        Annotated[
-            bool, Meta(description="Whether a mail is sent at the end; only of `BulkDelete`.")
-        ]
-        | None
+        Annotated[bool, Meta(description="Send a mail at the end; only for `BulkDelete`.")] | None
     ) = None
 
 
 class Party(Struct, frozen=True, kw_only=True):
-    """Somebody who gets a mail: users have no addresses, so one has to be given."""
+    """A recipient of a mail; users have no addresses, so the request gives one."""
 
     addressused: str | None = None
 
@@ -139,7 +135,7 @@ Recipients = Annotated[tuple[Party, ...], Meta(max_length=100)]
 
 
 class BulkDelete(Started, frozen=True, kw_only=True, rename=_RENAMED):
-    """Which rows are to be deleted, when and how often."""
+    """Which rows to delete, when, and how often."""
 
     query_set: Annotated[list[QueryExpression], Meta(min_length=1, max_length=100)]
     start_date_time: Instant | None = None
@@ -148,25 +144,25 @@ class BulkDelete(Started, frozen=True, kw_only=True, rename=_RENAMED):
 
 
 class BulkDetectDuplicates(Started, frozen=True, kw_only=True, rename=_RENAMED):
-    """Among which rows duplicates are looked for, when and how often."""
+    """Where to look for duplicates, when, and how often."""
 
     query: QueryExpression
     recurrence_start_time: Instant | None = None
 
 
 class BulkStarted(Struct, frozen=True, kw_only=True, rename="pascal"):
-    """The job that does it."""
+    """The job of a bulk action."""
 
     job_id: UUID
 
 
 @operation("dataverse.bulk.delete", f"POST {BASE}/BulkDelete", RUN)
 async def bulk_delete(services: Services, principal: Principal, command: BulkDelete) -> BulkStarted:
-    """Delete many rows by a job, once or again and again."""
-    who = await asker(services, principal)
-    queries = [await _rows(services, principal, who, one) for one in command.query_set]
-    options = _when(command, command.start_date_time, who)
-    notify = _told(command)
+    """Delete many rows by a job, once or repeatedly."""
+    requester = await requester_of(services, principal)
+    queries = [await _rows(services, principal, requester, one) for one in command.query_set]
+    options = _when(command, command.start_date_time, requester)
+    notify = _recipients(command)
     job = await services.app.bulk.delete(queries, name=command.job_name, notify=notify, **options)
     return BulkStarted(job_id=job.id)
 
@@ -175,31 +171,31 @@ async def bulk_delete(services: Services, principal: Principal, command: BulkDel
 async def bulk_detect_duplicates(
     services: Services, principal: Principal, command: BulkDetectDuplicates
 ) -> BulkStarted:
-    """Look for duplicates by a job, once or again and again.
+    """Find duplicates by a job, once or repeatedly.
 
-    The published rule of the table says which rows are duplicates.
+    The published rule of the table defines which rows are duplicates.
     """
-    who = await asker(services, principal)
-    table = _table(principal, who, command.query)
+    requester = await requester_of(services, principal)
+    table = _table(principal, requester, command.query)
     known = services.app.pipeline.registry.tables.get(table.name)
     container = table.name if known is None else known.container.name
     rows = await services.app.database.fetch(SQL.published_rules, container)
     if len(rows) != 1:
-        found = ", ".join(row["name"] for row in rows) or "none"
+        names = ", ".join(row["name"] for row in rows) or "none"
         raise InvalidValue(
-            f"duplicates of {table.name} are found by its one published rule, and there are:"
-            f" {found}; publish one with app.bulk.publish_rule",
+            f"{table.name} needs exactly one published duplicate rule; it has: {names}. Publish"
+            " one with app.bulk.publish_rule",
             pointer="/Query",
         )
     if command.send_email_notification:
         raise InvalidValue(
-            "no mail is sent when a detection ends; say false, and look at the job",
+            "BulkDetectDuplicates sends no mail; set it to false and query the job",
             pointer="/SendEmailNotification",
         )
     criteria = await cpu.off_loop(_criteria, table, command.query)
-    asked = RowQuery(table=table.name, criteria=criteria, scope=who.caller.scope)
-    await services.app.bulk.checked(asked, Now(who.caller, who.user.now))
-    options = _when(command, command.recurrence_start_time, who)
+    row_query = RowQuery(table=table.name, criteria=criteria, scope=requester.caller.scope)
+    await services.app.bulk.checked(row_query, Asker(requester.caller, requester.user.now))
+    options = _when(command, command.recurrence_start_time, requester)
     job = await services.app.bulk.detect_duplicates(
         rows[0]["name"], criteria=criteria, name=command.job_name,
         by_key=principal.user is not None, **options,
@@ -207,47 +203,47 @@ async def bulk_detect_duplicates(
     return BulkStarted(job_id=job.id)
 
 
-def _told(command: BulkDelete) -> list[str]:
+def _recipients(command: BulkDelete) -> list[str]:
     """Return the addresses that get a mail at the end."""
     if not command.send_email_notification:
         return []
-    told = (*(command.to_recipients or ()), *(command.cc_recipients or ()))
-    found = [one.addressused for one in told]
-    if not found or None in found:
+    parties = (*(command.to_recipients or ()), *(command.cc_recipients or ()))
+    addresses = [party.addressused for party in parties if party.addressused is not None]
+    if not addresses or len(addresses) < len(parties):
         raise InvalidValue(
-            "a mail at the end needs recipients, each with its addressused; give these, or say"
-            " false and look at the job",
+            "SendEmailNotification needs recipients, each with addressused; add them, or set it to"
+            " false",
             pointer="/ToRecipients",
         )
-    return [one for one in found if one is not None]
+    return addresses
 
 
-def _when(command: Started, start: datetime | None, who: Asker) -> dict[str, Any]:
+def _when(command: Started, start: datetime | None, requester: Requester) -> dict[str, Any]:
     pattern = command.recurrence_pattern
     if pattern:
-        return {"owner": who.user.id, "recurrence": Recurrence(pattern=pattern, start=start)}
-    return {"owner": who.user.id, "start": start}
+        return {"owner": requester.user.id, "recurrence": Recurrence(pattern=pattern, start=start)}
+    return {"owner": requester.user.id, "start": start}
 
 
 async def _rows(
-    services: Services, principal: Principal, who: Asker, asked: QueryExpression
+    services: Services, principal: Principal, requester: Requester, expression: QueryExpression
 ) -> RowQuery:
-    table = _table(principal, who, asked)
-    criteria = await cpu.off_loop(_criteria, table, asked)
+    table = _table(principal, requester, expression)
+    criteria = await cpu.off_loop(_criteria, table, expression)
     if table.name == JOBS.name:
         need(principal, DELETE, "job.delete")
-    elif table.name in {one.name for one in SURROUNDINGS}:
-        raise Forbidden(f"rows of {table.name} are not deleted here; name another table")
+    elif table.name in {surrounding.name for surrounding in SURROUNDINGS}:
+        raise Forbidden(f"rows of {table.name} cannot be deleted here; use another table")
     else:
         need(principal, "items:write", "items:write")
     made = RowQuery(table=table.name, criteria=criteria, **bounds_of(principal))
-    return await services.app.bulk.checked(made, Now(who.caller, who.user.now))
+    return await services.app.bulk.checked(made, Asker(requester.caller, requester.user.now))
 
 
 def bounds_of(principal: Principal) -> dict[str, Any]:
-    """What keeps a job from looking at and deleting jobs that its user may not.
+    """Return the limits of a query to the jobs that its user may read and delete.
 
-    Rights of a token are known as long as it lasts: what it allows now holds for all runs.
+    The rights of an OpenID Connect token are known only now, so they apply to all runs.
     """
     return {
         "scope": principal.reach.get(READ, "all") if READ in principal.permissions else "own",
@@ -256,62 +252,66 @@ def bounds_of(principal: Principal) -> dict[str, Any]:
     }
 
 
-def _table(principal: Principal, who: Asker, asked: QueryExpression) -> Table:
-    found = who.catalogue.by_name.get(asked.entity_name)
-    if found is None:
+def _table(principal: Principal, requester: Requester, expression: QueryExpression) -> Table:
+    table = requester.catalogue.by_name.get(expression.entity_name)
+    if table is None:
         if RECORDS not in principal.permissions:
             raise Forbidden(
-                f"the table {asked.entity_name[:64]!r} is none of jobs; others need the right"
-                f" {RECORDS}; use a key that has it"
+                f"the table {expression.entity_name[:64]!r} is not about jobs; other tables need"
+                f" the right {RECORDS}; use a key that has it"
             )
-        raise Refused(
-            codes.WRONG_TABLE, f"there is no table {asked.entity_name[:64]!r}; check its name"
+        raise RequestRefused(
+            codes.WRONG_TABLE, f"there is no table {expression.entity_name[:64]!r}; check its name"
         )
-    return found
+    return table
 
 
-def _criteria(table: Table, asked: QueryExpression) -> bulk.Criteria:
-    """Return the conditions of a query; what bulk operations cannot do is refused by name."""
-    if asked.link_entities:
-        raise _unserved("LinkEntities are not followed; name columns of the table itself")
-    if asked.top_count is not None:
-        raise _unserved("TopCount is not served: all rows are meant; leave it out")
-    return _group(table, asked.criteria or Criteria())
+def _criteria(table: Table, expression: QueryExpression) -> bulk.Criteria:
+    """Return the conditions of a query; raises `RequestRefused` for unsupported features."""
+    if expression.link_entities:
+        raise _unsupported("LinkEntities are not supported; use columns of the table itself")
+    if expression.top_count is not None:
+        raise _unsupported("TopCount is not supported: a bulk operation takes all rows; remove it")
+    return _group(table, expression.criteria or FilterExpression())
 
 
-def _group(table: Table, asked: Criteria, depth: int = 1) -> bulk.Criteria:
+def _group(table: Table, expression: FilterExpression, depth: int = 1) -> bulk.Criteria:
     if depth > limits.QUERY_DEPTH_MAX:
-        raise InvalidValue(f"Filters nest deeper than {limits.QUERY_DEPTH_MAX}; write them flatter")
-    if asked.any_all_filter_link_entity is not None:
-        raise _unserved("AnyAllFilterLinkEntity is not served; name columns of the table itself")
+        raise InvalidValue(f"Filters are nested deeper than {limits.QUERY_DEPTH_MAX}; flatten them")
+    if expression.any_all_filter_link_entity is not None:
+        raise _unsupported(
+            "AnyAllFilterLinkEntity is not supported; use columns of the table itself"
+        )
     return bulk.Criteria(
-        any=asked.filter_operator == "Or",
-        tests=tuple(_test(table, one) for one in asked.conditions or ()),
-        groups=tuple(_group(table, one, depth + 1) for one in asked.filters or ()),
+        any=expression.filter_operator == "Or",
+        tests=tuple(_test(table, condition) for condition in expression.conditions or ()),
+        groups=tuple(_group(table, one, depth + 1) for one in expression.filters or ()),
     )
 
 
-def _test(table: Table, asked: Condition) -> bulk.Criterion:
-    if asked.entity_name not in (None, table.name):
-        raise _unserved(f"{asked.entity_name!r:.66} is another table; name columns of {table.name}")
-    operator = _OPERATORS.get(asked.operator)
+def _test(table: Table, expression: ConditionExpression) -> bulk.Criterion:
+    if expression.entity_name not in (None, table.name):
+        raise _unsupported(
+            f"{expression.entity_name!r:.66} is another table; use columns of {table.name}"
+        )
+    operator = _OPERATORS.get(expression.operator)
     if operator is None:
         known = ", ".join(sorted(_OPERATORS))
-        raise _unserved(f"the operator {asked.operator[:64]!r} is not served; there are {known}")
-    if len(asked.values or ()) > limits.QUERY_LIST_MAX:
+        raise _unsupported(f"unknown operator {expression.operator[:64]!r}; supported are {known}")
+    if len(expression.values or ()) > limits.QUERY_LIST_MAX:
         raise InvalidValue(
             f"a condition has at most {limits.QUERY_LIST_MAX:,} values; split the query"
         )
     return bulk.Criterion(
-        column=asked.attribute_name,
+        column=expression.attribute_name,
         operator=operator,
-        values=tuple(map(_text, asked.values or ())),
-        against_column=bool(asked.compare_columns),
+        values=tuple(map(_text, expression.values or ())),
+        against_column=bool(expression.compare_columns),
     )
 
 
 def _text(given: Any) -> str:
-    """A value, taken out of its wrapping, as text."""
+    """Return a value, unwrapped, as text."""
     value = given.get("Value") if isinstance(given, dict) else given
     match value:
         case str():
@@ -321,15 +321,15 @@ def _text(given: Any) -> str:
         case int() | float():
             return str(value)
         case _:
-            raise InvalidValue(f"{value!r:.80} is no value of a condition; send text or a number")
+            raise InvalidValue(f"{value!r:.80} cannot be compared with; send text or a number")
 
 
-def _unserved(what: str) -> Refused:
-    return Refused(codes.BAD_OPERATOR, what)
+def _unsupported(what: str) -> RequestRefused:
+    return RequestRefused(codes.BAD_OPERATOR, what)
 
 
 def value_of(given: Any, kind: ColumnType) -> Any:
-    """Return a value, taken out of its wrapping, as rows have it; raises `InvalidValue`."""
+    """Return a value, unwrapped, in the type of a column; raises `InvalidValue`."""
     value = given.get("Value") if isinstance(given, dict) else given
     try:
         match kind, value:
@@ -344,4 +344,4 @@ def value_of(given: Any, kind: ColumnType) -> Any:
             case _:
                 return value
     except (ValueError, msgspec.ValidationError):
-        raise InvalidValue(f"{value!r:.80} is no value of a column of type {kind}") from None
+        raise InvalidValue(f"{value!r:.80} is not a value of type {kind}") from None

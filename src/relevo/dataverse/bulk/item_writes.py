@@ -1,4 +1,4 @@
-"""Writing rows: through the pipeline where their container is a table of it, else directly."""
+"""Writes items: through the pipeline if their container is a table, else directly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REFUSALS: Final[dict[str, type[NotFound | ItemExists | InvalidValue]]] = {
 async def remove(
     tx: Transaction, ctx: JobContext, place: tuple[str, str | None], pk: str, item: dict[str, Any]
 ) -> None:
-    """Remove an item of (container, table of the pipeline)."""
+    """Remove an item of a place, (container, table or None)."""
     container, table = place
     if table is not None:
         await ctx.service.delete(table, item["id"], partition_key=partition_key_of(pk), tx=tx)
@@ -36,7 +36,7 @@ async def remove(
 async def put(
     tx: Transaction, ctx: JobContext, place: tuple[str, str | None], item: dict[str, Any], kind: str
 ) -> bool:
-    """Write an item into (container, table of the pipeline); returns whether it created one."""
+    """Write an item into a place, (container, table or None); return whether it was created."""
     container, table = place
     if table is not None:
         await ctx.service.create(table, item, tx=tx)
@@ -46,7 +46,7 @@ async def put(
             async with tx.transaction():
                 await _put(tx, container, item, "create")
             return True
-        with contextlib.suppress(NotFound):  # somebody has deleted it meanwhile
+        with contextlib.suppress(NotFound):  # deleted meanwhile
             async with tx.transaction():
                 await _put(tx, container, item, "replace")
             return False
@@ -58,7 +58,7 @@ async def _put(tx: Transaction, container: str, item: dict[str, Any], kind: str)
     try:
         await tx.execute(SQL.put_item, container, msgspec.json.encode(item).decode(), kind)
     except asyncpg.PostgresError as error:
-        found = _REFUSALS.get(error.sqlstate or "")
-        if found is None:
+        refusal = _REFUSALS.get(error.sqlstate or "")
+        if refusal is None:
             raise
-        raise found(str(error)) from error
+        raise refusal(str(error)) from error

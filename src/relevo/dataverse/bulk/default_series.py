@@ -1,8 +1,8 @@
-"""What an installation has by itself: a daily bulk delete of succeeded jobs.
+"""The series that every installation has: a daily bulk delete of succeeded jobs.
 
-It is made once, by whoever leads for a minute, and stays what people make of it: it waits for
-somebody to resume it, then it runs and recurs; canceled or deleted it does not come back. It never
-begins by itself: retention removes these records already, and who has switched that off wants them.
+The leader creates it once, after leading for a minute, and suspended: retention removes these
+records anyway, and an operator who disabled retention wants to keep them. After a resume it runs
+and recurs. If an operator cancels or deletes it, it is not created again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from relevo.dataverse.bulk.deleting import Deletion
+from relevo.dataverse.bulk.deletion import Deletion
 from relevo.dataverse.bulk.model import Criteria, Criterion, RowQuery
 from relevo.dataverse.bulk.sources import SQL
 from relevo.jobs import states, submission
@@ -38,7 +38,7 @@ _QUERY: Final = RowQuery(
 
 
 async def establish(database: Database, handler: str, lane: str) -> bool:
-    """Make the series if it was never made; returns whether it was made now."""
+    """Create the series unless it was ever created; return whether this call did."""
 
     async def work(tx: Transaction) -> bool:
         id_ = new_id()

@@ -1,4 +1,4 @@
-"""Who asks on the Dataverse surface: a user with rights, and the tables that it is shown."""
+"""The user behind a request on the Dataverse surface, its rights, and the tables it may see."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 READ: Final = "jobs:read"
 PAYLOAD: Final = "jobs:payload"
 RECORDS: Final = "items:read"
-"""What a caller needs to be shown the tables of the pipeline: their rows are items."""
+"""The permission to see tables of the pipeline, whose rows are items."""
 SQL = catalog.load("relevo.dataverse")
 
 
-class Asker(Struct, frozen=True):
-    """A user at the surface."""
+class Requester(Struct, frozen=True):
+    """The user of a request, with the tables it may see."""
 
     user: User
     caller: Caller
@@ -38,16 +38,16 @@ class Asker(Struct, frozen=True):
 
     def table(self, set_name: str) -> Table:
         """Return a table by its entity set name; raises `NotFound`."""
-        found = self.catalogue.by_set.get(set_name)
-        if found is None:
+        table = self.catalogue.by_set.get(set_name)
+        if table is None:
             raise NotFound(
                 f"there is no resource {set_name[:64]!r} here; the service document lists them"
             )
-        return found
+        return table
 
 
-async def asker(services: Services, principal: Principal) -> Asker:
-    """Return who asks, with what it may see."""
+async def requester_of(services: Services, principal: Principal) -> Requester:
+    """Return the user of a request; raises `Forbidden` if it is disabled."""
     users = services.app.users
     known = principal.user
     if known is None:
@@ -60,39 +60,43 @@ async def asker(services: Services, principal: Principal) -> Asker:
         unit=user.unit,
         scope=reach,
         teams=user.teams,
-        # One that does not reach all rows that are seen would have to be asked row by row.
+        # A narrower reach would have to be checked row by row.
         may_read_payload=PAYLOAD in principal.permissions
         and wider(of_payload, reach) == of_payload,
         language=user.language,
         zone=user.zone,
     )
-    return Asker(user, caller, catalogue(services, principal))
+    return Requester(user, caller, catalogue(services, principal))
 
 
 def catalogue(services: Services, principal: Principal) -> Catalogue:
-    """Return the tables that a caller is shown: jobs, what is around them, those of the pipeline.
+    """Return the tables a caller may see: jobs, the tables related to them, and the pipeline's.
 
-    To who may not read items there are none of the latter, wherever a request could name them.
+    Tables of the pipeline need the permission to read items.
     """
     others: tuple[Table, ...] = ()
     if RECORDS in principal.permissions:
-        taken = {one.name for one in SURROUNDINGS} | {job_catalogue.JOBS.name}
+        taken = {surrounding.name for surrounding in SURROUNDINGS} | {job_catalogue.JOBS.name}
         registered = services.app.pipeline.registry.tables.values()
         others = tuple(one.served for one in registered if one.name not in taken)
     return job_catalogue.served((*SURROUNDINGS, *others))
 
 
 def need(principal: Principal, permission: str, right: str) -> None:
-    """Raise `Forbidden` without a right that depends on what is asked."""
+    """Raise `Forbidden` without a permission that depends on the content of the request."""
     if permission not in principal.permissions:
-        raise Forbidden(f"this needs the right {right}; use a key that has it")
+        raise Forbidden(f"this request needs the right {right}; use a key that has it")
 
 
 async def scope_of(
-    services: Services, principal: Principal, who: Asker, permission: str, jobs: Iterable[UUID]
+    services: Services,
+    principal: Principal,
+    requester: Requester,
+    permission: str,
+    jobs: Iterable[UUID],
 ) -> Scope:
-    """Return whose jobs a permission reaches, among some jobs."""
-    mine = frozenset({who.user.id, *who.user.teams})
+    """Return the owners whose jobs a permission reaches, among the owners of some jobs."""
+    mine = frozenset({requester.user.id, *requester.user.teams})
     match principal.reach.get(permission, "all"):
         case "all":
             return Scope()
@@ -100,11 +104,11 @@ async def scope_of(
             return Scope(mine)
         case _:
             database = services.app.database
-            rows = await database.fetch(SQL.owners_in_unit, list(jobs), who.user.unit)
+            rows = await database.fetch(SQL.owners_in_unit, list(jobs), requester.user.unit)
             return Scope(mine | {row["owner"] for row in rows})
 
 
 async def page_key(services: Services) -> bytes:
-    """Return the key that positions in queries are signed under; the same on all hosts."""
+    """Return the key that signs page positions of queries; the same on all hosts."""
     master = await services.app.vault.key()
     return master.derive("pages of queries")

@@ -1,0 +1,100 @@
+"""A kitchen on Relevo: orders are items, cooks are router workers, receipts are system jobs.
+
+`relevo up kitchen:app` runs a host, `python kitchen.py Ana` a cook; `tour.py` shows both at work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import relevo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COST_OF = {"pizza": 50, "donair": 33, "burger": 25}
+"""How much of a cook's capacity of 100 a dish takes."""
+QUEUE = "orders"
+OFFER_SECONDS = 2.0
+COOKING_SECONDS = 0.2
+
+app = relevo.App()
+orders = app.container("orders", partition_key="/city")
+
+
+@app.job("receipt", token=lambda customer, order: customer)
+async def receipt(customer: str, order: str) -> str:
+    """Write a receipt. Those of one customer are written in order, because they share a token."""
+    return f"order {order}"
+
+
+@app.job("report")
+async def report() -> int:
+    """Count the receipts of the day."""
+    return await app.jobs.query().where(handler="receipt").count()
+
+
+@orders.on_changes("kitchen", start="beginning")
+async def follow_orders(ctx: Any, changes: Sequence[relevo.Change[Any]]) -> None:
+    """Route new orders to cooks, and submit receipts for cooked ones.
+
+    A batch may come twice. The order's id makes a repeated router job the same job, and receipts
+    are committed together with the checkpoint of the batch.
+    """
+    for order in (change.item for change in changes):
+        if order["status"] == "new":
+            await app.router.create_job(
+                channel(order["dish"]), job_id=order["id"], queue=QUEUE,
+                tags={"city": order["city"], "dish": order["dish"]},
+            )  # fmt: skip
+    async with ctx.transaction() as tx:
+        for order in (change.item for change in changes):
+            if order["status"] == "cooked":
+                await receipt.using(tx=tx).submit(order["customer"], order["id"])
+
+
+def channel(dish: str) -> str:
+    """Return the router's channel for a dish, such as `MakePizza`."""
+    return f"Make{dish.title()}"
+
+
+async def furnish() -> None:
+    """Define the channels, the distribution policy and the queue; safe to repeat."""
+    for dish in COST_OF:
+        await app.router.define_channel(channel(dish), f"Make a {dish}")
+    await app.router.set_distribution_policy("fair", offer_ttl=OFFER_SECONDS)
+    await app.router.set_queue(QUEUE, distribution_policy="fair")
+
+
+async def register(cook: str) -> None:
+    """Register a cook; from now on the router makes offers to it."""
+    await app.router.register_worker(
+        cook,
+        queues=[QUEUE],
+        total_capacity=100,
+        channels={channel(dish): cost for dish, cost in COST_OF.items()},
+    )
+
+
+async def prepare(offer: relevo.Offer) -> None:
+    """Accept an offer, cook the dish and mark the order; raises `OfferGone` if it is too late."""
+    async with offer.accepted() as job:
+        await asyncio.sleep(COOKING_SECONDS)
+        cooked = {"op": "set", "path": "/status", "value": "cooked"}
+        await orders.patch(offer.job_id, job.tags["city"], [cooked])
+
+
+async def work(cook: str) -> None:
+    """Register a cook and prepare everything that it is offered."""
+    async with app:
+        await furnish()
+        await register(cook)
+        async for offer in app.router.worker(cook).offers():
+            await prepare(offer)
+            print(cook, "has prepared order", offer.job_id, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1]))

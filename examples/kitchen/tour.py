@@ -1,0 +1,245 @@
+"""The guided tour: real hosts, real cooks, and a host that is killed in the middle.
+
+It needs nothing: the database is an embedded PostgreSQL in a temporary folder, removed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+import signal
+import socket
+import sys
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import relevo
+from hosts import Hosts
+from relevo import RowQuery
+
+HOSTS = ("north", "south")
+COOKS = ("Ana", "Bo", "Carla")
+CUSTOMERS = ("Iria", "Uxía", "Xoán")
+CITIES = ("Vigo", "Lugo", "Ourense", "Pontevedra", "Ferrol", "Santiago")
+LEASE_SECONDS = 3
+"""How long a killed host keeps its leases; 10 s by default."""
+STEP_SECONDS_MAX = 60.0
+
+
+class Tour:
+    """The steps of the tour, in order."""
+
+    def __init__(self, hosts: Hosts, port: int) -> None:
+        # The settings, such as the folder of the database, are read when this is imported.
+        import kitchen
+
+        self._kitchen = kitchen
+        self._app = kitchen.app
+        self._hosts = hosts
+        self._port = port
+        self._ordered = 0
+        self._counts: Counter[str] = Counter()
+        self._answered = asyncio.Condition()
+
+    async def run(self) -> dict[str, Any]:
+        """Take all steps; return what the first host announced."""
+        say("Starting PostgreSQL in a temporary folder, which takes a few seconds …")
+        async with self._app:
+            await self._kitchen.furnish()
+            first = await self._start_hosts()
+            await asyncio.gather(*map(self._kitchen.register, COOKS))
+            async with asyncio.TaskGroup() as group:
+                cooks = [group.create_task(self._cook(name)) for name in COOKS]
+                await self._first_orders()
+                await self._kill_a_host()
+                for cook in cooks:
+                    cook.cancel()
+            await self._receipts()
+            await self._scheduled()
+            return first
+
+    async def _start_hosts(self) -> dict[str, Any]:
+        title("1  Two hosts")
+        port = self._port
+        if port and is_taken(port):
+            say(f"Port {port} is taken, so the host takes a free one.")
+            port = 0
+        first = await self._hosts.start(HOSTS[0], port)
+        await self._hosts.start(HOSTS[1])
+        say(f"{HOSTS[0]} serves {first['url']}; {HOSTS[1]} shares its work.")
+        await self._owned(dict.fromkeys(HOSTS, 8))
+        return first
+
+    async def _first_orders(self) -> None:
+        title("2  Orders, offers and cooks")
+        say("Each order becomes a router job. Bo declines his first offer; Carla lets hers expire.")
+        await self._order(9)
+        async with self._answered, asyncio.timeout(STEP_SECONDS_MAX):
+            await self._answered.wait_for(lambda: self._counts["cooked"] == 9)
+            await self._answered.wait_for(lambda: self._counts["expired"] == 1)
+
+    async def _kill_a_host(self) -> None:
+        title(f"3  SIGKILL for {HOSTS[1]}")
+        say(f"{HOSTS[0]} takes over its leases after {LEASE_SECONDS} s. No order is lost.")
+        await self._hosts.kill(HOSTS[1])
+        await self._order(6)
+        async with self._answered, asyncio.timeout(STEP_SECONDS_MAX):
+            await self._answered.wait_for(lambda: self._counts["cooked"] == self._ordered)
+        await self._owned({HOSTS[0]: 16})
+
+    async def _receipts(self) -> None:
+        title("4  Receipts")
+        say("A cooked order submits a system job. Receipts of one customer are written in order:")
+        done = self._app.jobs.query().where(handler="receipt", status="succeeded")
+        async with asyncio.timeout(STEP_SECONDS_MAX):
+            while await done.count() < self._ordered:
+                await asyncio.sleep(0.1)
+        receipts = [job async for job in done]
+        for customer in CUSTOMERS:
+            own = [job for job in receipts if job.data["customer"] == customer]
+            own.sort(key=lambda job: job.sequence)
+            say(f"   {customer:<8}{len(own)} receipts: {', '.join(job.result for job in own)}")
+
+    async def _scheduled(self) -> None:
+        title("5  Scheduled work")
+        nightly = await self._kitchen.report.using(
+            recurrence="FREQ=DAILY;BYHOUR=3;BYMINUTE=0", timezone="Europe/Madrid"
+        ).submit()
+        due = (await nightly.get()).postpone_until
+        say(f"The nightly report is due at {due:%Y-%m-%d %H:%M} UTC.")
+        receipts = RowQuery(table="asyncoperation", filter="name eq 'receipt' and statuscode eq 30")
+        deleted = await (await self._app.bulk.delete(receipts)).wait(timeout=STEP_SECONDS_MAX)
+        say(f"A bulk delete removed the records of {deleted['success']} receipts.")
+
+    async def _order(self, count: int) -> None:
+        dishes = tuple(self._kitchen.COST_OF)
+        for number in range(self._ordered + 1, self._ordered + count + 1):
+            order = {
+                "id": str(number),
+                "city": CITIES[number % len(CITIES)],
+                "dish": dishes[number % len(dishes)],
+                "customer": CUSTOMERS[number % len(CUSTOMERS)],
+                "status": "new",
+            }
+            await self._kitchen.orders.create(order)
+        self._ordered += count
+
+    async def _cook(self, name: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            first = True
+            async for offer in self._app.router.worker(name).offers():
+                answer = "accept"
+                if first:
+                    answer = {"Bo": "decline", "Carla": "ignore"}.get(name, answer)
+                first = False
+                group.create_task(self._answer(name, offer, answer))
+
+    async def _answer(self, cook: str, offer: relevo.Offer, answer: str) -> None:
+        tags = offer.about.job_tags
+        dish = f"{tags['dish']} for {tags['city']} (order {offer.job_id})"
+        outcome = "cooked"
+        match answer:
+            case "decline":
+                outcome = "declined"
+                await offer.decline()
+            case "ignore":
+                outcome = "expired"
+                while (await self._app.router.get_worker(cook)).available_for_offers:
+                    await asyncio.sleep(0.1)
+            case _:
+                try:
+                    await self._kitchen.prepare(offer)
+                except relevo.OfferGone:
+                    return
+        say(f"   {cook:<8}{outcome:<10}{dish}")
+        async with self._answered:
+            self._counts[outcome] += 1
+            self._answered.notify_all()
+
+    async def _owned(self, expected: dict[str, int]) -> None:
+        """Wait until the hosts own the feed's leases as expected, and say so."""
+        async with asyncio.timeout(STEP_SECONDS_MAX):
+            while True:
+                leases = await self._app.directory.leases(kind="feed", limit=100)
+                if Counter(lease.owner for lease in leases) == expected:
+                    break
+                await asyncio.sleep(0.1)
+        shares = ", ".join(f"{name} {count}" for name, count in expected.items())
+        say(f"Leases of the change feed: {shares}.")
+
+
+def look_around(first: dict[str, Any], home: str, log_path: Path) -> None:
+    """Print what to try while the kitchen stays open."""
+    title("Look around")
+    program = f"relevo --home {shlex.quote(home)}"
+    for line in (
+        f"{program} router event read    every offer and answer",
+        f"{program} lease list           which host owns what",
+        f"{program} job list             the report that waits",
+        f"{program} doctor               is everything as it should be?",
+        f"{first['url']}/openapi.json    the HTTP API; its first key is {first['first_key']}",
+        f"{log_path}    the log of the hosts",
+    ):
+        say(line)
+    say("\nThe kitchen is open until Ctrl-C.")
+
+
+def is_taken(port: int) -> bool:
+    """Return whether something listens on a local port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def title(text: str) -> None:
+    """Begin a step."""
+    say(f"\n── {text} {'─' * (70 - len(text))}")
+
+
+def say(text: str) -> None:
+    """Print a line at once, also into a pipe."""
+    print(text, flush=True)
+
+
+async def main(home: str, port: int, *, stays: bool) -> None:
+    """Take the tour; with `stays`, keep the kitchen open until a signal."""
+    stopping = asyncio.current_task()
+    assert stopping is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stopping.cancel)
+    log_path = Path(home) / "hosts.log"
+    async with Hosts(log_path) as hosts:
+        with suppress(asyncio.CancelledError):
+            first = await Tour(hosts, port).run()
+            if stays:
+                look_around(first, home, log_path)
+                await asyncio.Event().wait()
+    say("\nThe tour has ended. Start a host of your own with: relevo up")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=8080, help="0 takes a free port")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="relevo-kitchen-", ignore_cleanup_errors=True) as home:
+        os.chdir(Path(__file__).parent)
+        for setting in [name for name in os.environ if name.startswith("RELEVO_")]:
+            del os.environ[setting]
+        os.environ |= {
+            "RELEVO_HOME": home,
+            "RELEVO_LEASE_EXPIRATION": str(LEASE_SECONDS),
+            "RELEVO_LEASE_RENEW": "1",
+            "RELEVO_LEASE_ACQUIRE": "1",
+        }
+        stays = sys.stdin.isatty() and not os.environ.get("CI")
+        asyncio.run(main(home, arguments.port, stays=stays))

@@ -1,1 +1,0 @@
-"""`relevo demo`: what there is, shown on real processes."""
