@@ -447,7 +447,11 @@ async def test_whatever_is_sent_is_never_our_fault(matched: Wire) -> None:
     # J21
     await matched.patch("classificationPolicies/c", {"fallbackQueueId": "q"})
     fuzz, loop = Fuzz(matched), asyncio.get_running_loop()
-    for body in ({"channelId": "c", "queueId": "q"}, {"capacity": 0, "priority": "high"}):
+    for body in (
+        {"channelId": "c", "queueId": "q"},
+        {"capacity": 0, "priority": "high"},
+        {"classificationPolicyId": "c"},
+    ):
         await fuzz.send(body)
 
     @settings(max_examples=EXAMPLES // 20, deadline=None, database=None)
