@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from relevo.jobs.model import new_id
+from relevo.jobs.submission import new_id
 from relevo.pipeline.contexts import Envelope
 from relevo.pipeline.model import Cause, Operation, Parent, Stage, Step, Target
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Transaction
     from relevo.pipeline.tables import Table
     from relevo.store import ContainerInfo
-    from relevo.store.items import Key
+    from relevo.store.items import ItemKey
 
 _SWITCH = {0: "sync", 1: "async"}
 
@@ -61,7 +61,7 @@ class Frame(Struct, kw_only=True):
         return self.table, self.info
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ItemKey:
         """Where the record lies that the request names."""
         table, info = self.home
         return table.key_of(self.asked.id, self.asked.partition_key, info)

@@ -142,7 +142,7 @@ def _token(frame: Frame, found: Fetched[Any]) -> str | None:
         return None
     last = found.items[-1]
     return query.encode_token(
-        query.Position(frame.info.incarnation, "id", last["pk"], last["id"], last["ts"])
+        query.ItemPosition(frame.info.incarnation, "id", last["pk"], last["id"], last["ts"])
     )
 
 

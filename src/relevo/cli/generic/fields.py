@@ -24,7 +24,7 @@ from relevo.cli.generic.values import (
     Text,
     Where,
 )
-from relevo.store.http.bulk import Condition
+from relevo.store.http.bulk import ItemCondition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ _SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
 }
 _MANY: Final = (inspect.CollectionType, inspect.VarTupleType)
 _CONTENT: Final = (inspect.BytesType, inspect.DictType, inspect.StructType, inspect.UnionType)
-_SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {Condition: Where()}
+_SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {ItemCondition: Where()}
 """What has a form of its own on a command line."""
 
 

@@ -16,7 +16,7 @@ from relevo import limits
 from relevo.dataverse.bulk import stored
 from relevo.dataverse.bulk.model import STATES, Criteria, Criterion, RowQuery
 from relevo.jobs.querying.catalogue import JOBS, served
-from relevo.jobs.querying.surroundings import SURROUNDINGS
+from relevo.jobs.querying.related_tables import RELATED_TABLES
 from relevo.kernel.expressions.tree import Compare, Constant, In, List, Logic, Name, Not, children
 from relevo.kernel.querying.catalogue import Catalogue, Table
 from relevo.kernel.querying.errors import CONDITIONS, InvalidQuery
@@ -126,10 +126,10 @@ def reached(caller: Caller) -> Expression | None:
 
 def catalogue(registry: Registry | None) -> Catalogue:
     """Return the tables that conditions can be about, or lead to."""
-    taken = {one.name for one in SURROUNDINGS} | {JOBS.name}
+    taken = {one.name for one in RELATED_TABLES} | {JOBS.name}
     tables = {} if registry is None else registry.tables
     return served(
-        (*SURROUNDINGS, *(one.served for one in tables.values() if one.name not in taken))
+        (*RELATED_TABLES, *(one.served for one in tables.values() if one.name not in taken))
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import msgspec
 
@@ -27,6 +27,7 @@ from relevo.dataverse.bulk.importing import LANE
 from relevo.dataverse.bulk.mailing import Mailing, Propagation, Sink, Transport
 from relevo.dataverse.bulk.model import (
     Criteria,
+    ImportArguments,
     MatchField,
     Preview,
     RecordedFailure,
@@ -36,9 +37,8 @@ from relevo.dataverse.bulk.model import (
 from relevo.dataverse.bulk.notices import noticed
 from relevo.dataverse.bulk.sources import SQL, Own, acting, opened, plan, table_of
 from relevo.errors import Conflict, InvalidValue
-from relevo.jobs.model import new_id
 from relevo.jobs.querying.query import JobQuery
-from relevo.jobs.submission import TOPIC
+from relevo.jobs.submission import TOPIC, new_id
 from relevo.kernel import callables, cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.dataverse.bulk.rights import RightsOf
-    from relevo.jobs.model import Recurrence
+    from relevo.jobs.model import JobOptions, Recurrence
     from relevo.jobs.service import JobHandle, Jobs
     from relevo.kernel.postgres import Transaction
     from relevo.pipeline.registry import Registry
@@ -99,7 +99,7 @@ class Bulk:
     async def delete(
         self, queries: Asked | Sequence[Asked], *, name: str = "Bulk delete",
         recurrence: str | Recurrence | None = None, timezone: str | None = None,
-        max_failures: int | None = None, notify: Sequence[str] = (), **options: Any,
+        max_failures: int | None = None, notify: Sequence[str] = (), **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Delete what queries find, one query after the other; daily or less often if it recurs.
 
@@ -164,7 +164,7 @@ class Bulk:
     async def mail(
         self, transport: str, recipients: RowQuery, *, subject: str, body: str,
         address: str = "email", per_second: float | None = None, name: str = "Bulk mail",
-        max_failures: int | None = None, **options: Any,
+        max_failures: int | None = None, **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Send a mail to each recipient, at most one; `$field` in texts is a field of its row."""
         if per_second is not None and not per_second > 0:
@@ -178,7 +178,7 @@ class Bulk:
     async def propagate(
         self, sink: str, members: RowQuery, activity: Mapping[str, Any], *, quick: bool = False,
         unique: str | None = None, name: str = "Activity propagation",
-        max_failures: int | None = None, **options: Any,
+        max_failures: int | None = None, **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Write one activity for each member; those with the same `unique` field count as one.
 
@@ -194,7 +194,7 @@ class Bulk:
     async def import_(
         self, container: Any, content: bytes | str, *, name: str = "Import",
         lookups: Mapping[str, tuple[str, str]] | None = None, owner: UUID | None = None,
-        **options: Any,
+        **options: Unpack[ImportArguments],
     ) -> tuple[UUID, JobHandle[dict[str, Any]]]:  # fmt: skip
         """Import a file into a container; returns the import's id and its last job.
 
@@ -227,7 +227,11 @@ class Bulk:
         self._jobs.wakeups.send(TOPIC)
         return id_, job
 
-    async def undo_import(self, id: UUID, **options: Any) -> JobHandle[dict[str, Any]]:  # noqa: A002
+    async def undo_import(
+        self,
+        id: UUID,  # noqa: A002
+        **options: Unpack[JobOptions],
+    ) -> JobHandle[dict[str, Any]]:
         """Delete what an import created; what it replaced stays, and the job says how many."""
         return await self.delete(RowQuery(imported=id), name="Undo import", **options)
 
@@ -237,7 +241,11 @@ class Bulk:
         return {row["number"]: row["error"] for row in rows}
 
     async def publish_rule(
-        self, rule: str, container: str, fields: Sequence[MatchField], **options: Any
+        self,
+        rule: str,
+        container: str,
+        fields: Sequence[MatchField],
+        **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:
         """Define what makes items of a container duplicates, and give all of them their codes."""
         if not fields:
@@ -249,7 +257,7 @@ class Bulk:
     async def detect_duplicates(
         self, rule: str, where: Sequence[Any] = (), *, name: str = "Duplicate detection",
         criteria: Criteria | None = None, recurrence: str | Recurrence | None = None,
-        timezone: str | None = None, by_key: bool = False, **options: Any,
+        timezone: str | None = None, by_key: bool = False, **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Write down which items have duplicates by a published rule.
 

@@ -22,12 +22,12 @@ from relevo.dataverse.http.surface import (
     Refused,
 )
 from relevo.errors import ConditionNotMet, Forbidden, InvalidQuery, MethodNotAllowed, NotFound
-from relevo.jobs.commands import Ask, Scope
+from relevo.jobs.commands import Ask, CommandScope
 from relevo.jobs.core import codes
 from relevo.jobs.core.patches import command_of
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.querying.catalogue import JOBS
-from relevo.jobs.states import Refusal
+from relevo.jobs.states import CommandRefusal
 from relevo.kernel.operation import Operations, OtherStatus, Reply
 
 if TYPE_CHECKING:
@@ -179,12 +179,17 @@ def _address(key: UUID) -> str:
 
 
 def _ask(
-    who: Asker, table: Table, key: UUID, row: Mapping[str, Any], scope: Scope, version: int | None
+    who: Asker,
+    table: Table,
+    key: UUID,
+    row: Mapping[str, Any],
+    scope: CommandScope,
+    version: int | None,
 ) -> Ask:
     """What a change means, wholly or not at all."""
     known = {*table.by_name, *table.by_wire, *table.navigation_by_name}
     found = command_of(row, known)
-    if isinstance(found, Refusal):
+    if isinstance(found, CommandRefusal):
         kind = Protected if found.code == codes.PROTECTED_COLUMN else Refused
         raise kind(found.code, found.text)
     meant = found.at(who.user.now)
