@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.store import keys
-from relevo.store.epk import epk
+from relevo.store.keys import epk
 
 if TYPE_CHECKING:
     import asyncpg

@@ -7,7 +7,7 @@ from typing import Final
 from relevo.jobs import events, states
 from relevo.jobs.core import codes, operation_types
 from relevo.jobs.model import LANES
-from relevo.jobs.states import Move
+from relevo.jobs.states import JobMove
 
 Rows = tuple[list[str], list[list[str]]]
 
@@ -53,7 +53,7 @@ def commands() -> Rows:
 
 def _outcome(found: tuple[int, ...], command: str) -> str:
     match states.outcome(found[0], command):
-        case Move(to_status=status):
+        case JobMove(to_status=status):
             if status != found[0]:
                 return _label(status)
             return {"postpone": "another time", "delete": "(unseen)"}.get(command, "as it is")

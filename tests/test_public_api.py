@@ -12,7 +12,9 @@ import pytest
 
 import relevo
 from relevo import App, errors
-from relevo.feed.options import EventProcessorOptions, ProcessorOptions
+from relevo.dataverse.bulk.imports import ImportOptions
+from relevo.dataverse.bulk.model import ImportArguments
+from relevo.feed.options import EventProcessorOptions, ProcessorOptions, ProcessorSettings
 from relevo.jobs.model import CommonOptions, SubmitOptions
 
 if TYPE_CHECKING:
@@ -37,8 +39,8 @@ PACKAGES: Final = [
     "relevo.testing",
 ]
 INNER: Final = {
-    "relevo.feed": {"Context", "Page"},
-    "relevo.store": {"Interval", "Page", "Range", "RangeMap", "patch"},
+    "relevo.feed": {"ChangeContext", "ChangePage"},
+    "relevo.store": {"Interval", "ItemPage", "Range", "RangeMap", "patch"},
 }
 """Names of parts that another part has too, or that only other parts use."""
 SERVICES: Final = [
@@ -104,6 +106,10 @@ def test_what_users_hold_has_no_life_cycle(name: str) -> None:
     assert not {"attach", "start", "stop", "close", "duties", "declare"} & set(dir(service))
 
 
+def test_a_processor_has_no_life_cycle() -> None:
+    assert not {"attach", "start", "stop", "close", "join", "leave"} & set(dir(relevo.Processor))
+
+
 @pytest.mark.parametrize("name", ["container", "job", "message", "step", "table", "workflow"])
 def test_what_defines_handlers_is_a_method_of_app_with_its_options(name: str) -> None:
     method = inspect.getattr_static(App, name)
@@ -118,9 +124,12 @@ def options_of(function: Callable[..., Any]) -> set[str]:
 
 
 def test_typed_options_are_those_that_are_taken() -> None:
-    taken = options_of(relevo.Processor)
+    taken = set(ProcessorSettings.__struct_fields__)
     assert set(ProcessorOptions.__annotations__) == taken
     assert set(EventProcessorOptions.__annotations__) == taken - {"mode", "leases", "model"}
+    assert set(ImportArguments.__annotations__) == set(ImportOptions.__struct_fields__) - {
+        "lookups"
+    }
     submit = options_of(relevo.Jobs.submit)
     assert set(SubmitOptions.__annotations__) == submit
     assert set(CommonOptions.__annotations__) == submit - {"tx", "recurrence", "timezone"}

@@ -18,6 +18,7 @@ from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import FeedPart, Feeds
 from relevo.jobs import events as job_events
+from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.host import JobsPart
 from relevo.jobs.registry import JobDefinition, Registering, described
 from relevo.jobs.service import Jobs
@@ -42,13 +43,7 @@ from relevo.store.service import StorePart
 from relevo.workflows.definition import RegisteringWorkflow, WorkflowDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from relevo.feed.container import FeedContainer
@@ -60,12 +55,12 @@ T = TypeVar("T")
 
 
 class Health(Struct, frozen=True):
-    """Whether a host can do its work, and if not, why."""
+    """Whether a host can do its work, and the reasons if it cannot."""
 
     ok: bool
     reasons: tuple[str, ...] = ()
     write_probe_age: float | None = None
-    """How many seconds ago the database was last asked to write; None if it was not yet."""
+    """Seconds since the last test write to the database; None before the first."""
 
 
 class App(PipelineDefinitions):
@@ -119,7 +114,7 @@ class App(PipelineDefinitions):
 
     @property
     def directory(self) -> Directory:
-        """Hosts and leases as they are, and what operators ask of them."""
+        """Hosts and leases, and the operators' commands on them."""
         return Directory(self.database, self.wakeups)
 
     @property
@@ -166,10 +161,10 @@ class App(PipelineDefinitions):
         previous_images: bool = False,
         ranges: int = limits.RANGES_PER_CONTAINER,
     ) -> FeedContainer[Any]:
-        """Return a container of items with its feed; no I/O, so modules may define what they use.
+        """Return a container of items with its feed; no I/O, so modules may call it on import.
 
         `partition_key` is a path such as `/city`, or up to three; without it the container must
-        exist. The options are explained at `relevo.store.Store.container`.
+        exist. `relevo.store.Store.container` explains the options.
         """
         handle: Container[Any] = self.store.container(
             name, partition_key, model=model, ttl=ttl, versions=versions,
@@ -187,22 +182,23 @@ class App(PipelineDefinitions):
         time_limit: float | None = None,
         auto_delete: bool = False,
         crashes_max: int | None = None,
+        attempts: Attempts = Attempts(),  # noqa: B008 - frozen
     ) -> Registering:
         """Make a function the handler of jobs of a name, with the data's fields as its parameters.
 
         A first parameter named `ctx`, or annotated with `JobContext`, gets the context of the run.
         Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
-        process of their own. `token` says from the arguments which jobs follow each other; it gets
-        those that it names, and counts for submits of this app that give none (the command line,
-        HTTP and SQL give theirs). `auto_delete` removes the record of a success. `crashes_max` says
-        how many hosts a job may lose before it fails; without it the setting `jobs_crashes_max`
-        does.
+        process of their own. `token` is a Python function that returns the token from the arguments
+        that it names; it applies to submits in this app that give no token. `auto_delete` removes
+        the record of a success. `crashes_max` is the number of hosts that a job may lose before it
+        fails; None uses the setting `jobs_crashes_max`. `attempts` limits the attempts after
+        `RetryLater`, infrastructure errors and time limits.
         """
 
         def register(function: Any) -> Any:
             handler = described(
                 name, function, process=process, lane=lane, token=token, time_limit=time_limit,
-                auto_delete=auto_delete, crashes_max=crashes_max,
+                auto_delete=auto_delete, crashes_max=crashes_max, attempts=attempts,
             )  # fmt: skip
             self.jobs.registry.add(handler)
             return JobDefinition(self.jobs, handler, function)
@@ -210,21 +206,21 @@ class App(PipelineDefinitions):
         return register
 
     def serve_bulk(self) -> None:
-        """Let this host run the bulk operations of everybody; to be said before it serves."""
+        """Let this host run bulk operations of all apps; call this before it serves."""
         self._bulk = self.bulk
 
     @property
     def bulk(self) -> Bulk:
-        """Bulk operations; a host runs those of everybody if this was used before it serves."""
+        """Bulk operations; a host that uses this before it serves runs those of all apps."""
         if self._bulk is None:
             made = Bulk(self.jobs, self.users.rights_of, self.pipeline.registry)
             self._bulk = self.parts.add(BulkPart(made))
         return self._bulk
 
     def workflow(self, name: str, *, version: int = 1) -> RegisteringWorkflow:
-        """Make an async generator a workflow; see `relevo.workflows` for what it yields.
+        """Make an async generator a workflow; `relevo.workflows` explains the steps it yields.
 
-        Instances keep the version that they began with: register a changed one under the next.
+        Instances keep their version: register a changed workflow under the next version.
         """
 
         def register(function: Any) -> Any:
@@ -239,7 +235,7 @@ class App(PipelineDefinitions):
         return await clock.now(self.database)
 
     async def connect(self) -> None:
-        """Open the database and bring its schema up to date; what `async with app` does."""
+        """Open the database and migrate its schema, as `async with app` does."""
         database = await Database.open(self.settings, self.metrics)
         try:
             await self._prepare(database)
@@ -260,7 +256,7 @@ class App(PipelineDefinitions):
         await restores.recognise(database, serving=False)
 
     async def close(self) -> None:
-        """Disconnect; the embedded server stops if nobody else uses it."""
+        """Disconnect; the embedded server stops if no other process uses it."""
         await self.supervisor.stop()
         if self._connected:
             await self.parts.close()
@@ -279,7 +275,7 @@ class App(PipelineDefinitions):
     async def host(
         self, *, name: str | None = None, labels: Mapping[str, str] | None = None
     ) -> AsyncIterator[App]:
-        """Serve: register as a host, hold leases, do housekeeping; drains when left."""
+        """Serve: register as a host, hold leases, run handlers; drains at the end."""
         opened = not self._connected
         if opened:
             await self.connect()
@@ -296,18 +292,18 @@ class App(PipelineDefinitions):
     ) -> AsyncIterator[None]:
         if self._leases is not None:
             raise Conflict("this app is a host already; two hosts are two Apps")
-        told = self.settings
+        settings = self.settings
         self._leases = Leases(
             self.database,
             self.wakeups,
             self.supervisor,
             config=LeaseConfig(
-                expiration=told.lease_expiration,
-                renew=told.lease_renew,
-                acquire=told.lease_acquire,
+                expiration=settings.lease_expiration,
+                renew=settings.lease_renew,
+                acquire=settings.lease_acquire,
             ),
-            name=name or told.host_name,
-            address=told.address,
+            name=name or settings.host_name,
+            address=settings.address,
             labels=labels,
         )
         self.supervisor.run("wakeups.listen", self.wakeups.listen)
@@ -320,34 +316,34 @@ class App(PipelineDefinitions):
             await self.parts.start(Host(self._leases, self.supervisor))
             yield
         finally:
-            await self.parts.stop(told.drain_seconds)
+            await self.parts.stop(settings.drain_seconds)
             with contextlib.suppress(RelevoError):
-                await self._leases.stop(told.drain_seconds)
+                await self._leases.stop(settings.drain_seconds)
             self._leases = None
             await self.supervisor.stop("wakeups.listen")
 
     async def until_signal(self) -> None:
-        """Return at SIGTERM or SIGINT; raise `HostSuperseded` if a namesake takes over."""
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        """Return at SIGTERM or SIGINT; raise `HostSuperseded` if another host takes its name."""
+        loop, received = asyncio.get_running_loop(), asyncio.Event()
         signals = (signal.SIGTERM, signal.SIGINT)
-        for one in signals:
-            loop.add_signal_handler(one, told.set)
+        for number in signals:
+            loop.add_signal_handler(number, received.set)
         superseded = loop.create_task(self.leases.superseded.wait())
-        stopped = loop.create_task(told.wait())
+        stopped = loop.create_task(received.wait())
         try:
             await asyncio.wait([superseded, stopped], return_when=asyncio.FIRST_COMPLETED)
         finally:
             superseded.cancel()
             stopped.cancel()
-            for one in signals:
-                loop.remove_signal_handler(one)
+            for number in signals:
+                loop.remove_signal_handler(number)
         if self.leases.superseded.is_set():
             raise HostSuperseded(
                 f"another process registered as {self.leases.name!r}; give each its own name"
             )
 
     def run(self) -> None:
-        """Serve until a signal; what a worker process calls."""
+        """Serve until a signal; for worker processes."""
 
         async def serve() -> None:
             async with self.host():
@@ -356,7 +352,7 @@ class App(PipelineDefinitions):
         serving.run(serve())
 
     async def health(self) -> Health:
-        """Return whether this host can do its work, with every reason why it cannot."""
+        """Return whether this host can do its work, with every reason if it cannot."""
         reasons = [
             f"loop {loop.name} failed: {loop.error}"
             for loop in self.supervisor.health()
@@ -366,7 +362,7 @@ class App(PipelineDefinitions):
         if self._leases is None:
             reasons.append("host is not running")
         elif self._leases.superseded.is_set():
-            reasons.append(f"host {self._leases.name} was superseded by a namesake")
+            reasons.append(f"another process took over as host {self._leases.name}")
         elif not self._leases.may_act:
             reasons.append("host is past its self-fencing deadline: no renewal succeeded in time")
         elif self._leases.draining:
@@ -387,7 +383,7 @@ class App(PipelineDefinitions):
         return Health(not reasons, tuple(reasons), age)
 
     def measure(self) -> bytes:
-        """Return the metrics in Prometheus' text form, brought up to date."""
+        """Return the current metrics in Prometheus' text form."""
         if self._leases is not None:
             held = self._leases.held
             moving = sum(lease.stopping.is_set() for lease in held)

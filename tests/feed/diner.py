@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from relevo import App, settings
 from relevo.feed.operating.dead_letters import DeadLetters
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from tests.feed.test_processor import AT_ONCE, QUICK, Kitchen
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
 
 UNIT = "leases/orders/kitchen"
 
@@ -27,7 +28,7 @@ class Diner(Kitchen):
         self.told: list[tuple[str, str, Any]] = []
         self.letters = DeadLetters(self.database, UNIT, None)
 
-    async def picky(self, ctx: Context, changes: list[Change[Any]]) -> None:
+    async def picky(self, ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         self.calls.append([change.id for change in changes])
         if self.bad & {change.id for change in changes}:
             raise ValueError("cannot take it")
@@ -43,7 +44,7 @@ class Diner(Kitchen):
         processor = Processor("orders", "kitchen", handler or self.picky, **(told | options))
         for event in ("acquired", "released", "error", "stall", "dead_lettered"):
             getattr(processor, f"on_{event}")(self._keep(event))
-        await processor.start(app.database, app.wakeups, app.leases, app.supervisor)
+        await processors.start(processor, app.database, app.wakeups, app.leases, app.supervisor)
         return processor
 
     def _keep(self, event: str) -> Any:

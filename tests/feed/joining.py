@@ -11,7 +11,7 @@ from tests.support.parts import serve
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.feed import Change, Context
+    from relevo.feed import Change, ChangeContext
     from relevo.testing.recorder import Recorder
 
 
@@ -19,7 +19,7 @@ async def join(app: App, record: Recorder) -> None:
     """Serve "orders"; every other host asks for another start."""
     heart = app.leases.life.heart
 
-    async def note(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def note(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         record(
             "call", at=instant(), beats=heart.beats, lease=ctx.lease_token, epoch=ctx.epoch,
             changes=[change.id for change in changes],

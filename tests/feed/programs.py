@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relevo import App
-    from relevo.feed import Change, Context
+    from relevo.feed import Change, ChangeContext
     from relevo.feed.model import Mode
     from relevo.testing.recorder import Recorder
 
@@ -30,7 +30,7 @@ async def ledger(app: App, record: Recorder) -> None:
     numbers = itertools.count()
     seconds = float(os.environ.get(WORK_VARIABLE, "0.004"))
 
-    async def note(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def note(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         number, ending = next(numbers), "cut"
         record(
             "call", at=instant(), number=number, lease=ctx.lease_token, epoch=ctx.epoch,
@@ -48,7 +48,7 @@ async def ledger(app: App, record: Recorder) -> None:
 async def effects(app: App, record: Recorder) -> None:
     """Apply every change to a table, in the transaction that moves the position."""
 
-    async def apply(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def apply(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         async with ctx.transaction() as tx:
             for change in changes:
                 await tx.execute(

@@ -11,6 +11,7 @@ import pytest
 from relevo.errors import InvalidValue
 from relevo.feed import CheckpointEvery
 from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from tests.feed.ledger import POSITIONS
 from tests.feed.test_processor import Kitchen, kitchen
@@ -60,7 +61,7 @@ async def test_so_many_batches_share_one_write(kitchen: Kitchen, positions: Posi
     lsns = await write(kitchen, 12)
     processor = await kitchen.serve(start="beginning", max_items=1, checkpoint_every=OFTEN)
     await kitchen.until_delivered(*range(12))
-    await processor.stop()
+    await processors.stop(processor)
     written = [lsn for lsn in await positions.stored() if lsn in lsns]
     assert sorted(set(written)) == [lsns[3], lsns[7], lsns[11]]
 
@@ -69,7 +70,7 @@ async def test_a_stop_stores_what_was_finished(kitchen: Kitchen) -> None:  # 9.1
     await write(kitchen, 6)
     processor = await kitchen.serve(start="beginning", max_items=1, checkpoint_every=SELDOM)
     await kitchen.until_delivered(*range(6))
-    await processor.stop()
+    await processors.stop(processor)
     await kitchen.serve("b")
     await kitchen.orders.upsert({"id": "9", "city": "x"})
     await kitchen.until_delivered(9)

@@ -12,6 +12,7 @@ import pytest
 from relevo import App, settings
 from relevo.errors import FeedRegressed
 from relevo.feed import Processor
+from relevo.feed.processing import host as processors
 from tests.feed.shop import OPTIONS, Shop, until
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ async def test_no_start_is_refused_while_others_write(shop: Shop, relevo_url: st
             if number % 2:
                 options["until"] = "now"
             one = Processor("orders", name, lambda changes: None, **options)
-            await one.start(app.database, app.wakeups, app.leases, app.supervisor)
+            await processors.start(one, app.database, app.wakeups, app.leases, app.supervisor)
             await shop.orders.unit(name).rewind("now", force=True)
-            await one.stop(10.0)
+            await processors.stop(one, 10.0)
 
 
 async def test_no_start_is_refused_while_others_append_events(shop: Shop) -> None:
@@ -100,8 +101,8 @@ async def test_no_start_is_refused_while_others_append_events(shop: Shop) -> Non
         for number in range(12):
             options = OPTIONS | {"start": "now", "mode": "events"}
             one = Processor("relevo.events", f"audit-{number}", lambda changes: None, **options)
-            await one.start(app.database, app.wakeups, app.leases, app.supervisor)
-            await one.stop(10.0)
+            await processors.start(one, app.database, app.wakeups, app.leases, app.supervisor)
+            await processors.stop(one, 10.0)
         for task in appending:
             task.cancel()
 

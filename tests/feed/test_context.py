@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from relevo.errors import Conflict, InvalidValue, LeaseLost
+from relevo.feed.processing import host as processors
 from relevo.feed.reading.pull import Reader
 from relevo.store import Upsert
 from tests.feed.diner import Diner
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
 
@@ -49,13 +50,13 @@ async def test_a_call_that_is_asked_for_later_comes_again_and_is_no_failure(
 ) -> None:  # 10.1
     attempts: list[tuple[int, list[str]]] = []
 
-    def take(ctx: Context, changes: list[Change[Any]]) -> None:
+    def take(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         attempts.append((ctx.attempt, [change.id for change in changes]))
         if len(attempts) <= 6:
             ctx.retry_later(0.001)
         diner.delivered += attempts[-1][1]
 
-    async def take_on_the_loop(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def take_on_the_loop(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         take(ctx, changes)
 
     await write_a_group(diner, 1, 2)
@@ -74,7 +75,7 @@ async def test_what_comes_later_never_grows_and_keeps_what_was_confirmed(
 ) -> None:  # 8.6, 9.3
     calls: list[list[str]] = []
 
-    async def halting(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def halting(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         calls.append([change.id for change in changes])
         if len(calls) == 1:
             await diner.write_one_by_one(3)
@@ -91,7 +92,7 @@ async def test_what_comes_later_never_grows_and_keeps_what_was_confirmed(
 async def test_later_is_not_in_the_past(diner: Diner) -> None:
     refused: list[Exception] = []
 
-    async def wrong(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def wrong(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         try:
             ctx.retry_later(-1)
         except InvalidValue as error:
@@ -107,14 +108,14 @@ async def test_later_is_not_in_the_past(diner: Diner) -> None:
 async def test_a_stop_does_not_wait_for_what_comes_later(diner: Diner) -> None:  # 7.4
     asked = asyncio.Event()
 
-    async def much_later(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def much_later(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         asked.set()
         ctx.retry_later(3_600)
 
     await diner.write_one_by_one(1)
     processor = await diner.open(handler=much_later)
     await asked.wait()
-    assert await processor.stop() == []
+    assert await processors.stop(processor) == []
     await diner.open("b", handler=diner.cook)
     await diner.until_delivered(1)
 
@@ -125,7 +126,7 @@ async def test_headers_lead_to_what_lies_behind_the_call(
     headers: list[Any] = []
     told: list[Any] = []
 
-    async def note(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def note(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         headers.append((dict(ctx.headers), changes[-1].lsn, len(changes)))
         told.append(ctx.diagnostics)
         await diner.cook(changes)
@@ -193,9 +194,9 @@ async def test_a_part_of_a_group_that_was_done_stays_done(
 
 
 async def test_a_confirmation_that_comes_too_late_is_refused(diner: Diner) -> None:  # P6, 9.4
-    contexts: list[Context] = []
+    contexts: list[ChangeContext] = []
 
-    async def fail_first(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def fail_first(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         contexts.append(ctx)
         if len(contexts) == 1:
             raise ValueError("no")
@@ -207,6 +208,6 @@ async def test_a_confirmation_that_comes_too_late_is_refused(diner: Diner) -> No
     await diner.until(lambda: len(contexts) == 2, "it comes again")
     with pytest.raises(Conflict, match="come again"):
         await contexts[0].confirm()
-    await processor.stop()
+    await processors.stop(processor)
     with pytest.raises(LeaseLost):
         await contexts[1].confirm()

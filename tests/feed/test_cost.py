@@ -137,7 +137,7 @@ async def test_500_idle_leases_cost_at_most_five_statements_per_second_and_host(
     async with AsyncExitStack() as stack:
         app = await serve(stack, relevo_url, "a", {}, leases=500)
         (processor,) = app.feeds.processors.values()
-        await until(lambda: len(processor.poller._waiting) == 512, "all leases are idle")
+        await until(lambda: len(processor._now.poller._waiting) == 512, "all leases are idle")
         first, rounds = beats(app), 2
         await until(lambda: beats(app) > first, "a heartbeat")
         counted.clear()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable, HandlerTimeout, LeaseStoreError, MonitoredError
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.journal import SQL
 from relevo.feed.reading import log as reading
 from relevo.feed.service import FeedPart
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from relevo import App
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
     from relevo.testing.recorder import Recorder
@@ -63,14 +64,14 @@ async def test_a_call_that_stalls_is_told_and_degrades_health(diner: Diner) -> N
     gate.set()
     await diner.until_delivered(1, *range(10, 30))
     assert processor.health().ok
-    await processor.stop()
+    await processors.stop(processor)
     assert processor.health().state == "failed"
 
 
 async def test_a_call_that_takes_too_long_is_cancelled_and_has_failed(diner: Diner) -> None:  # 10.7
     ended: list[str] = []
 
-    async def hang_once(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def hang_once(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if ctx.attempt == 1:
             try:
                 await asyncio.Event().wait()
@@ -113,8 +114,8 @@ async def test_a_thread_that_hangs_is_abandoned_and_its_lease_runs_elsewhere(
     health = processor.health()
     assert health.state in ("degraded", "failed")
     assert "never ended" in " ".join(health.reasons)
-    await processor.stop()
-    await taker.stop()
+    await processors.stop(processor)
+    await processors.stop(taker)
     for lease in {token for _, token, _ in diner.told}:
         its = [event for event, token, _ in diner.told if token == lease]
         assert its.count("acquired") == its.count("released")
@@ -126,7 +127,7 @@ async def test_errors_are_told_apart_by_source(
     processor = await diner.open()
     await diner.until(lambda: len(processor.leases) == 4, "all leases are held")
     failures = {"read": 1, "write": 1}
-    read, write = reading.read, processor.database.write
+    read, write = reading.read, processor._now.database.write
 
     async def failing_read(*arguments: Any, **options: Any) -> Any:
         if failures["read"]:
@@ -141,7 +142,7 @@ async def test_errors_are_told_apart_by_source(
         return await write(sql, *arguments, **options)
 
     monkeypatch.setattr(reading, "read", failing_read)
-    monkeypatch.setattr(processor.database, "write", failing_write)
+    monkeypatch.setattr(processor._now.database, "write", failing_write)
     await diner.write_one_by_one(1)
     await diner.until(lambda: len(diner.heard("error")) == 2, "both are told")
     await diner.until(lambda: diner.delivered.count("1") == 2, "delivered again, as the store says")

@@ -11,8 +11,8 @@ import pytest
 from relevo import App, settings
 from relevo.errors import InvalidValue
 from relevo.feed.operating import estimator as estimators
-from relevo.feed.operating.estimator import Estimator, TotalLag
-from relevo.feed.operating.figures import Figures
+from relevo.feed.operating.estimator import Estimator, LagFigures, TotalLag
+from relevo.feed.processing import host as processors
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def test_lag_of_all_versions_counts_versions_and_deletes(
     kitchen.orders = store.container("orders", "/city", ranges=2, versions=timedelta(days=1))
     await kitchen.orders.describe()
     processor = await kitchen.serve(mode="all_versions")
-    await processor.stop()
+    await processors.stop(processor)
     before = await kitchen.database.fetch(LEASES)
     for _ in range(3):
         await kitchen.write(1, 2)
@@ -58,7 +58,7 @@ async def test_what_is_too_much_to_count_is_extrapolated(
 ) -> None:  # 15.2
     monkeypatch.setattr(estimators, "COUNT_MAX", 50)
     processor = await kitchen.serve(start="beginning")
-    await processor.stop()
+    await processors.stop(processor)
     for start in range(0, 400, 20):
         await kitchen.orders.bulk([{"id": str(n), "city": "x"} for n in range(start, start + 20)])
     total = await estimator(kitchen).total()
@@ -153,9 +153,9 @@ def test_desired_instances_are_bounded_by_leases_with_lag() -> None:  # 15.4
 
 
 async def test_the_leading_host_shows_what_autoscalers_follow(kitchen: Kitchen) -> None:  # 15.4
-    figures = Figures(target_lag=5)
+    figures = LagFigures(target_lag=5)
     processor = await kitchen.serve(start="beginning")
-    await processor.stop()
+    await processors.stop(processor)
     await kitchen.write(*range(40))
     await figures.measure(kitchen.database)
     metrics = kitchen.database.metrics
@@ -167,5 +167,5 @@ async def test_the_leading_host_shows_what_autoscalers_follow(kitchen: Kitchen) 
     assert desired in shown
     figures.forget_old(metrics)
     assert metrics.render().decode() == shown
-    Figures(target_lag=5).forget_old(metrics)  # one that never measured, or long ago
+    LagFigures(target_lag=5).forget_old(metrics)  # one that never measured, or long ago
     assert "relevo_feed_pending{" not in metrics.render().decode()

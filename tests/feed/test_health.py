@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import ContainerRecreated, HandlerError, LeaseStoreError, MonitoredError
+from relevo.feed.processing import host as processors
 from tests.feed.shop import Shop, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from relevo import App
-    from relevo.feed import Change, Context, Processor
+    from relevo.feed import Change, ChangeContext, Processor
 
 pytestmark = pytest.mark.anyio
 POSITIONS = "select id, position from relevo.lease order by id"
@@ -68,7 +69,7 @@ async def test_a_processor_whose_container_was_made_anew_says_so(shop: Shop) -> 
         await shop.orders.drop()
         await shop.client.container("orders", "/city", ranges=4).describe()
         await told.until(processor, ContainerRecreated, "monitored")
-        assert "made anew" in " ".join(processor.health().reasons)
+        assert "created again" in " ".join(processor.health().reasons)
         assert await shop.client.database.fetch(POSITIONS) == positions
 
 
@@ -111,7 +112,7 @@ async def test_a_processor_that_cannot_store_says_so_until_it_can(shop: Shop) ->
 async def test_a_key_that_keeps_failing_shows_while_other_lanes_work(shop: Shop) -> None:
     told, done = Told(), list[str]()
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if any(change.item["city"] == "bad" for change in changes):
             raise ValueError("burnt")
         done.extend(change.id for change in changes)
@@ -143,7 +144,7 @@ async def test_a_processor_that_is_defined_while_the_host_runs_is_served(shop: S
         await until(lambda: late.running and events.running, "both are served")
         await until(lambda: taken == ["1"], "its changes are delivered")
         assert late.health().ok
-        await events.stop()
+        await processors.stop(events)
         another = orders.processor("another", lambda changes: None)
         await until(lambda: another.running, "it is served, too")
         assert not events.running  # what was stopped stays so

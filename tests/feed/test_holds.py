@@ -11,7 +11,8 @@ import pytest
 from relevo.errors import FeedExpired, InvalidValue
 from relevo.feed.operating import trimming
 from relevo.feed.operating.operations import UnitHandle
-from relevo.feed.operating.unit import Hold
+from relevo.feed.operating.unit import VersionHold
+from relevo.feed.processing import host as processors
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ async def kept_after_trimming(kitchen: Kitchen, wakeups: Wakeups) -> int:
 async def stand(kitchen: Kitchen, wakeups: Wakeups, **options: Any) -> UnitHandle:
     """Make a unit that stands at the beginning, and is served by nobody."""
     processor = await kitchen.serve("maker", mode="all_versions", start="beginning", **options)
-    await processor.stop()
+    await processors.stop(processor)
     return UnitHandle(kitchen.database, wakeups, "orders", "kitchen", "leases")
 
 
@@ -196,4 +197,4 @@ async def test_trimming_and_a_slow_handler_that_holds_it(
 @pytest.mark.parametrize("hold", [0, -1, timedelta(0), True, "1 day"])
 def test_what_is_no_bound_is_refused(hold: Any) -> None:
     with pytest.raises(InvalidValue, match="hold is"):
-        Hold.of(hold)
+        VersionHold.of(hold)

@@ -9,7 +9,7 @@ import pytest
 
 from relevo.errors import InvalidValue
 from relevo.feed import FeedRange
-from relevo.store.epk import epk
+from relevo.store.keys import epk
 
 if TYPE_CHECKING:
     from relevo import App

@@ -14,6 +14,7 @@ import pytest
 
 from relevo import limits
 from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.lanes import lane_of
 from relevo.feed.service import FeedPart
 from relevo.kernel.backoff import Backoff
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from relevo import App
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Database, Transaction, Wakeups
     from relevo.store import Store
     from relevo.testing.recorder import Recorder
@@ -242,7 +243,7 @@ async def test_the_next_owner_skips_what_was_finished_above_the_position(
 async def serve_lanes(app: App, record: Recorder) -> None:
     """What the processes of the cluster run; the one named "a" stands still at city d."""
 
-    async def handle(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def handle(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         ids = [change.id for change in changes]
         if app.leases.name == "a" and any(one.startswith("d") for one in ids):
             record("stuck", ids=ids)
@@ -304,7 +305,7 @@ async def test_effects_in_transactions_happen_exactly_once_in_lanes(
         rows = await counter.database.fetch("select id from dishes")
         return [row["id"] for row in rows]
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         nonlocal calls
         calls += 1
         async with ctx.transaction() as tx:
@@ -343,9 +344,9 @@ async def test_confirmations_in_any_order_never_skip_an_unconfirmed_change(
     counter: Counter,
 ) -> None:  # P6
     await counter.fill(3)
-    open_: dict[str, Context] = {}
+    open_: dict[str, ChangeContext] = {}
 
-    async def later(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def later(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         open_.update((change.id, ctx) for change in changes)
 
     processor = await counter.open(
@@ -354,7 +355,7 @@ async def test_confirmations_in_any_order_never_skip_an_unconfirmed_change(
     await counter.until(lambda: len(open_) == 24, "all are in the hands of the handler")
     for one in sorted(open_)[6:]:
         await open_[one].confirm()
-    await processor.stop()
+    await processors.stop(processor)
     missing = set(sorted(open_)[:6])
     await counter.open("b", handler=counter.cook, lanes=LANES)
     await counter.until(lambda: missing <= set(counter.delivered), "the rest comes again")
@@ -391,7 +392,7 @@ async def test_a_rewind_forgets_what_was_finished(counter: Counter, wakeups: Wak
     await counter.fill(2)
     processor = await _stuck_at_a(counter)
     assert await counter.done()
-    await processor.stop(timeout=0.01)
+    await processors.stop(processor, timeout=0.01)
     handle = UnitHandle(counter.database, wakeups, "orders", "kitchen", "leases")
     await handle.rewind("beginning", force=True)
     assert await counter.done() == set()
@@ -405,7 +406,7 @@ async def test_leases_that_take_the_place_of_one_skip_what_it_had_finished(
 ) -> None:  # P7, L4
     await counter.fill(2)
     processor = await _stuck_at_a(counter)
-    await processor.stop(timeout=0.01)
+    await processors.stop(processor, timeout=0.01)
     marked, position = await counter.done(), await counter.position()
     handle = UnitHandle(counter.database, wakeups, "orders", "kitchen", "leases")
     await handle.split_leases(4, force=True)

@@ -10,7 +10,7 @@ import pytest
 from relevo import App, settings
 from relevo.feed.reading import log as reading
 from relevo.feed.reading.poller import POLLS
-from relevo.store.epk import epk
+from relevo.store.keys import epk
 from tests.feed.shop import OPTIONS, QUICK, until
 
 if TYPE_CHECKING:

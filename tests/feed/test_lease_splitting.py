@@ -9,6 +9,7 @@ import pytest
 
 from relevo.feed.operating import unit
 from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from relevo.feed.reading import log as reading
 from relevo.testing.cluster import Cluster
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from relevo import App
     from relevo.feed.model import Change
     from relevo.feed.operating.operations import UnitState
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.testing.recorder import Recorder
 
@@ -38,7 +39,7 @@ async def serve(app: App, record: Recorder) -> None:
             record("delivered", id=change.id)
 
     processor = Processor("orders", "kitchen", cook, start="beginning", poll_interval=0.1)
-    await processor.start(app.database, app.wakeups, app.leases, app.supervisor)
+    await processors.start(processor, app.database, app.wakeups, app.leases, app.supervisor)
 
 
 class Split:
@@ -134,9 +135,9 @@ async def test_a_paused_lease_is_not_cut(kitchen: Kitchen, split: Split) -> None
 
 
 async def test_an_unconfirmed_batch_keeps_the_lease_whole(kitchen: Kitchen, split: Split) -> None:
-    contexts: list[Context] = []
+    contexts: list[ChangeContext] = []
 
-    async def later(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def later(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         contexts.append(ctx)
         await kitchen.cook(changes)
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from relevo import App, settings
+from relevo.feed.processing import host as processors
 from relevo.feed.reading import log as reading
 from relevo.feed.service import FeedPart
 from relevo.kernel.leases.hosts import instant
@@ -260,7 +261,7 @@ class Mill:
         while not until(done):
             await asyncio.sleep(0.01)
             done = {c for one in self.calls if one.returned for c in one.changes}
-        await self.processor.stop()
+        await processors.stop(self.processor)
         return History(
             mode="all_versions", truth=truth, versions=truth, acknowledged=set(),
             calls=list(self.calls), troubles=[],

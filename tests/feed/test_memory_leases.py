@@ -10,8 +10,9 @@ import pytest
 from relevo.errors import InvalidValue, NotFound
 from relevo.feed.operating.estimator import Estimator
 from relevo.feed.operating.operations import UnitHandle
-from relevo.feed.processing import memory
-from relevo.feed.processing.memory import MemoryLeases
+from relevo.feed.processing import host as processors
+from relevo.feed.processing import memory_leases
+from relevo.feed.processing.memory_leases import MemoryLeases
 from relevo.kernel.postgres import locks
 from tests.feed.test_processor import Kitchen, kitchen
 
@@ -34,7 +35,7 @@ async def test_leases_in_memory_are_kept_by_the_program_and_leave_nothing_behind
     processor = await kitchen.serve(leases_in=leases, start="beginning")
     await kitchen.write(*range(20))
     await kitchen.until_delivered(*range(20))
-    await processor.stop()
+    await processors.stop(processor)
     assert not await kitchen.database.fetch(UNITS)
     await kitchen.write(*range(20, 40))
     state = leases.state
@@ -42,8 +43,8 @@ async def test_leases_in_memory_are_kept_by_the_program_and_leave_nothing_behind
     again = await kitchen.serve("b", leases_in=MemoryLeases(state), start="beginning")
     await kitchen.until_delivered(*range(20, 40))
     assert len(kitchen.delivered) == 40  # it went on where it was
-    await again.stop()
-    await processor.stop()  # stopping twice does nothing
+    await processors.stop(again)
+    await processors.stop(processor)  # stopping twice does nothing
     assert leases.state == state
 
 
@@ -55,7 +56,7 @@ async def test_a_processor_with_leases_in_memory_starts_again_where_it_stopped(
     other = await kitchen.serve("b", leases_in=MemoryLeases(), name="kitchen")
     await kitchen.write(1)
     await kitchen.until(lambda: kitchen.delivered == ["1", "1"], "each has leases of its own")
-    await other.stop()
+    await processors.stop(other)
 
 
 async def test_what_a_killed_process_leaves_of_leases_in_memory_goes(
@@ -63,23 +64,23 @@ async def test_what_a_killed_process_leaves_of_leases_in_memory_goes(
 ) -> None:
     await kitchen.serve(leases_in=MemoryLeases())
     await kitchen.serve("b")
-    await memory.forget_abandoned(kitchen.database)
+    await memory_leases.forget_abandoned(kitchen.database)
     assert len(await kitchen.database.fetch(UNITS)) == 2  # one is served
     await kitchen.database.write("delete from relevo.member")
-    await memory.forget_abandoned(kitchen.database)
+    await memory_leases.forget_abandoned(kitchen.database)
     assert len(await kitchen.database.fetch(UNITS)) == 2  # not at once
     await kitchen.database.write(
         "update relevo.lease set owner = null, epoch = epoch + 1,"
         " free_since = relevo.now() - interval '2 hours'"
     )
-    await memory.forget_abandoned(kitchen.database)
+    await memory_leases.forget_abandoned(kitchen.database)
     (left,) = await kitchen.database.fetch(UNITS)
     assert left["name"] == "leases/orders/kitchen"
 
 
 async def test_a_name_that_is_meant_for_leases_in_memory_is_refused(kitchen: Kitchen) -> None:
     with pytest.raises(InvalidValue, match="in memory"):
-        await kitchen.serve(leases_in=f"{memory.PREFIX}mine")
+        await kitchen.serve(leases_in=f"{memory_leases.PREFIX}mine")
 
 
 async def test_properties_stay_with_a_lease_and_its_children(
@@ -107,7 +108,7 @@ async def test_a_host_that_joins_a_unit_while_it_is_deleted_makes_a_new_one(
     kitchen: Kitchen, wakeups: Wakeups
 ) -> None:  # L8
     processor = await kitchen.serve()
-    await processor.stop()
+    await processors.stop(processor)
     unit = UnitHandle(kitchen.database, wakeups, "orders", "kitchen", "leases")
     (old,) = await kitchen.database.fetch("select id from relevo.unit where kind = 'feed'")
     async with kitchen.database.transaction() as tx:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.leases.model import IDLE
@@ -45,8 +46,8 @@ class Kitchen:
         self.apps[host] = app
         options = {"poll_interval": 0.05, "backoff": Backoff(first=0.01, longest=0.02), **options}
         processor = Processor("orders", "kitchen", handler or cook, **options)
-        await processor.start(app.database, app.wakeups, app.leases, app.supervisor)
-        self._stack.push_async_callback(processor.stop, 5.0)
+        await processors.start(processor, app.database, app.wakeups, app.leases, app.supervisor)
+        self._stack.push_async_callback(processors.stop, processor, 5.0)
         return processor
 
     async def owners(self) -> dict[str, str | None]:
@@ -118,7 +119,7 @@ async def test_calls_changes_failures_and_lag_are_counted(kitchen: Kitchen) -> N
     assert kitchen.figure("a", "handler_runs_total", **calls, outcome="fail") == 1
     assert kitchen.figure("a", "handler_run_seconds_count", **calls) == batches + 1
     tokens = [one.name for one in processor.leases]
-    await processor.stop()
+    await processors.stop(processor)
     page = kitchen.apps["a"].metrics.render().decode()
     assert not any(f'token="{token}"' for token in tokens if token in page)  # no longer its own
 

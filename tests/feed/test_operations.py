@@ -19,14 +19,14 @@ from relevo.feed.operating import unit
 from relevo.feed.operating.operations import UnitHandle
 from relevo.feed.processing import worker
 from relevo.feed.reading.pull import Reader
-from relevo.feed.reading.tokens import Place
+from relevo.feed.reading.tokens import TokenPlace
 from relevo.store.ranges import Interval, Range, RangeMap
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
     from relevo.feed.operating.operations import UnitState
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Wakeups
 
 __all__ = ["kitchen"]
@@ -144,7 +144,7 @@ async def test_a_batch_that_runs_during_a_forced_rewind_cannot_move_the_position
     first, lost = asyncio.Event(), asyncio.Event()
     orders = handle(kitchen, wakeups)
 
-    async def rewound_meanwhile(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def rewound_meanwhile(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if not first.is_set():
             first.set()
             try:
@@ -233,7 +233,7 @@ async def test_snapshots_are_kept_and_gone_back_to(kitchen: Kitchen, wakeups: Wa
     await orders.resume()
     await kitchen.until_delivered(*range(10, 20))
     assert len(kitchen.delivered) == 10
-    with pytest.raises(NotFound, match="no snapshot"):
+    with pytest.raises(NotFound, match="neither a snapshot"):
         await orders.rewind("wednesday", force=True)
     with pytest.raises(InvalidValue):
         await orders.snapshot("now")
@@ -301,7 +301,7 @@ async def test_an_explicit_position_is_checked(kitchen: Kitchen, wakeups: Wakeup
     assert [one.positions for one in (await orders.state()).leases] == [
         one.positions for one in state.leases
     ]
-    with pytest.raises(InvalidValue, match="says nothing"):
+    with pytest.raises(InvalidValue, match="does not cover"):
         await orders.rewind({min(positions): 0})
     with pytest.raises(Conflict, match="ahead"):
         await orders.rewind(dict.fromkeys(positions, 10**12))
@@ -387,7 +387,11 @@ def test_places_finer_than_a_lease_count_by_the_one_furthest_back() -> None:
     ranges = RangeMap(
         [Range(id=1, interval=Interval("", "20")), Range(id=2, interval=Interval("20", "FF"))]
     )
-    places = [Place(1, "", "10", 7), Place(1, "10", "20", 5), Place(2, "20", "FF", 9)]
+    places = [
+        TokenPlace(1, "", "10", 7),
+        TokenPlace(1, "10", "20", 5),
+        TokenPlace(2, "20", "FF", 9),
+    ]
     assert unit.positions_in(ranges, Interval("", "20"), places) == {1: 5}
     assert unit.positions_in(ranges, Interval("05", "08"), places) == {1: 7}
     assert unit.positions_in(ranges, Interval(), places) == {1: 5, 2: 9}

@@ -13,6 +13,7 @@ import pytest
 from relevo import App, settings
 from relevo.errors import Conflict, HandlerError, InvalidValue, NotFound
 from relevo.feed.operating.dead_letters import DeadLetters
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from relevo.kernel.leases import Directory
 from tests.feed.diner import UNIT, Diner
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from relevo.feed.model import Change
     from relevo.feed.operating.dead_letters import DeadLetter
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Store
 
@@ -88,14 +89,14 @@ async def test_the_next_owner_goes_on_where_isolation_was(diner: Diner) -> None:
     await diner.write_as_one_group(*range(8))
     reached = asyncio.Event()
 
-    async def until_alone(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def until_alone(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if [change.id for change in changes] == ["3"]:
             reached.set()
         await diner.picky(ctx, changes)
 
     first = await diner.open(handler=until_alone, dead_letter=True, max_attempts=50)
     await reached.wait()
-    await first.stop()
+    await processors.stop(first)
     before = len(diner.calls)
     await diner.open("b", dead_letter=True, max_attempts=2)
     await diner.until_delivered(0, 1, 2, 4, 5, 6, 7)
@@ -108,7 +109,7 @@ async def test_a_stale_owner_neither_writes_a_letter_nor_moves_on(diner: Diner) 
     await diner.write_one_by_one(1)
     found: list[tuple[int, Any]] = []
 
-    async def fail(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def fail(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         lease_id = ctx.fence.lease_id
         letters = await diner.database.fetchval("select count(*) from relevo.dead_letter")
         position = await diner.database.fetchval(
@@ -136,7 +137,7 @@ async def test_halt_stops_the_lease_behind_the_letter_until_it_is_resumed(diner:
     letter = (await diner.letters.list())[0]
     assert (letter.item_id, diner.delivered) == ("2", ["1"])
     assert processor.health().state == "degraded"
-    directory = Directory(diner.database, processor.poller._wakeups)
+    directory = Directory(diner.database, processor._now.poller._wakeups)
     states = {lease.name: lease.state for lease in await directory.leases(unit=UNIT)}
     assert states[letter.token] == "blocked"
     await directory.set_state("feed", UNIT, letter.token, "active")
@@ -148,7 +149,7 @@ async def test_halt_stops_the_lease_behind_the_letter_until_it_is_resumed(diner:
 async def test_a_part_that_is_not_confirmed_has_failed(diner: Diner) -> None:  # 10.3
     await diner.write_one_by_one(1, 2, 3)
 
-    async def forgetful(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def forgetful(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         ids = [change.id for change in changes]
         if len(ids) > 1:
             raise ValueError("too many")
@@ -192,7 +193,7 @@ class Counter:
         )  # fmt: skip
         self.letters = self.orders.dead_letters
 
-    async def handle(self, ctx: Context, changes: list[Change[Any]]) -> None:
+    async def handle(self, ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if self.broken:
             raise ValueError("broken")
         if ctx.redrive and self.effects:
@@ -286,9 +287,9 @@ async def test_effects_of_a_redrive_and_the_end_of_its_letter_are_one_transactio
 async def test_a_late_confirmation_leaves_the_trouble_of_a_later_batch_alone(
     diner: Diner,
 ) -> None:  # P6, P8
-    opened: list[Context] = []
+    opened: list[ChangeContext] = []
 
-    async def handle(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def handle(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         diner.calls.append([change.id for change in changes])
         if "2" in diner.calls[-1]:
             if len(diner.calls) == 3:

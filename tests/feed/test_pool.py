@@ -14,7 +14,7 @@ from relevo import settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.feed import Change, Context
+    from relevo.feed import Change, ChangeContext
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ async def test_more_leases_than_connections_and_everything_goes_on(relevo_url: s
             await bills.upsert({"id": f"mail {order}", "city": order})
 
     @orders.on_changes("billing", start="beginning", leases=LEASES)
-    async def bill(ctx: Context, changes: Sequence[Change[Any]]) -> None:
+    async def bill(ctx: ChangeContext, changes: Sequence[Change[Any]]) -> None:
         async with ctx.transaction() as tx:
             for change in changes:
                 await tx.execute("insert into billed values ($1)", change.id)

@@ -18,6 +18,7 @@ from relevo.errors import (
     SettingsMismatch,
 )
 from relevo.feed.operating.estimator import Estimator
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from relevo.kernel.backoff import Backoff
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.store import Container, Store
 
@@ -57,7 +58,7 @@ class Kitchen:
         options.setdefault("backoff", AT_ONCE)
         name = options.pop("name", "kitchen")
         processor = Processor("orders", name, handler or self.cook, **options)
-        await processor.start(app.database, app.wakeups, app.leases, app.supervisor)
+        await processors.start(processor, app.database, app.wakeups, app.leases, app.supervisor)
         return processor
 
     async def write(self, *numbers: int, **more: Any) -> None:
@@ -113,7 +114,7 @@ async def test_a_handler_that_raises_gets_the_same_batch_again_also_the_very_fir
     calls: list[list[str]] = []
     errors: list[Any] = []
 
-    async def fragile(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def fragile(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         calls.append([c.id for c in changes])
         if len(calls) < 4:
             assert ctx.attempt == len(calls)
@@ -215,7 +216,7 @@ async def test_effects_in_the_checkpoints_transaction_happen_exactly_once(
     )
     failures = iter([True, False] * 500)
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         async with ctx.transaction() as tx:
             for change in changes:
                 await tx.execute(
@@ -238,7 +239,7 @@ async def test_a_lost_lease_undoes_the_transaction(kitchen: Kitchen) -> None:  #
     await kitchen.database.run(lambda tx: tx.execute("create table dishes (id text)"))
     seen: list[BaseException] = []
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if seen:
             return await kitchen.cook(changes)
         try:
@@ -268,8 +269,8 @@ async def test_a_manual_unit_that_never_confirms_keeps_its_position(kitchen: Kit
     processor = await kitchen.serve(handler=look, checkpoint="manual")
     await kitchen.write(1, 2)
     await kitchen.until(lambda: len(seen) >= 2, "seen once")
-    await processor.stop()
-    await processor.start(*(await _parts(kitchen)))
+    await processors.stop(processor)
+    await processors.start(processor, *(await _parts(kitchen)))
     await kitchen.until(lambda: len(seen) >= 4, "seen again")
     assert sorted(seen[:4]) == ["1", "1", "2", "2"]
 
@@ -323,7 +324,7 @@ async def test_each_acquired_is_followed_by_one_released(kitchen: Kitchen) -> No
     await kitchen.write(*range(20))
     await kitchen.until_delivered(*range(20))
     await kitchen.until(lambda: len(processor.leases) == 2, "shared")
-    await processor.stop()
+    await processors.stop(processor)
     released = [token for event, token in events if event == "released"]
     assert len(released) == 4
     assert errors == []

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import InvalidValue
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from relevo.feed.reading import log as reading
 from tests.feed.test_processor import Kitchen, kitchen
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.feed.reading.log import Batch
 
 __all__ = ["kitchen"]
@@ -139,7 +140,7 @@ async def test_what_has_changed_while_it_failed_comes_only_as_it_is_now(
 async def test_a_hand_over_delivers_what_was_read_ahead_once(kitchen: Kitchen) -> None:  # B4
     entered = asyncio.Event()
 
-    async def slow(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def slow(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         entered.set()
         await kitchen.until(lambda: ctx.handoff_requested, "the lease is asked for")
         await kitchen.cook(changes)
@@ -147,7 +148,7 @@ async def test_a_hand_over_delivers_what_was_read_ahead_once(kitchen: Kitchen) -
     await in_one_key(kitchen, *range(4))
     processor = await kitchen.serve(handler=slow, start="beginning", max_items=1, prefetch=3)
     await entered.wait()
-    await processor.stop()
+    await processors.stop(processor)
     assert kitchen.delivered == ["0"]
     await kitchen.serve("b", max_items=1)
     await kitchen.until_delivered(*range(4))

@@ -354,7 +354,7 @@ async def test_a_position_that_was_trimmed_is_refused(feed: Feed) -> None:  # F7
 
 
 async def test_one_partition_key_can_be_read_alone(feed: Feed) -> None:  # 16.5
-    from relevo.store.epk import epk
+    from relevo.store.keys import epk
 
     orders = feed.orders()
     await orders.bulk([item(n) for n in range(40)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relevo.feed.processing import host as processors
 from tests.feed.shop import Shop, until
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def test_a_processor_that_stops_lets_go_because_of_its_shutdown(shop: Shop
     reasons = Reasons()
     async with shop.hosting("a", listeners=reasons.listeners) as processor:
         await until(lambda: reasons.acquired == 4, "it has all")
-        await processor.stop()
+        await processors.stop(processor)
         assert reasons.told == ["shutdown"] * 4
 
 

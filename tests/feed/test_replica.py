@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from relevo.feed import FeedContainer
     from relevo.feed.model import Mode
-    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.log import FeedSource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(600)]
 WRITES = 20_000
@@ -81,7 +81,7 @@ class Replica:
 class Watch:
     """Reads every range of the feed again and again, and notes what it sees, in order."""
 
-    def __init__(self, database: Database, source: Source, mode: Mode) -> None:
+    def __init__(self, database: Database, source: FeedSource, mode: Mode) -> None:
         self._database = database
         self._source = source
         self._mode = mode

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import DatabaseUnavailable, HandlerError, MonitoredError
+from relevo.feed.processing import host as processors
 from relevo.feed.reading import log as reading
 from tests.feed.shop import OPTIONS, Shop, until
 
@@ -53,7 +54,7 @@ async def test_at_least_once(shop: Shop) -> None:  # P1
     processor = app.container("orders").processor("kitchen", never_ends, **OPTIONS)
     async with app.host(name="a"):
         await started.wait()
-        assert [lease.name for lease in await processor.stop(timeout=0.01)]
+        assert [lease.name for lease in await processors.stop(processor, timeout=0.01)]
     await shop.host("b")
     await shop.until_delivered(1)
 

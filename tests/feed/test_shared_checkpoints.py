@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from relevo.feed.processing.checkpoints import Checkpoint, Checkpoints
-from relevo.store.epk import epk
+from relevo.feed.processing.journal import Checkpoint, Checkpoints
+from relevo.store.keys import epk
 from tests.feed.test_processor import Kitchen, kitchen
 from tests.feed.test_upsets import lsns, until_stored
 
 if TYPE_CHECKING:
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
 
 __all__ = ["kitchen"]
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_leases_that_end_calls_together_share_a_statement(
     monkeypatch.setattr(Checkpoints, "_store_all", counted)
     gate, inside = asyncio.Event(), set[str]()
 
-    async def slow(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def slow(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         inside.add(ctx.lease_token)
         await gate.wait()
         await kitchen.cook(changes)
@@ -81,12 +81,12 @@ async def test_a_stale_epoch_is_refused_and_its_neighbours_are_stored(
     await kitchen.until(lambda: len(processor.leases) == 4, "it holds all leases")
     entries = [
         Checkpoint(
-            one.fence.lease_id, one.epoch - (n == 0), processor.host_incarnation,
+            one.fence.lease_id, one.epoch - (n == 0), processor._now.host_incarnation,
             '{"7": 7}', None, None, False,
         )
         for n, one in enumerate(processor.leases)
     ]  # fmt: skip
-    found = await asyncio.gather(*map(processor.checkpoints.store, entries))
+    found = await asyncio.gather(*map(processor._now.checkpoints.store, entries))
     assert found == [False, True, True, True]
     rows = await kitchen.database.fetch("select id from relevo.lease where position = '{\"7\": 7}'")
     assert {row["id"] for row in rows} == {one.lease_id for one in entries[1:]}

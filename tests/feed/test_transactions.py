@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from relevo import App
-    from relevo.feed import Change, Context
+    from relevo.feed import Change, ChangeContext
 
-    Misuse = Callable[[Context], Awaitable[None]]
+    Misuse = Callable[[ChangeContext], Awaitable[None]]
 
 pytestmark = pytest.mark.anyio
 EFFECT = "insert into effect values ($1)"
@@ -43,19 +43,19 @@ async def lag(shop: Shop) -> int:
 _kept: list[Any] = []
 
 
-async def left_open(ctx: Context) -> None:
+async def left_open(ctx: ChangeContext) -> None:
     tx = await ctx.transaction().__aenter__()
     await tx.execute(EFFECT, "misuse")
 
 
-async def left_open_and_kept(ctx: Context) -> None:
+async def left_open_and_kept(ctx: ChangeContext) -> None:
     manager = ctx.transaction()
     tx = await manager.__aenter__()
     _kept.append((manager, tx))
     await tx.execute(EFFECT, "misuse")
 
 
-async def left_open_by_a_task(ctx: Context) -> None:
+async def left_open_by_a_task(ctx: ChangeContext) -> None:
     inside = asyncio.Event()
 
     async def work() -> None:
@@ -70,7 +70,7 @@ async def left_open_by_a_task(ctx: Context) -> None:
     await inside.wait()
 
 
-async def left_open_then_another(ctx: Context) -> None:
+async def left_open_then_another(ctx: ChangeContext) -> None:
     first = await ctx.transaction().__aenter__()
     await first.execute(EFFECT, "misuse")
     with suppress(Conflict):
@@ -78,37 +78,37 @@ async def left_open_then_another(ctx: Context) -> None:
             await second.execute(EFFECT, "misuse")
 
 
-async def committed_by_hand(ctx: Context) -> None:
+async def committed_by_hand(ctx: ChangeContext) -> None:
     async with ctx.transaction() as tx:
         await tx.execute(EFFECT, "misuse")
         await tx.execute("/* now */ COMMIT -- done")
 
 
-async def committed_among_others(ctx: Context) -> None:
+async def committed_among_others(ctx: ChangeContext) -> None:
     async with ctx.transaction() as tx:
         await tx.execute("insert into effect values ('misuse;'); commit; begin")
 
 
-async def rolled_back_by_hand(ctx: Context) -> None:
+async def rolled_back_by_hand(ctx: ChangeContext) -> None:
     async with ctx.transaction() as tx:
         await tx.execute(EFFECT, "misuse")
         await tx.fetch("rollback")
 
 
-async def reset_by_hand(ctx: Context) -> None:
+async def reset_by_hand(ctx: ChangeContext) -> None:
     async with ctx.transaction() as tx:
         await tx.execute(EFFECT, "misuse")
         await tx.reset()
 
 
-async def nested(ctx: Context) -> None:
+async def nested(ctx: ChangeContext) -> None:
     async with ctx.transaction() as outer:
         await outer.execute(EFFECT, "misuse")
         async with ctx.transaction() as inner:
             await inner.execute(EFFECT, "misuse")
 
 
-async def confirmed_inside(ctx: Context) -> None:
+async def confirmed_inside(ctx: ChangeContext) -> None:
     async with ctx.transaction() as tx:
         await tx.execute(EFFECT, "misuse")
         await ctx.confirm()
@@ -135,7 +135,7 @@ async def test_a_misuse_is_refused_and_the_batch_comes_again(
 ) -> None:
     errors: list[HandlerError] = []
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if ctx.attempt == 1:
             await misuse(ctx)
             return
@@ -175,7 +175,7 @@ async def _tidy() -> None:
 async def test_a_batch_of_a_misuse_that_never_ends_is_never_checkpointed(shop: Shop) -> None:
     attempts: list[int] = []
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         attempts.append(ctx.attempt)
         await left_open(ctx)
 
@@ -193,7 +193,7 @@ async def test_a_batch_of_a_misuse_that_never_ends_is_never_checkpointed(shop: S
 async def test_a_transaction_is_not_used_after_its_end(shop: Shop, at_once: bool) -> None:
     refused: list[str] = []
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         async with ctx.transaction() as tx:
             await tx.execute(EFFECT, "1")
             kept = tx.execute
@@ -212,7 +212,7 @@ async def test_a_transaction_is_not_used_after_its_end(shop: Shop, at_once: bool
 
 
 async def test_savepoints_and_caught_errors_stay_possible(shop: Shop) -> None:
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         async with ctx.transaction() as tx:
             for change in changes:
                 with suppress(ZeroDivisionError):
@@ -233,9 +233,9 @@ async def test_savepoints_and_caught_errors_stay_possible(shop: Shop) -> None:
 
 
 async def test_a_transaction_of_a_call_that_failed_commits_nothing(shop: Shop) -> None:
-    contexts: list[Context] = []
+    contexts: list[ChangeContext] = []
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         contexts.append(ctx)
         if len(contexts) == 1:
             raise ValueError("burnt")
@@ -252,9 +252,9 @@ async def test_a_transaction_of_a_call_that_failed_commits_nothing(shop: Shop) -
 
 
 async def test_a_manual_checkpoint_may_come_later_in_a_transaction(shop: Shop) -> None:
-    contexts: list[Context] = []
+    contexts: list[ChangeContext] = []
 
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         contexts.append(ctx)
 
     await shop.host("a", cook, checkpoint="manual")
@@ -268,7 +268,7 @@ async def test_a_manual_checkpoint_may_come_later_in_a_transaction(shop: Shop) -
 
 
 async def test_a_letter_of_a_misuse_stays(shop: Shop) -> None:
-    async def cook(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if not ctx.redrive:
             raise ValueError("burnt")
         await left_open(ctx)

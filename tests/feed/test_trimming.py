@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import FeedExpired
-from relevo.feed.operating import splitting, trimming
+from relevo.feed.operating import range_splitting, trimming
 from relevo.feed.operating.operations import UnitHandle
 from relevo.feed.reading.pull import Reader
 from tests.feed.test_processor import Kitchen, kitchen
@@ -160,14 +160,14 @@ async def test_ranges_that_hold_too_much_are_split_by_estimate(
     items = [{"id": str(n), "city": "always the same"} for n in range(400)]
     assert not (await kitchen.orders.bulk(items)).failures
     await kitchen.write(*range(1000, 1010))
-    assert await splitting.split_large(kitchen.database, store) == []
+    assert await range_splitting.split_large(kitchen.database, store) == []
     await kitchen.database.fetch("analyze relevo.item")
     full = await kitchen.database.fetchval(
         "select range_id from relevo.item group by 1 order by count(*) desc limit 1"
     )
-    assert await splitting.split_large(kitchen.database, store, items_max=200) == [full]
+    assert await range_splitting.split_large(kitchen.database, store, items_max=200) == [full]
     assert not (await kitchen.orders.ranges()).by_id[full].open
-    assert await splitting.split_large(kitchen.database, store, items_max=200) == []
+    assert await range_splitting.split_large(kitchen.database, store, items_max=200) == []
     await kitchen.until_delivered(*range(400), *range(1000, 1010))
 
 
@@ -183,15 +183,17 @@ async def test_ranges_that_are_written_fast_all_the_time_are_split(
         "select range_id from relevo.item where id = 'hot'"
     )
     rate = {"per_second": 0.3, "seconds": 600.0}
-    assert await splitting.split_busy(kitchen.database, store, **rate) == []  # not all the time
+    assert (
+        await range_splitting.split_busy(kitchen.database, store, **rate) == []
+    )  # not all the time
     await kitchen.database.write(
         "insert into relevo.feed_time (range_id, at, lsn) select i.range_id,"
         " date_trunc('second', relevo.now()) - make_interval(secs => n), min(i.lsn)"
         " from relevo.item i, generate_series(0, 650) n group by 1, 2 on conflict do nothing"
     )
-    assert await splitting.split_busy(kitchen.database, store) == []  # not that fast
-    assert await splitting.split_busy(kitchen.database, store, **rate) == [busy]
-    assert await splitting.split_busy(kitchen.database, store, **rate) == []
+    assert await range_splitting.split_busy(kitchen.database, store) == []  # not that fast
+    assert await range_splitting.split_busy(kitchen.database, store, **rate) == [busy]
+    assert await range_splitting.split_busy(kitchen.database, store, **rate) == []
     assert not (await kitchen.orders.ranges()).by_id[busy].open
     await kitchen.until_delivered(*range(200))
 

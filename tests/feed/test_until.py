@@ -10,6 +10,7 @@ import pytest
 
 from relevo.errors import Conflict, InvalidValue
 from relevo.feed.operating.operations import UnitHandle
+from relevo.feed.processing import host as processors
 from relevo.feed.processing.processor import Processor
 from tests.feed.test_processor import Kitchen, kitchen
 
@@ -38,7 +39,7 @@ async def test_a_run_until_now_delivers_what_there_is_and_is_completed(
     assert sorted(kitchen.delivered, key=int) == [str(n) for n in range(30)]
     assert await state(kitchen, wakeups) == "completed"
     await kitchen.write(*range(100, 130))
-    await processor.stop()
+    await processors.stop(processor)
     assert len(kitchen.delivered) == 30
     assert len(completed) <= 4
 
@@ -86,7 +87,7 @@ async def test_hosts_share_a_run_and_its_end(kitchen: Kitchen) -> None:  # P1
     first = await kitchen.serve("a", handler=slow, start="beginning", until="now")
     await kitchen.write(*range(100, 140))
     second = await kitchen.serve("b", handler=slow, until="now")
-    assert second.bound == first.bound
+    assert second._now.bound == first._now.bound
     gate.set()
     await asyncio.gather(first.completed(), second.completed())
     assert sorted(kitchen.delivered, key=int) == [str(n) for n in range(40)]

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from relevo.errors import DatabaseUnavailable, LeaseStoreError, OutcomeUnknown
-from relevo.feed.processing import delivery, feeding
-from relevo.feed.processing.ledger import Ledger
+from relevo.feed.processing import delivery, read_ahead
+from relevo.feed.processing.host import RunningProcessor
+from relevo.feed.processing.ledger import ChangeLedger
 from relevo.feed.processing.pacing import CheckpointEvery, Pace
-from relevo.feed.processing.processor import Processor
-from relevo.feed.processing.standing import Standing
+from relevo.feed.processing.progress import LeaseProgress
 from relevo.feed.reading import bounds
 from relevo.feed.reading import log as reading
 from tests.feed.test_processor import Kitchen, kitchen
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
+    from relevo.feed.processing.processor import Processor
     from relevo.feed.reading.log import Batch
     from relevo.kernel.postgres import Transaction
 
@@ -42,7 +43,7 @@ class Gate:
         self.token = ""
         self.calls: list[list[str]] = []
 
-    async def handle(self, ctx: Context, changes: list[Change[Any]]) -> None:
+    async def handle(self, ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         self.token = ctx.lease_token
         self.calls.append([change.id for change in changes])
         self.entered.set()
@@ -198,7 +199,7 @@ async def test_a_lease_is_not_at_the_end_of_a_run_because_its_range_was_split(
 async def test_progress_without_calls_is_stored_before_a_long_rest(
     kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # 2.7, 9.7
-    monkeypatch.setattr(feeding, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(read_ahead, "QUIET_SECONDS", 0.5)
     await kitchen.serve(filter=[("dish", "=", "pizza")])
     await in_one_key(kitchen, 0, dish="pizza")
     await kitchen.until_delivered(0)
@@ -209,10 +210,10 @@ async def test_progress_without_calls_is_stored_before_a_long_rest(
 async def test_the_position_follows_transactions_before_a_long_rest(
     kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # 9.5, 9.7
-    monkeypatch.setattr(feeding, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(read_ahead, "QUIET_SECONDS", 0.5)
     monkeypatch.setattr(delivery, "LAG_SECONDS", 1e9)
 
-    async def handle(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def handle(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         async with ctx.transaction():
             await kitchen.cook(changes)
 
@@ -229,10 +230,10 @@ class Commits:
     """Lets the answer to the first commit of a call be lost, or be waited for in vain."""
 
     def __init__(self, processor: Processor, *, lose: bool) -> None:
-        self._transaction = processor.database.transaction
+        self._transaction = processor._now.database.transaction
         self._lose = lose
         self.to_upset = True
-        processor.database.transaction = self.transaction  # type: ignore[method-assign]
+        processor._now.database.transaction = self.transaction  # type: ignore[method-assign]
 
     @asynccontextmanager
     async def transaction(self, *, own: bool = False) -> AsyncIterator[Transaction]:
@@ -250,7 +251,7 @@ class Commits:
 async def test_a_commit_whose_answer_does_not_come_counts_if_it_happened(
     kitchen: Kitchen, lanes: int, lose: bool
 ) -> None:  # P5
-    async def handle(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def handle(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         async with ctx.transaction() as tx:
             await tx.execute("insert into public.effect values ($1)", changes[0].id)
 
@@ -276,19 +277,19 @@ async def test_nothing_is_stored_while_it_is_not_known_what_is() -> None:  # P5,
             self.stored += 1
 
     journal: Any = Silent()
-    standing = Standing(journal, Pace(), lambda: None)
-    standing.ledger = Ledger({1: 0, 2: 0})
-    standing.spread()
+    progress = LeaseProgress(journal, Pace(), lambda: None)
+    progress.ledger = ChangeLedger({1: 0, 2: 0})
+    progress.spread()
     change: Any = SimpleNamespace(lsn=5, ordinal=0, ts=None, raw="")
-    standing.lanes.add(1, [change], 5)
-    run = standing.lanes.take(0)
+    progress.lanes.add(1, [change], 5)
+    run = progress.lanes.take(0)
     assert run is not None
     run.out = True
-    moved = await standing.confirm_in(None, run)  # type: ignore[arg-type]
-    standing.ledger.skip(2, 7)  # of another range, nothing was wanted
-    waiting = asyncio.create_task(standing.flush())
+    moved = await progress.confirm_in(None, run)  # type: ignore[arg-type]
+    progress.ledger.skip(2, 7)  # of another range, nothing was wanted
+    waiting = asyncio.create_task(progress.flush())
     await asyncio.sleep(0)
-    standing.undone(moved, in_doubt=True)
+    progress.undone(moved, in_doubt=True)
     with pytest.raises(LeaseStoreError):
         await waiting
     assert journal.stored == 1
@@ -300,17 +301,17 @@ async def test_a_host_that_is_fenced_before_a_call_does_not_make_it(
     fenced: list[str] = []
     calls: list[tuple[bool, int]] = []
 
-    async def admit(_: Processor, lease: Any, changes: Any) -> Any:
+    async def admit(_: RunningProcessor, lease: Any, changes: Any) -> Any:
         if not fenced:
             fenced.append(lease.name)
             lease._deadline.renew(float("-inf"))  # until the next heartbeat
         return list(changes)
 
-    async def handle(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def handle(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         calls.append((ctx.canceled, ctx.attempt))
         await kitchen.cook(changes)
 
-    monkeypatch.setattr(Processor, "admit", admit)
+    monkeypatch.setattr(RunningProcessor, "admit", admit)
     await kitchen.serve(handler=handle)
     await in_one_key(kitchen, 0)
     await kitchen.until_delivered(0)

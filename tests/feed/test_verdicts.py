@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from relevo.feed.model import Change
-    from relevo.feed.processing.context import Context
+    from relevo.feed.processing.context import ChangeContext
     from relevo.kernel.postgres import Database
     from relevo.store import Store
 
@@ -40,7 +40,7 @@ async def test_a_change_that_is_to_come_later_has_not_failed(
 ) -> None:
     attempts: list[int] = []
 
-    async def not_yet(ctx: Context, changes: list[Change[Any]]) -> None:
+    async def not_yet(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         attempts.append(ctx.attempt)
         if len(attempts) <= 6:
             raise raised
@@ -83,7 +83,7 @@ async def test_suspend_blocks_the_lease_until_somebody_resumes_it(diner: Diner) 
     assert diner.heard("error") == []
     assert any("out of paper" in reason for reason in processor.health().reasons)
     broken = False
-    directory = Directory(diner.database, processor.poller._wakeups)
+    directory = Directory(diner.database, processor._now.poller._wakeups)
     blocked = [one for one in await directory.leases(unit=UNIT) if one.state == "blocked"]
     for lease in blocked:
         await directory.set_state("feed", UNIT, lease.name, "active")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from relevo.feed.processing import host as processors
 from relevo.kernel.backoff import Backoff
 from tests.http.table import code
 
@@ -263,7 +264,7 @@ async def test_exports_and_repairs_of_many_leases_end_at_their_bytes(open_site: 
 async def test_a_processor_is_deleted_when_no_host_serves_it(site: Site, kitchen: Kitchen) -> None:
     served = await site.ask("DELETE", UNIT, key="operator")
     assert (served.status, code(served)) == (409, "conflict")
-    await kitchen.processor.stop()
+    await processors.stop(kitchen.processor)
     assert (await site.ask("DELETE", UNIT, key="operator")).status == 204
     assert (await site.ask("DELETE", UNIT, key="operator")).status == 404
     assert (await site.ask("GET", UNIT, key="viewer")).status == 404

@@ -71,12 +71,12 @@ async def test_a_router_job_over_http(site: Site) -> None:
 
 async def test_submit_to_stored(site: Site) -> None:
     jobs = site.services.app.jobs
-    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 14)
+    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 11)
 
 
 async def test_upsert_to_commit(site: Site) -> None:
     orders = site.services.app.container("orders", partition_key="/city")
-    assert_short(await files_touched(lambda: orders.upsert({"id": "1", "city": "Vigo"})), 17)
+    assert_short(await files_touched(lambda: orders.upsert({"id": "1", "city": "Vigo"})), 13)
 
 
 async def test_a_router_job_to_its_offer(open_site: Opens, relevo_url: str) -> None:
@@ -114,7 +114,7 @@ async def test_submit_to_result(open_site: Opens) -> None:
 
         async with app.host():
             walk = await files_touched(submitted, beside=("feed/", "http/", "router/"))
-    assert_toured(walk, "A system job", 30)
+    assert_toured(walk, "A system job", 26)
 
 
 async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
@@ -134,4 +134,4 @@ async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
 
         async with app.host():
             walk = await files_touched(changed, beside=("http/", "jobs/", "router/"), also=LEASE)
-    assert_toured(walk, "A change", 44)
+    assert_toured(walk, "A change", 38)

@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 import msgspec
 
 from relevo import App, settings
-from relevo.jobs.running.claims import Claim
+from relevo.jobs import parcels
+from relevo.jobs.running.claims import JobClaim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -194,8 +195,8 @@ class Worker:
 def _claims(row: Any) -> list[dict[str, Any]]:
     """The jobs that a row tells of, if it is of claims, with what only few of them have."""
     found = {
-        "claimed": lambda: [Claim.of(row, 0.0)], "parcel": lambda: Claim.of_parcel(row, 0.0),
-    }.get(row["kind"], list[Claim])()  # fmt: skip
+        "claimed": lambda: [JobClaim.of(row, 0.0)], "parcel": lambda: parcels.claims_in(row, 0.0),
+    }.get(row["kind"], list[JobClaim])()  # fmt: skip
     return [{**row, "claim": one.number, **msgspec.structs.asdict(one)} for one in found]
 
 

@@ -198,7 +198,7 @@ async def test_a_transaction_is_used_inside_of_its_block_and_once(effects: Offic
     await job.wait(10)
     await until(lambda: len(refused) == 2, "both are refused")
     assert "is over" in refused[0]
-    assert "completed by a former transaction" in refused[1]
+    assert "completed by an earlier transaction" in refused[1]
 
 
 async def test_a_thread_that_its_stopping_host_could_not_wait_for_commits_nothing(

@@ -12,9 +12,9 @@ import pytest
 
 from relevo.errors import InvalidValue, NotFound
 from relevo.jobs import states
-from relevo.jobs.commands import Ask, Commands, Scope
+from relevo.jobs.commands import Ask, CommandScope, JobCommands
 from relevo.jobs.core import codes
-from relevo.jobs.core.patches import Command
+from relevo.jobs.core.patches import PatchCommand
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.service import JobHandle
 from tests.jobs.office import Worker
@@ -196,7 +196,7 @@ async def test_jobs_out_of_scope_are_as_missing(desk: Desk) -> None:  # A27
         job = await desk.job_in(status, owner=uuid4())
         for owners in (frozenset({uuid4()}), frozenset[Any]()):
             with pytest.raises(NotFound) as caught:
-                await desk.office.jobs.command(job.id, "cancel", scope=Scope(owners))
+                await desk.office.jobs.command(job.id, "cancel", scope=CommandScope(owners))
             assert str(caught.value) == f"there is no job {job.id}"
 
 
@@ -266,7 +266,7 @@ async def test_a_command_whose_row_is_being_written_waits_and_holds_up_no_other(
     transaction = other.transaction()
     await transaction.start()
     await other.execute("update relevo.job set progress = 0.5 where id = $1", busy.id)
-    commands = Commands(desk.office.database, desk.office.app.jobs.wakeups, strict=frozenset())
+    commands = JobCommands(desk.office.database, desk.office.app.jobs.wakeups, strict=frozenset())
     first = asyncio.ensure_future(commands.give(Ask(id=busy.id, command="cancel")))
     second = asyncio.ensure_future(commands.give(Ask(id=free.id, command="cancel")))
     await desk.office.until_status(free, 32)
@@ -293,7 +293,7 @@ async def test_the_pattern_of_what_does_not_recur_cannot_be_changed(
     desk: Desk, status: int
 ) -> None:  # 7.1, A13
     job = await desk.job_in(status)
-    ask = Ask(id=job.id, command="", change=Command(pattern="FREQ=DAILY"))
+    ask = Ask(id=job.id, command="", change=PatchCommand(pattern="FREQ=DAILY"))
     with pytest.raises(JobRefused) as caught:
         await desk.office.jobs.commands.give(ask)
     assert codes.shown(caught.value.error_code) == "0x80044168"

@@ -14,6 +14,7 @@ import pytest
 from relevo.errors import DatabaseUnavailable, NotFound, Unavailable
 from relevo.jobs.commands import SQL
 from relevo.jobs.core import codes
+from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.errors import JobFailed
 from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Lane
@@ -118,6 +119,18 @@ async def test_retries_wait_longer_each_time_and_end(office: Office, clock: Cloc
     await office.until_status(job, 31)
     row = await job.get()
     assert (row.attempt, row.retries) == (4, 3)
+
+
+async def test_a_handler_decides_how_many_attempts_a_job_has(office: Office) -> None:
+    async def work(ctx: Any) -> None:
+        raise RetryLater(delay=0)
+
+    app = office.new_app()
+    app.job("work", attempts=Attempts(retry_later=2))(work)
+    await office.serve(app)
+    job = await office.jobs.submit("work")
+    await office.until_status(job, 31)
+    assert (await job.get()).attempt == 2
 
 
 async def _attempts(office: Office, job: Any, least: int) -> bool:

@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 
 from relevo.errors import InvalidValue
-from relevo.jobs.model import Lane, new_ids
+from relevo.jobs.model import Lane
+from relevo.jobs.submission import new_ids
 from relevo.kernel.postgres import catalog
 from tests.jobs.office import until
 
@@ -48,7 +49,7 @@ async def test_jobs_that_are_submitted_together_share_their_options(office: Offi
 
 
 async def test_jobs_that_are_submitted_together_are_refused_together(office: Office) -> None:
-    with pytest.raises(InvalidValue, match="one id"):
+    with pytest.raises(InvalidValue, match="no option 'id'"):
         await office.jobs.submit_many("work", [{}, {}], id=uuid4())  # type: ignore[call-arg]
     with pytest.raises(InvalidValue, match="JSON"):
         await office.jobs.submit_many("work", [{}, {"n": object()}])

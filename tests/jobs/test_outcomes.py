@@ -20,7 +20,7 @@ from relevo.jobs.core.outcomes import (
     RULES,
     TEXT_MAX,
     Attempts,
-    Outcome,
+    JobOutcome,
     backoff,
     classify,
     shortened,
@@ -53,7 +53,7 @@ class TransportError(Exception):
     """As a client names a broken connection."""
 
 
-def outcome(error: BaseException, **told: Any) -> Outcome:
+def outcome(error: BaseException, **told: Any) -> JobOutcome:
     options = {"workflow": False, "retries": 0, "random": Random(1), **told}
     return classify(error, **options)
 
@@ -219,9 +219,9 @@ def test_a_text_can_be_stored_whatever_is_in_it() -> None:
 
 def test_a_cancel_that_was_asked_for_stops_a_job_and_another_one_fails_it() -> None:
     for error in (JobCanceled(), asyncio.CancelledError()):
-        assert outcome(error, canceling=True) == Outcome(event="stop")
+        assert outcome(error, canceling=True) == JobOutcome(event="stop")
         assert outcome(error).event == "fail"
-    assert outcome(JobPaused()) == Outcome(event="yield")
+    assert outcome(JobPaused()) == JobOutcome(event="yield")
 
 
 def test_of_several_errors_the_most_serious_decides() -> None:

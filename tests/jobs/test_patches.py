@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from relevo.jobs.core import codes
-from relevo.jobs.core.patches import UPDATABLE, Command, command_of
-from relevo.jobs.states import Refusal
+from relevo.jobs.core.patches import UPDATABLE, PatchCommand, command_of
+from relevo.jobs.states import CommandRefusal
 
 COLUMNS = frozenset({"asyncoperationid", "name", "ownerid", "data", *UPDATABLE})
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -20,15 +20,15 @@ LATER = "2026-03-02T12:00:00Z"
 PAST = "2026-02-27T12:00:00Z"
 
 
-def asked(patch: dict[str, Any]) -> Command:
+def asked(patch: dict[str, Any]) -> PatchCommand:
     found = command_of(patch, COLUMNS)
-    assert isinstance(found, Command), found
+    assert isinstance(found, PatchCommand), found
     return found.at(NOW)
 
 
-def refused(patch: dict[str, Any]) -> Refusal:
+def refused(patch: dict[str, Any]) -> CommandRefusal:
     found = command_of(patch, COLUMNS)
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, CommandRefusal), found
     return found
 
 
@@ -138,7 +138,7 @@ VALUES = st.none() | st.booleans() | st.integers(-2, 40) | st.sampled_from([LATE
 def test_any_body_is_one_command_or_a_refusal(patch: dict[str, Any]) -> None:
     # A13: only the five columns can be in a body that is not refused.
     found = command_of(patch, COLUMNS)
-    if isinstance(found, Command):
+    if isinstance(found, PatchCommand):
         assert {one for one in patch if "@" not in one} <= set(UPDATABLE)
         assert (found.name == "postpone") == (found.until is not None)
         assert found.at(NOW).name in (None, "cancel", "pause", "resume", "postpone")

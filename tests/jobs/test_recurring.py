@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 
 from relevo.errors import InvalidRecurrence, InvalidValue
-from relevo.jobs import loops
+from relevo.jobs import timers
 from relevo.jobs.commands import Ask
 from relevo.jobs.core import codes
-from relevo.jobs.core.patches import Command
+from relevo.jobs.core.patches import PatchCommand
 from relevo.jobs.errors import JobRefused, PlatformJob
 from relevo.jobs.host import JobsPart
 from relevo.jobs.model import Recurrence
@@ -231,7 +231,7 @@ async def test_the_last_instants_are_not_caught_up_with_twice(calendar: Calendar
 async def test_all_that_is_due_at_one_instant_becomes_ready_at_once(
     calendar: Calendar,
 ) -> None:  # S3
-    many = 2 * loops.SERIES_ROWS + 1
+    many = 2 * timers.SERIES_ROWS + 1
     start = (await calendar.clock.now()).replace(microsecond=0) + HOUR
     how = Recurrence(pattern="FREQ=HOURLY", start=start)
     for _ in range(many):
@@ -361,7 +361,7 @@ async def test_patterns_that_mean_nothing_are_refused(calendar: Calendar) -> Non
 
 
 async def change(calendar: Calendar, id_: Any = None, **options: Any) -> None:
-    ask = Ask(id=id_ or calendar.job.id, command="", change=Command(**options))
+    ask = Ask(id=id_ or calendar.job.id, command="", change=PatchCommand(**options))
     await calendar.office.jobs.commands.give(ask)
 
 
@@ -551,7 +551,7 @@ async def test_a_resumed_row_stands_in_the_chain_of_its_series(
 async def test_another_pattern_and_resume_come_together(calendar: Calendar) -> None:  # 3.3
     job = await calendar.begin("FREQ=DAILY")
     for pattern, then in (("FREQ=HOURLY", calendar.hours(1)), ("", None)):
-        change = Command(pattern=pattern)
+        change = PatchCommand(pattern=pattern)
         await calendar.office.jobs.commands.give(Ask(id=job.id, command="resume", change=change))
         assert await calendar.office.status(job) == 0
         await calendar.run()

@@ -22,8 +22,8 @@ from relevo.jobs.states import (
     STATE_LABELS,
     STRICT,
     TRANSITIONS,
-    Move,
-    Refusal,
+    CommandRefusal,
+    JobMove,
     outcome,
     platform_refusal,
     sql_rows,
@@ -74,9 +74,9 @@ def specified() -> dict[tuple[int, str], str]:
 
 def told(status: int, event: str) -> str:
     match outcome(status, event):
-        case Move(to_status):
+        case JobMove(to_status):
             return "x" if to_status == REMOVED else str(to_status)
-        case Refusal(code):
+        case CommandRefusal(code):
             return "-" if code == codes.STATE_CHANGED else codes.shown(code).removeprefix("0x")
 
 
@@ -88,15 +88,17 @@ def test_every_status_and_event_has_the_outcome_of_the_specification() -> None:
 
 
 def test_a_job_is_created_ready_or_waiting_and_only_once() -> None:
-    assert outcome(None, "create") == Move(0, "S1")
-    assert outcome(None, "create_deferred") == Move(10, "S2")
-    assert all(isinstance(outcome(at, event), Refusal) for at in STATUSES for event in CREATING)
+    assert outcome(None, "create") == JobMove(0, "S1")
+    assert outcome(None, "create_deferred") == JobMove(10, "S2")
+    assert all(
+        isinstance(outcome(at, event), CommandRefusal) for at in STATUSES for event in CREATING
+    )
 
 
 @pytest.mark.parametrize("event", [one for one in EVENTS if one not in CREATING])
 def test_nothing_happens_to_a_job_that_does_not_exist(event: str) -> None:
     found = outcome(None, event)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert found.code == codes.NOT_FOUND
 
 
@@ -124,8 +126,8 @@ def test_completed_is_for_ever() -> None:
     # A4
     for status in COMPLETED:
         moves = {event: outcome(status, event) for event in EVENTS}
-        assert {e: m for e, m in moves.items() if isinstance(m, Move)} == {
-            "delete": Move(REMOVED, "3.3")
+        assert {e: m for e, m in moves.items() if isinstance(m, JobMove)} == {
+            "delete": JobMove(REMOVED, "3.3")
         }
 
 
@@ -136,7 +138,7 @@ def test_whatever_happens_a_job_stays_in_a_status_and_ends_once(events: list[str
     canceled = False
     for event in events:
         found = outcome(status, event)
-        if isinstance(found, Refusal):
+        if isinstance(found, CommandRefusal):
             continue
         if status in COMPLETED:
             assert event == "delete"
@@ -152,10 +154,10 @@ def test_after_an_accepted_pause_the_job_is_suspended_unless_its_handler_ended_f
     # A10
     service = [one for one in EVENTS if one not in COMMANDS]
     ends = {event: outcome(21, event) for event in service}
-    found = {event: move.to_status for event, move in ends.items() if isinstance(move, Move)}
+    found = {event: move.to_status for event, move in ends.items() if isinstance(move, JobMove)}
     assert {event for event, to in found.items() if to != 10} == {"done", "fail"}
     assert (found["done"], found["fail"]) == (30, 31)
-    assert all(isinstance(outcome(at, "pause"), Refusal) for at in (0, 10, *COMPLETED))
+    assert all(isinstance(outcome(at, "pause"), CommandRefusal) for at in (0, 10, *COMPLETED))
 
 
 def test_after_an_accepted_cancel_no_event_ends_in_success() -> None:
@@ -164,7 +166,7 @@ def test_after_an_accepted_cancel_no_event_ends_in_success() -> None:
     while new:
         reached |= new
         moves = [outcome(status, event) for status in new for event in EVENTS]
-        new = {one.to_status for one in moves if isinstance(one, Move)} - reached - {REMOVED}
+        new = {one.to_status for one in moves if isinstance(one, JobMove)} - reached - {REMOVED}
     assert reached == {22, 31, 32}
 
 
@@ -191,21 +193,21 @@ def test_platform_types_are_those_of_the_maintenance_lane() -> None:
 
 def test_repeating_a_command_that_holds_changes_nothing() -> None:
     for status, command in ((22, "cancel"), (21, "pause"), (10, "postpone"), (21, "postpone")):
-        assert outcome(status, command) == Move(status, outcome(status, command).number)  # type: ignore[union-attr]
+        assert outcome(status, command) == JobMove(status, outcome(status, command).number)  # type: ignore[union-attr]
 
 
 def test_a_locked_job_that_is_deleted_stays_until_its_handler_has_stopped() -> None:
     for status in LOCKED:
-        assert outcome(status, "delete") == Move(status, "R4")
+        assert outcome(status, "delete") == JobMove(status, "R4")
 
 
 def test_strict_settings_refuse_what_upstream_refuses() -> None:
     for status in LIVE:
         found = outcome(status, "delete", strict=frozenset({"strict_delete"}))
-        assert isinstance(found, Refusal)
+        assert isinstance(found, CommandRefusal)
         assert found.code == codes.CANNOT_DELETE
     found = outcome(10, "postpone", strict=frozenset(STRICT))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert found.code == codes.CANNOT_CHANGE
     assert outcome(0, "postpone", strict=frozenset(STRICT)) == outcome(0, "postpone")
     assert outcome(31, "delete", strict=frozenset(STRICT)) == outcome(31, "delete")
@@ -220,12 +222,12 @@ def test_the_rows_for_the_database_say_what_the_table_says() -> None:
     for row in rows:
         found = outcome(row.from_status, row.event)
         assert row[2:] == (
-            (found.to_status, None) if isinstance(found, Move) else (None, found.code)
+            (found.to_status, None) if isinstance(found, JobMove) else (None, found.code)
         )
 
 
 def test_an_unknown_event_or_status_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(InvalidValue, match="no event is 'explode'"):
+    with pytest.raises(InvalidValue, match="'explode' is not an event"):
         outcome(0, "explode")
     with pytest.raises(InvalidValue, match="no status is 11"):
         outcome(11, "cancel")
@@ -233,13 +235,13 @@ def test_an_unknown_event_or_status_is_a_mistake_of_the_caller() -> None:
 
 def test_a_refusal_says_where_the_job_is_and_what_it_can_do() -> None:
     found = outcome(0, "pause")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert found.text == (
         "A job that has not started cannot be paused. It is 'Waiting For Resources' (0), where"
         " 'pause' cannot happen; cancel, postpone, delete can."
     )
     over = outcome(30, "cancel")
-    assert isinstance(over, Refusal)
+    assert isinstance(over, CommandRefusal)
     assert over.text.endswith("It is 'Succeeded' (30), to which nothing happens but delete.")
 
 

@@ -148,7 +148,7 @@ async def test_keyword_arguments_arrive_as_they_were_given(office: Office) -> No
     await office.serve(app)
     assert await (await any_.submit(1, b=2)).wait(20) == {"a": 1, "b": 2}
     assert await (await wrapped.submit(b=2)).wait(20) == {"args": 1, "b": 2}
-    with pytest.raises(InvalidValue, match="by their names"):
+    with pytest.raises(InvalidValue, match="give arguments by name"):
         await wrapped.submit(3)
 
 

@@ -122,7 +122,7 @@ async def test_a_transaction_is_not_used_after_its_end(office: Office) -> None:
             await tx.execute(EFFECT, "1")
         with pytest.raises(Conflict, match="this transaction is over"):
             await tx.execute(EFFECT, "late")
-        with pytest.raises(Conflict, match="completed by a former transaction"):
+        with pytest.raises(Conflict, match="completed by an earlier transaction"):
             async with ctx.transaction() as tx:
                 await tx.execute(EFFECT, "late")
         refused.append("late")

@@ -17,7 +17,7 @@ import pytest
 
 from relevo import limits
 from relevo.errors import Closed, DatabaseUnavailable, ItemExists, ItemLocked, NotFound
-from relevo.store import Create, Delete, Item, Upsert, waiting
+from relevo.store import Create, Delete, Item, Upsert, writes
 from relevo.store.service import StorePart
 from tests.store.test_races import check_history, split, three
 
@@ -136,7 +136,7 @@ async def test_an_item_that_stays_held_is_told_to_its_writers_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ITEM_WAIT_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(waiting, "SLICE_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(writes, "SLICE_SECONDS_MAX", 0.1)
     orders = world.orders()
     await orders.create(named("old"))
     async with world.database.transaction() as tx:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relevo.store import keys
-from relevo.store.epk import epk
+from relevo.store.keys import epk
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database

@@ -131,7 +131,7 @@ async def test_other_processes_are_told_once_that_a_container_was_made_anew(
         strangers[3].patch("1", "Vigo", [{"op": "incr", "path": "/n", "value": 1}]),
     ]
     for attempt in attempts:
-        with pytest.raises(ContainerRecreated, match="made anew"):
+        with pytest.raises(ContainerRecreated, match="created again"):
             await attempt
     for stranger in strangers:
         assert [item.body async for item in stranger.query()] == [{**PIZZA, "n": 1}]

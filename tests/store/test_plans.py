@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.store.lifecycle import SQL
-from relevo.store.query import Position, compile_filter
+from relevo.store.query import ItemPosition, compile_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ async def test_reading_items_looks_each_up(filled: Database) -> None:
 
 
 async def test_a_page_by_key_reads_a_page(filled: Database) -> None:
-    middle = Position("i", "id", '["p7"]', "2", datetime.now(UTC))
+    middle = ItemPosition("i", "id", '["p7"]', "2", datetime.now(UTC))
     for pk, after in product(['["p7"]', None], [None, middle]):
         sql, *arguments = compile_filter([("n", ">", 5)], "id", pk).page(1, 20, after)
         text, touched = await plan(filled, sql, arguments)

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from relevo.errors import ConditionNotMet, ItemExists, NotFound, OutcomeUnknown, RelevoError
-from relevo.store import Delete, Item, Upsert, opened
+from relevo.store import Delete, Item, Upsert, open_container
 from relevo.testing import Proxy
 
 if TYPE_CHECKING:
@@ -117,17 +117,17 @@ async def test_calls_ride_in_groups_of_few_ranges(world: World) -> None:  # D4, 
     await orders.describe()
     await asyncio.gather(*(orders.create({"id": str(n), "city": n}) for n in range(800)))
     statements = world.database.metrics.group_statements.labels(group="items.write")
-    assert statements._value.get() <= 3 * opened.LANES
+    assert statements._value.get() <= 3 * open_container.LANES
     commits = await world.database.fetch(
         "select count(distinct range_id) from relevo.item group by xmin::text"
     )
-    assert max(row[0] for row in commits) <= 16 // opened.LANES
+    assert max(row[0] for row in commits) <= 16 // open_container.LANES
 
 
 async def test_large_bodies_are_spread_over_statements(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "GROUP_BYTES_MAX", 1_000)
+    monkeypatch.setattr(open_container, "GROUP_BYTES_MAX", 1_000)
     orders = world.orders(ranges=1)
     await orders.create({"id": "5", "city": "Vigo"})
     calls = [orders.create({"id": str(n), "city": "Vigo", "x": "x" * 300}) for n in range(12)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from relevo.dataverse.http.bulk_deletes import BulkDeleteView
 from relevo.feed.http.changes import ChangeView
 from relevo.feed.http.dead_letters import LetterInfo
-from relevo.feed.http.units import FeedView, LeaseView
+from relevo.feed.http.units import FeedView, UnitLeaseView
 from relevo.http.access.keys import KeyInfo
 from relevo.jobs.http.models import JobView
 from relevo.jobs.querying.views import JobCount, SuspendedCount
@@ -40,7 +40,7 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
     ItemOutcome: ("id", "created", "etag", "error"),
     ChangeView: ("id", "partition_key", "operation", "item", "previous", "ts"),
     FeedView: ("container", "name", "mode", "leases", "estimated_lag", "exact", "lag_seconds"),
-    LeaseView: (
+    UnitLeaseView: (
         "lease_token", "owner", "state", "estimated_lag", "exact", "lag_seconds", "attempts",
     ),
     LetterInfo: (

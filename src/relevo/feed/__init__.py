@@ -1,4 +1,4 @@
-"""The change feed: what has changed in a container, and who has dealt with it.
+"""The change feed: every change of a container, in order, and how far each reader is.
 
     orders = app.container("orders", partition_key="/city")
 
@@ -10,23 +10,23 @@ effects in the same database happen exactly once.
 """
 
 from relevo.feed.container import FeedContainer
-from relevo.feed.model import Change, FeedRange, Metadata, Page
+from relevo.feed.model import Change, ChangePage, FeedRange, Metadata
 from relevo.feed.operating.dead_letters import DeadLetter, DeadLetters
 from relevo.feed.operating.estimator import Estimator, LeaseLag, TotalLag
 from relevo.feed.operating.operations import Snapshot, UnitHandle, UnitState
-from relevo.feed.processing.context import Context, Diagnostics
-from relevo.feed.processing.health import ProcessorHealth, Stall
-from relevo.feed.processing.memory import MemoryLeases
+from relevo.feed.processing.context import ChangeContext, Diagnostics
+from relevo.feed.processing.memory_leases import MemoryLeases
 from relevo.feed.processing.pacing import CheckpointEvery
-from relevo.feed.processing.processor import Processor
+from relevo.feed.processing.processor import Processor, ProcessorHealth, Stall
 from relevo.feed.reading.filters import Filter
 from relevo.feed.reading.pull import Reader
 from relevo.feed.service import Feeds
 
 __all__ = [
     "Change",
+    "ChangeContext",
+    "ChangePage",
     "CheckpointEvery",
-    "Context",
     "DeadLetter",
     "DeadLetters",
     "Diagnostics",
@@ -38,7 +38,6 @@ __all__ = [
     "LeaseLag",
     "MemoryLeases",
     "Metadata",
-    "Page",
     "Processor",
     "ProcessorHealth",
     "Reader",

@@ -1,4 +1,4 @@
-"""A container with its feed: what `app.container(…)` gives."""
+"""A container with its feed, as `app.container(…)` returns it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,58 @@ from msgspec import UNSET
 
 from relevo import limits
 from relevo.errors import InvalidValue
-from relevo.feed.handles import UnitHandles
 from relevo.feed.model import FeedRange
+from relevo.feed.operating.dead_letters import DeadLetters
+from relevo.feed.operating.estimator import Estimator
+from relevo.feed.operating.operations import UnitHandle
 from relevo.feed.processing.processor import Processor
 from relevo.feed.reading.pull import Reader
 from relevo.store import Container, keys
-from relevo.store.epk import epk
+from relevo.store.keys import epk
 from relevo.store.ranges import WHOLE, under
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from relevo.feed.model import Mode, Page
+    from relevo.feed.model import ChangePage, Mode
+    from relevo.feed.operating.estimator import TotalLag
     from relevo.feed.options import ProcessorOptions
     from relevo.feed.reading.filters import Given
     from relevo.feed.reading.start import Start
     from relevo.feed.service import Feeds
 
 T = TypeVar("T")
+
+
+class UnitHandles:
+    """Gives handles of units by the names of their processors."""
+
+    name: str
+    _feeds: Feeds
+
+    def change_feed_estimator(self, name: str, leases_in: str = "leases") -> Estimator:
+        """Return an estimator of the lag of the unit `name`; it takes no lease."""
+        return Estimator(self._feeds.database, self.name, name, leases_in)
+
+    async def estimator_loop(
+        self,
+        name: str,
+        callback: Callable[[TotalLag], Any],
+        *,
+        every: float = 5.0,
+        leases_in: str = "leases",
+    ) -> None:
+        """Call back with the lag of the unit `name` every `every` seconds, until cancelled."""
+        await self.change_feed_estimator(name, leases_in).watch(callback, every)
+
+    def unit(self, name: str, leases_in: str = "leases") -> UnitHandle:
+        """Return the unit of the processor `name` for an operator: pause, rewind, snapshots."""
+        return UnitHandle(*self._feeds.connection.opened, self.name, name, leases_in)
+
+    def dead_letters(self, name: str, leases_in: str = "leases") -> DeadLetters:
+        """Return the dead letters of the processor `name`: to inspect, redrive or discard."""
+        processor = self._feeds.processors.get((self.name, name))
+        return DeadLetters(self._feeds.database, f"{leases_in}/{self.name}/{name}", processor)
 
 
 class FeedContainer(Container[T], UnitHandles):
@@ -67,8 +101,8 @@ class FeedContainer(Container[T], UnitHandles):
         continuation: str | None = None,
         wait: float | None = None,
         filter: Given | None = None,  # noqa: A002
-    ) -> AsyncIterator[Page[T]]:
-        """Yield pages of changes; ends when caught up, unless `wait` says how long to wait.
+    ) -> AsyncIterator[ChangePage[T]]:
+        """Yield pages of changes; ends when caught up, or `wait` seconds after the last change.
 
         A continuation outranks `start`; it never expires in latest-version mode, and needs the same
         filter. `filter` is conditions as of `query`, or a `Filter`. `partition_key` reads one key;

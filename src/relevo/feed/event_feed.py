@@ -1,11 +1,11 @@
-"""The event log with its feed: what `app.events` is."""
+"""The event log with its feed: `app.events`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
 from relevo.errors import InvalidValue
-from relevo.feed.handles import UnitHandles
+from relevo.feed.container import UnitHandles
 from relevo.feed.processing import context
 from relevo.feed.processing.processor import Processor
 from relevo.kernel import callables
@@ -38,7 +38,7 @@ class EventFeed(EventLog, UnitHandles):
         `Processor` explains the options. There is one lease per stripe.
         """
         if unfit := {"mode", "leases", "model"} & options.keys():
-            raise InvalidValue(f"the event log decides {', '.join(sorted(unfit))} by itself")
+            raise InvalidValue(f"a processor of events cannot set {', '.join(sorted(unfit))}")
 
         def decorate(handler: Callable[..., Any]) -> Processor:
             processor = Processor(
@@ -49,12 +49,12 @@ class EventFeed(EventLog, UnitHandles):
         return decorate
 
     async def describe(self) -> LogState:
-        """Return the log as it is; it need not be made."""
+        """Return the state of the log, which always exists."""
         return await self.state()
 
 
 def _of_changes(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a handler of events take what the processor delivers."""
+    """Adapt a handler of events to the changes that a processor delivers."""
     wants_context = context.wants_context(handler, "a handler of events")
 
     def deliver(ctx: Any, changes: Sequence[Change[Recorded]]) -> Any:

@@ -1,4 +1,4 @@
-"""What a feed gives: changes in order, in pages or batches."""
+"""Changes of a feed, in order, in pages or batches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo.errors import InvalidValue
 from relevo.store import keys
-from relevo.store.epk import epk
-from relevo.store.keys import parse
+from relevo.store.keys import epk, parse
 from relevo.store.ranges import WHOLE, Interval, under
 
 T = TypeVar("T")
@@ -27,12 +26,12 @@ class FeedRange(Struct, frozen=True, order=True):
     interval: Interval = WHOLE
 
     def split(self, parts: int = 2) -> tuple[FeedRange, ...]:
-        """Cut into so many feed ranges; together they are this one, without overlap."""
+        """Cut into `parts` feed ranges that together cover this one, without overlap."""
         return tuple(FeedRange(one) for one in self.interval.split(parts))
 
     @staticmethod
     def of(token: str) -> TokenRange:
-        """Return what a continuation token reads, to be cut into several tokens."""
+        """Return the ranges of a continuation token, to be cut into several tokens."""
         return TokenRange(token)
 
     @classmethod
@@ -50,7 +49,7 @@ class FeedRange(Struct, frozen=True, order=True):
             found = msgspec.json.decode(text)["Range"]
             return cls(Interval(found["min"], found["max"]))
         except (msgspec.DecodeError, KeyError, TypeError) as error:
-            raise InvalidValue(f"this is no feed range in JSON: {text[:80]!r}") from error
+            raise InvalidValue(f"this is not a feed range in JSON: {text[:80]!r}") from error
 
     def contains(self, partition_key: Any) -> bool:
         """Whether items with this partition key are part of it."""
@@ -67,12 +66,12 @@ class FeedRange(Struct, frozen=True, order=True):
 
 
 class TokenRange(Struct, frozen=True):
-    """What a continuation token reads."""
+    """The ranges and positions of a continuation token."""
 
     token: str
 
     def split(self, parts: int = 2) -> tuple[str, ...]:
-        """Cut into so many tokens that together go on where this one was, without overlap."""
+        """Cut into `parts` tokens that together go on where this one was, without overlap."""
         from relevo.feed.reading import tokens  # tokens are made of what this module defines
 
         if not 1 <= parts <= limits.RANGES_PER_CONTAINER_MAX:
@@ -83,7 +82,7 @@ class TokenRange(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True, kw_only=True):
-    """What a change says about itself in all-versions mode."""
+    """The metadata of a change in all-versions mode."""
 
     lsn: int
     crts: datetime
@@ -174,7 +173,7 @@ def _hash(partition_key: Any) -> str:
     return epk(keys.of_caller(partition_key, [f"/{n}" for n in range(count)]))
 
 
-class Page(Struct, Generic[T], frozen=True, kw_only=True):
+class ChangePage(Struct, Generic[T], frozen=True, kw_only=True):
     """Some changes and where to go on."""
 
     changes: tuple[Change[T], ...]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from relevo.errors import Conflict
 from relevo.feed.container import FeedContainer
-from relevo.feed.operating import splitting, trimming
-from relevo.feed.operating.figures import MEASURE_SECONDS, Figures
-from relevo.feed.processing.memory import forget_abandoned
+from relevo.feed.operating import range_splitting, trimming
+from relevo.feed.operating.estimator import MEASURE_SECONDS, LagFigures
+from relevo.feed.processing import host as serving
+from relevo.feed.processing.memory_leases import forget_abandoned
 from relevo.kernel import error_text
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, Service
@@ -36,20 +37,20 @@ class Feeds(Service):
     def __init__(self, connection: Connection, store: Store, *, target_lag: int = 1_000) -> None:
         super().__init__(connection)
         self.store = store
-        self.figures = Figures(target_lag)
+        self.figures = LagFigures(target_lag)
         self.processors: dict[tuple[str, str], Processor] = {}
         self._containers: dict[str, FeedContainer[Any] | EventFeed] = {}
         self._defined: Callable[[], object] = _nothing
-        """Tells a host that runs that it has a processor more to serve."""
+        """Wakes a running host when a processor is added."""
         self._late: list[Processor] = []
-        """Those that it does not serve yet."""
+        """Processors that the host does not serve yet."""
 
     def container(self, handle: Container[T]) -> FeedContainer[T]:
         """Return a container with its feed."""
         return FeedContainer(self, handle)
 
     def add(self, processor: Processor, container: FeedContainer[Any] | EventFeed) -> Processor:
-        """Take a processor into the app; one of that name on that container must not be there.
+        """Add a processor; its name must be unique on its container.
 
         If the app is a host already, it serves the processor from now on.
         """
@@ -66,27 +67,28 @@ class Feeds(Service):
         return processor
 
     def only(self, chosen: Collection[Processor]) -> None:
-        """Serve these processors and no others, whatever the app defines."""
+        """Serve these processors only."""
         self.processors = {key: one for key, one in self.processors.items() if one in chosen}
 
     def not_started(self) -> list[str]:
-        """Return the processors that could not be started so far, each with its reason."""
+        """Return the processors that could not be started, each with its reason."""
         return [
-            f"processor {one.name} of {one.container} did not start: {one.not_started}"
-            for one in self.processors.values()
-            if one.not_started is not None
+            f"processor {processor.name} of {processor.container} did not start:"
+            f" {processor.not_started}"
+            for processor in self.processors.values()
+            if processor.not_started is not None
         ]
 
 
 class FeedPart(Part[Feeds]):
-    """Serves the processors of an app on its host, also those defined while it runs."""
+    """Serves the processors of an app on its host, including those defined later."""
 
     def __init__(self, service: Feeds) -> None:
         super().__init__(service)
         self._host: Host | None = None
 
     async def start(self, host: Host) -> None:
-        """Serve every processor; containers that their handles can make are made."""
+        """Serve every processor; creates containers whose handles have a partition key."""
         feeds = self.service
         for processor in list(feeds.processors.values()):
             await self._start(processor, host)
@@ -101,13 +103,13 @@ class FeedPart(Part[Feeds]):
         database, wakeups = self.service.connection.opened
         try:
             await self.service._containers[processor.container].describe()
-            await processor.start(database, wakeups, host.leases, host.supervisor)
+            await serving.start(processor, database, wakeups, host.leases, host.supervisor)
         except Exception as error:
             processor.not_started = error_text.message(error, error_text.LINE_MAX)
             raise
 
     async def _serve_late(self, defined: asyncio.Event, host: Host) -> None:
-        """Serve what is defined while the host runs; a start that fails is tried again."""
+        """Serve processors that are defined while the host runs; failed starts are retried."""
         feeds = self.service
         while True:
             defined.clear()
@@ -128,10 +130,10 @@ class FeedPart(Part[Feeds]):
             await self._host.supervisor.stop(LATE)
             self._host = None
         for processor in self.service.processors.values():
-            await processor.stop(timeout)
+            await serving.stop(processor, timeout)
 
     def duties(self) -> list[Duty]:
-        """Return what housekeeping should do for the feeds."""
+        """Return the housekeeping duties of the feeds."""
         database, wakeups = self.service.connection.opened
         return [
             Duty("trim versions", 10.0, lambda: trimming.trim(database, wakeups)),
@@ -142,8 +144,8 @@ class FeedPart(Part[Feeds]):
         ]
 
     async def _split(self, database: Database) -> None:
-        await splitting.split_large(database, self.service.store)
-        await splitting.split_busy(database, self.service.store)
+        await range_splitting.split_large(database, self.service.store)
+        await range_splitting.split_busy(database, self.service.store)
 
 
 def _nothing() -> None:

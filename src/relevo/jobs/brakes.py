@@ -2,18 +2,18 @@
 
 Hosts count failed runs by extension and minute. The leader compares the counts: jobs of an
 extension with too many wait, others go on as ever. After the pause one of them is let through; if
-it succeeds the rest follows, if it fails the pause begins anew.
+it succeeds the rest follows, if it fails the pause starts again.
 
-What hosts have claimed and not begun is given back when a brake comes on. A host whose own runs
-fail too often does not wait for the leader (`relevo.jobs.running.failures`): of one handler it runs
-at most as many failing jobs as the brake allows, and one for each slot.
+When a brake comes on, hosts give back claimed jobs that have not begun. A host whose own runs
+fail too often does not wait for the leader (`FailureWatch`): of one handler it runs at most as many
+failing jobs as the brake allows, and one for each slot.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,16 +22,17 @@ from uuid import UUID
 import structlog
 from msgspec import Struct
 
+from relevo import limits
 from relevo.errors import RelevoError
+from relevo.jobs import parcels
 from relevo.jobs.core import codes
-from relevo.jobs.running.failures import FailureWatch
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Set
 
-    from relevo.jobs.running.claims import Settlement
+    from relevo.jobs.running.claims import JobSettlement
     from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
@@ -40,16 +41,63 @@ PAUSE: Final = timedelta(minutes=10)
 ROWS: Final = 1_000
 GATHER_SECONDS: Final = 0.2
 NOTED_MAX: Final = 10_000
-"""Failures that wait to be counted; of more than that, nobody needs to know how many."""
+"""Maximum number of failures that wait to be counted; more are not counted."""
 
 
 class Brake(Struct, frozen=True):
-    """An extension whose jobs wait, and the job that shows whether they have to."""
+    """An extension whose jobs wait, and the job that tests whether it still fails."""
 
     extension: str
     since: datetime
     until: datetime
     probe: UUID | None
+
+
+class FailureWatch:
+    """Finds handlers that fail so often on this host that no job of them may begin here.
+
+    The leader adds up the failures of all hosts about once a second. A host with quick handlers
+    runs hundreds of claimed jobs in that time. So each host also counts its own failures: once a
+    handler has failed here more often than the brake allows, none of its jobs begins here until
+    the database has counted the failures and the brake is on. Times are seconds of the host's
+    monotonic clock.
+    """
+
+    def __init__(self, failures_max: int, span: float) -> None:
+        self._failures_max = failures_max
+        self._span = span
+        self._failures: dict[str, deque[float]] = {}
+        self._uncounted: Counter[str] = Counter()
+        """Failures that the database has not counted yet."""
+        self._stopped: dict[str, float] = {}
+        """Until when no job of a handler begins here."""
+
+    def failed(self, handler: str, now: float) -> bool:
+        """Record a failure; returns whether it stops the handler."""
+        self._uncounted[handler] += 1
+        failures = self._failures.setdefault(handler, deque(maxlen=self._failures_max + 1))
+        failures.append(now)
+        if len(failures) <= self._failures_max or now - failures[0] > self._span:
+            return False
+        failures.clear()  # if the brake does not come on, as many are let through again
+        self._stopped[handler] = now + limits.JOB_BRAKE_WAIT_SECONDS_MAX
+        return True
+
+    def counted(self, failures: Counter[str]) -> Set[str]:
+        """Record counted failures; returns stopped handlers without uncounted ones."""
+        self._uncounted -= failures
+        return {one for one in self._stopped if not self._uncounted[one]}
+
+    def release(self, handlers: Set[str]) -> None:
+        """Let jobs of handlers begin again."""
+        for handler in handlers:
+            self._stopped.pop(handler, None)
+
+    def stopped(self, now: float) -> Set[str]:
+        """Return the handlers whose jobs must not begin here."""
+        if self._stopped:
+            self.release({one for one, until in self._stopped.items() if until <= now})
+        return self._stopped.keys()
 
 
 class Brakes:
@@ -72,10 +120,10 @@ class Brakes:
         """Whether there is a brake at all: `jobs_brake_failures` is not 0."""
         return self._failures > 0
 
-    def stops(self, settlement: Settlement) -> bool:
-        """Take in how a run ended just now; whether its handler failed too often here by that.
+    def stops(self, settlement: JobSettlement) -> bool:
+        """Record how a run ended; returns whether its handler has now failed too often here.
 
-        Then nothing of the handler is to begin here: what was claimed is to be given back.
+        Then no job of the handler may begin here, and claimed jobs are given back.
         """
         return (
             self.on
@@ -85,11 +133,11 @@ class Brakes:
 
     @property
     def stopped(self) -> Set[str]:
-        """Handlers of which nothing is to begin here, until their failures are counted."""
+        """Handlers whose jobs must not begin here until their failures are counted."""
         return self._here.stopped(time.monotonic())
 
-    def note(self, settled: Sequence[Settlement]) -> None:
-        """Take in what was settled, to be counted."""
+    def note(self, settled: Sequence[JobSettlement]) -> None:
+        """Record settled runs, to count their failures."""
         if not self.on:
             return
         failed = [one.claim for one in settled if _is_failure(one)]
@@ -99,7 +147,7 @@ class Brakes:
             self._came.set()
 
     async def count(self) -> None:
-        """Write the counts, as they come; brake at once what has failed too often here."""
+        """Store the counts as they come; brake handlers at once that failed too often here."""
         while True:
             await self._came.wait()
             await asyncio.sleep(GATHER_SECONDS)
@@ -138,10 +186,10 @@ class Brakes:
         return [Brake(row["extension"], row["since"], row["until"], row["probe"]) for row in rows]
 
     async def deactivate(self, extension: str) -> int:
-        """Cancel the jobs of an extension that have not started, in chunks; how many."""
+        """Cancel the jobs of an extension that have not started, in chunks; returns how many."""
         total = 0
         while True:
-            await self._database.write(SQL.unpack_ready, extension, ROWS)
+            await parcels.unpack_waiting(self._database, extension, ROWS)
             moved = await self._database.run(lambda tx: self._deactivate(tx, extension))
             if not moved:
                 return total
@@ -157,7 +205,7 @@ class Brakes:
         return len(await tx.fetch(SQL.deactivate_jobs, [row["id"] for row in rows], keys))
 
 
-def _is_failure(settlement: Settlement) -> bool:
+def _is_failure(settlement: JobSettlement) -> bool:
     """Whether a run ended with an error.
 
     A handler that asks for a retry, without an error's code, has not failed. Neither has one

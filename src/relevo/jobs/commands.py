@@ -1,4 +1,4 @@
-"""What clients ask of jobs: cancel, pause, resume, postpone, delete, another recurrence.
+"""Commands on jobs: cancel, pause, resume, postpone, delete, change the recurrence.
 
 Commands ride in groups. One transaction locks the gates of its jobs, then their rows, judges each
 by the table of `relevo.jobs.states`, and moves those that may.
@@ -14,12 +14,12 @@ from uuid import UUID
 from msgspec import UNSET, Struct
 
 from relevo.errors import InvalidRecurrence, RelevoError
-from relevo.jobs import series_rows, states
+from relevo.jobs import parcels, series_rows, states
 from relevo.jobs.core import codes, series
 from relevo.jobs.core.operation_types import is_platform
-from relevo.jobs.core.patches import Command
+from relevo.jobs.core.patches import PatchCommand
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
-from relevo.jobs.states import Move, Refusal
+from relevo.jobs.states import CommandRefusal, JobMove
 from relevo.kernel import cpu
 from relevo.kernel.postgres import catalog, clock
 from relevo.kernel.postgres.grouping import Group
@@ -34,26 +34,26 @@ HOST_TOPIC: Final = "jobs:host:{}"
 """Wakes the host that runs a job: something is asked of it."""
 
 
-class Scope(Struct, frozen=True):
-    """Whose jobs a caller sees; None is everybody's."""
+class CommandScope(Struct, frozen=True):
+    """The owners whose jobs a caller sees; None is all."""
 
     owners: frozenset[UUID] | None = None
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """One command of one caller on one job; `version` is what `If-Match` names."""
+    """One command of one caller on one job; `version` is that of `If-Match`."""
 
     id: UUID
     command: str
     until: datetime | None = None
-    change: Command | None = None
+    change: PatchCommand | None = None
     version: int | None = None
     user: UUID | None = None
-    scope: Scope = Scope()
+    scope: CommandScope = CommandScope()
 
 
-class Commands:
-    """Carries out commands; an answer or a refusal for each."""
+class JobCommands:
+    """Carries out commands; returns a status or a refusal for each."""
 
     def __init__(self, database: Database, wakeups: Wakeups, *, strict: frozenset[str]) -> None:
         self._database = database
@@ -66,7 +66,7 @@ class Commands:
     async def give(self, ask: Ask) -> int:
         """Carry out a command; returns the status that the job has then, -1 if it is gone."""
         status = await self._group.call(ask)
-        if status is None:  # somebody else writes the row: who waits for that waits alone
+        if status is None:  # another transaction holds the row: wait for it alone
             (status,) = await self._at_once([ask])
         return status
 
@@ -89,7 +89,7 @@ class Commands:
         return answers
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for calls under way."""
         await self._group.close()
 
     async def _together(self, asks: Sequence[Ask]) -> list[int | Exception | None]:
@@ -106,17 +106,17 @@ class Commands:
         ids = [ask.id for ask in asks]
         gates = await tx.fetch(SQL.gates_of, ids)
         keys = sorted(
-            {f"c{one['chain']}" for one in gates if one["chain"]}
-            | {one["owner_key"] for one in gates if one["owner_key"]}
+            {f"c{gate['chain']}" for gate in gates if gate["chain"]}
+            | {gate["owner_key"] for gate in gates if gate["owner_key"]}
         )
         if keys:
             await tx.execute(SQL.lock_gates, keys)
         if lock == SQL.lock_jobs:
-            await tx.execute(SQL.unpack, ids)  # parcels before rows, as hosts lock them
+            await parcels.unpack(tx, ids)  # before rows, in the order in which hosts lock
         rows = {row["id"]: row for row in await tx.fetch(lock, ids)}
-        missing = [one for one in ids if one not in rows]
+        missing = [id_ for id_ in ids if id_ not in rows]
         if missing and lock == SQL.lock_jobs:  # perhaps put into a parcel meanwhile
-            await tx.execute(SQL.unpack, missing)
+            await parcels.unpack(tx, missing)
             rows |= {row["id"]: row for row in await tx.fetch(lock, missing)}
         over = {row["id"]: row for row in await tx.fetch(SQL.completed_jobs, missing)}
         now = await clock.now(tx)
@@ -144,12 +144,12 @@ class Commands:
         if ask.change is not None:
             if refused := _recurrence_refusal(row):
                 return refused
-            if platform and ask.change.ends_series:  # which is to cancel what would follow
+            if platform and ask.change.ends_series:  # the same as canceling the next run
                 return PlatformJob(codes.PLATFORM_CANCEL, codes.TEXTS[codes.PLATFORM_CANCEL])
         if not ask.command:
-            return Move(row["status"], "")
+            return JobMove(row["status"], "")
         found = states.outcome(row["status"], ask.command, strict=self._strict)
-        if isinstance(found, Refusal):
+        if isinstance(found, CommandRefusal):
             return JobRefused(found.code, f"{found.text} (job {ask.id})")
         return found
 
@@ -157,7 +157,7 @@ class Commands:
         self, tx: Transaction, ask: Ask, answer: Any, rows: dict[UUID, Any], now: datetime,
         keys: Sequence[str], woken: set[str],
     ) -> int | Exception:  # fmt: skip
-        if not isinstance(answer, Move):
+        if not isinstance(answer, JobMove):
             refusal: Exception = answer
             return refusal
         row = rows.get(ask.id)
@@ -184,7 +184,7 @@ class Commands:
         return answer.to_status
 
     async def _tell_next(self, tx: Transaction, id_: UUID, now: datetime) -> None:
-        """Tell a waiting row of a series what its claim needs; it is about to be resumed."""
+        """Prepare a waiting row of a series for its claim; it is about to be resumed."""
         stored = await tx.fetchrow(SQL.recurrence_of, id_)
         if stored is not None and stored["series"] is not None:  # else it has just been ended
             found = await cpu.off_loop(series_rows.resumed, stored, now)
@@ -213,7 +213,7 @@ class Commands:
         )
 
 
-def _sees(scope: Scope, owner: UUID | None) -> bool:
+def _sees(scope: CommandScope, owner: UUID | None) -> bool:
     return scope.owners is None or owner in scope.owners
 
 
@@ -224,6 +224,6 @@ def _recurrence_refusal(row: Any) -> JobRefused | None:
     if row["status"] not in (states.READY, states.WAITING) or row["attempt"] > 0:
         return JobRefused(
             codes.CANNOT_CHANGE,
-            "the run has started; the recurrence is that of the row of its series which waits",
+            "the run has started; change the recurrence on the waiting job of its series",
         )
     return None

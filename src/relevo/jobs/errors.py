@@ -1,6 +1,6 @@
-"""What commands on jobs are refused with, and what is raised into a handler of a job.
+"""Errors of commands on jobs, and exceptions raised into a handler of a job.
 
-What handlers raise themselves stands in `relevo.kernel.running.verdicts`.
+The verdicts that handlers raise themselves are in `relevo.kernel.running.verdicts`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UnknownArguments(Verdict):
 
     @property
     def failure(self) -> str:
-        """What the record says when no such host came."""
+        """The text of the record if no such host came."""
         minutes = limits.JOB_UNSERVED_SECONDS_MAX / 60
         return (
             f"no host had a handler {self.handler!r} that takes {self.arguments} for {minutes:g}"
@@ -36,7 +36,7 @@ class UnknownArguments(Verdict):
 
 
 class JobRefused(Conflict):
-    """The state of a job does not allow a command; `error_code` is what clients compare."""
+    """The state of a job does not allow a command; clients compare `error_code`."""
 
     code = "job_refused"
 
@@ -70,7 +70,7 @@ class PlatformJob(Forbidden):
 
 
 class JobFailed(Conflict):
-    """A job that somebody waited for failed or was canceled; `error_code` says with what."""
+    """A job that a caller waited for failed or was canceled, with `error_code`."""
 
     code = "job_failed"
 
@@ -80,11 +80,11 @@ class JobFailed(Conflict):
 
 
 class JobCanceled(Interruption):
-    """Raised into a handler whose job somebody canceled; let it pass."""
+    """Raised into a handler whose job was canceled; let it pass."""
 
 
 class JobPaused(Interruption):
-    """Raised into a handler whose job somebody paused; let it pass, it will be called again."""
+    """Raised into a handler whose job was paused; let it pass, it is called again later."""
 
 
 class LoopDetected(CallerError):

@@ -1,4 +1,4 @@
-"""What the log says of system jobs: one struct for all that happens to a job.
+"""Events of system jobs: one struct for all of them.
 
 The database itself writes these events, in the transaction of each transition; a lane says which.
 """
@@ -15,7 +15,7 @@ from relevo.kernel.events import EventType
 
 
 class JobData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A job at a transition; never what it was given, what it saved or what it returned."""
+    """A job at a transition, without its data, saved state and result."""
 
     id: UUID
     name: str

@@ -1,27 +1,37 @@
-"""One job as who submitted or found it holds it."""
+"""A job as its submitter holds it, and waiting for the end of jobs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
+import structlog
+from msgspec import Struct
 
+from relevo.errors import Closed
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed, JobMissing
+from relevo.jobs.running.ledger import ENDED
+from relevo.kernel import uses
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from relevo.jobs.model import Job
+    from relevo.jobs.model import Job, Submission
     from relevo.jobs.service import Jobs
-    from relevo.jobs.waiting import Known
+    from relevo.kernel.postgres import Database, Wakeups
 
 R = TypeVar("R")
+SQL = catalog.load("relevo.jobs")
+POLL_SECONDS: Final = 0.25
+log = structlog.get_logger(__name__)
 
 
 class JobHandle(Generic[R]):
-    """One job, by its key; nothing is read until it is asked for."""
+    """One job, by its key; nothing is read until you ask for it."""
 
     def __init__(self, jobs: Jobs, id: UUID, known: Known | None = None) -> None:  # noqa: A002
         self._jobs = jobs
@@ -57,16 +67,15 @@ class JobHandle(Generic[R]):
         await self._jobs.command(self.id, "delete")
 
     async def wait(self, timeout: float | None = None) -> R:
-        """Return what the handler returned, once the job has succeeded.
+        """Return the handler's result, once the job has succeeded.
 
         Raises `JobFailed` if it ends otherwise or is deleted, `JobMissing` if there is none,
         `TimeoutError` if it does not end in time; with `timeout=0` there is one look.
 
-        A job of which success leaves no record (`auto_delete`) counts as succeeded, without a
-        result, when its record is gone and it is known to have been there: the handle is that of
-        its submit, or the wait has seen it. Submit with `retain=True` to keep the record. One that
-        is submitted with `tx` is waited for from before the commit on, and is missing if that or
-        its savepoint is rolled back.
+        If success leaves no record (`auto_delete`), a job counts as succeeded, without a result,
+        when its record is gone and it is known to have existed: the handle is that of its submit,
+        or the wait has seen it. Submit with `retain=True` to keep the record. A job submitted with
+        `tx` can be waited for before the commit, and is missing after a rollback.
         """
         end = await self._jobs.end_of(self.id, timeout, self._known)
         if end.gone == "deleted":
@@ -77,14 +86,152 @@ class JobHandle(Generic[R]):
             )
         if end.gone == "missing":
             raise JobMissing(
-                f"there is no job {self.id}, or not any more; wait with the handle of its submit,"
+                f"there is no job {self.id} (any more); wait with the handle of its submit,"
                 " or submit it with retain=True"
             )
         if end.status is None or end.status == states.SUCCEEDED:
             result: Any = None if end.result is None else msgspec.json.decode(end.result)
             return cast("R", result)
-        told = end.friendly or (end.message or "").strip()[-500:]
+        reason = end.friendly or (end.message or "").strip()[-500:]
         raise JobFailed(
-            f"job {self.id} ended as {states.LABELS[end.status]!r}" + (f": {told}" if told else ""),
+            f"job {self.id} ended as {states.LABELS[end.status]!r}"
+            + (f": {reason}" if reason else ""),
             error_code=end.error_code,
         )
+
+
+class Known(Struct, frozen=True):
+    """Facts about a job that exists or existed: they explain a missing record.
+
+    `brief`: success leaves no record; if that is None, the options of `handler` decide. `tx` has
+    the numbers of the transaction and savepoint of the submit, if the caller commits it.
+    """
+
+    brief: bool | None = None
+    handler: str | None = None
+    tx: str | None = None
+
+    @classmethod
+    def of(cls, job: Submission, tx: str | None) -> Known:
+        """Return the facts that a submit knows."""
+        options = job.options or {}
+        brief = False if options.get("retain") else options.get("auto_delete")
+        return cls(brief, job.handler, tx)
+
+
+class End(Struct, frozen=True):
+    """How a job ended. Without a status there is no record; then `gone` is the reason, or None if
+    the job succeeded.
+
+    `undone`: the transaction or savepoint was rolled back. `missing`: nothing is known of the job.
+    """
+
+    status: int | None = None
+    result: str | None = None
+    error_code: int | None = None
+    friendly: str | None = None
+    message: str | None = None
+    gone: Literal["deleted", "undone", "missing"] | None = None
+
+
+class Awaited(Struct):
+    """A job and the callers that wait for its end."""
+
+    known: Known | None
+    waiters: set[asyncio.Future[End]]
+
+
+class Waiting:
+    """Looks after awaited jobs while there are any: at wake-ups, and a few times a second."""
+
+    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._awaited: dict[UUID, Awaited] = {}
+        self._watcher: asyncio.Task[None] | None = None
+        self._closed = False
+        self.looks = 0
+
+    async def wait(
+        self,
+        id: UUID,  # noqa: A002 - the word of the API
+        known: Known | None = None,
+        timeout: float | None = None,
+    ) -> End:
+        """Return how a job ended, once it has; `TimeoutError` if it has not in time.
+
+        Without any time there is one look.
+        """
+        if self._closed:
+            raise _closed(id)
+        future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        if timeout is not None and timeout <= 0:
+            await self._look({id: Awaited(known, {future})})
+            if future.done():
+                return future.result()
+            raise TimeoutError
+        awaited = self._awaited.setdefault(id, Awaited(known, set()))
+        awaited.known = awaited.known or known
+        awaited.waiters.add(future)
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.ensure_future(self._watch())
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        finally:
+            awaited.waiters.discard(future)
+            if not awaited.waiters and self._awaited.get(id) is awaited:
+                del self._awaited[id]
+
+    async def close(self) -> None:
+        """Stop looking; callers that still wait get `Closed`."""
+        self._closed = True
+        if self._watcher is not None:
+            self._watcher.cancel()
+        for id_, awaited in self._awaited.items():
+            for future in awaited.waiters:
+                if not future.done():
+                    future.set_exception(_closed(id_))
+                    future.exception()  # retrieved, even if its caller has just given up
+        self._awaited.clear()
+
+    async def _watch(self) -> None:
+        uses.begin("host")
+        with self._wakeups.signal(ENDED) as woken:
+            while self._awaited:
+                try:
+                    await self._look(self._awaited)
+                except Exception as error:  # callers have their own deadlines
+                    log.warning("jobs.wait_failed", error=str(error)[:500])
+                if self._awaited:
+                    await woken.wait(POLL_SECONDS)
+
+    async def _look(self, wanted: dict[UUID, Awaited]) -> None:
+        """Wake the callers whose jobs have ended. An unknown job is looked up first, so that a
+        missing record can be explained later.
+        """
+        if new := [id_ for id_, one in wanted.items() if one.known is None]:
+            for row in await self._database.fetch(SQL.awaited, new):
+                if (one := wanted.get(row["id"])) is not None:
+                    one.known = one.known or Known(row["brief"])
+        asked = {id_: one.known or Known() for id_, one in wanted.items()}
+        rows = await self._database.fetch(
+            SQL.ends, list(asked), [one.brief for one in asked.values()],
+            [one.handler for one in asked.values()], [one.tx for one in asked.values()],
+        )  # fmt: skip
+        for row in rows:
+            ended = wanted.get(row["id"])
+            if ended is None or (row["gone"] == "missing" and ended.known is not None):
+                continue  # no caller waits, or a new one knows the job
+            del wanted[row["id"]]
+            end = End(*(row[name] for name in End.__struct_fields__))
+            for future in ended.waiters:
+                if not future.done():
+                    future.set_result(end)
+        self.looks += 1
+
+
+def _closed(id: UUID) -> Closed:  # noqa: A002 - the word of the API
+    return Closed(
+        f"the app was closed while job {id} may still run; wait for it again after connecting"
+    )

@@ -1,4 +1,4 @@
-"""What hosts do for jobs: claim and run them here, and see to those of all as the leader."""
+"""The jobs part on a host: claims and runs jobs; the leader also does housekeeping for all."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import asyncio
 import itertools
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from relevo.jobs import states
-from relevo.jobs.loops import Timers
+from relevo.jobs.commands import HOST_TOPIC
+from relevo.jobs.running.claims import JobClaim, JobSettlement
+from relevo.jobs.running.ledger import JobLedger
 from relevo.jobs.running.processes import call_in_process
-from relevo.jobs.running.runner import job_runner
 from relevo.jobs.service import Jobs
+from relevo.jobs.submission import TOPIC
+from relevo.jobs.timers import Timers
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
+from relevo.kernel.running.lanes import HostLane
 from relevo.kernel.running.processes import Processes
+from relevo.kernel.running.runner import Runner
 
 if TYPE_CHECKING:
-    from relevo.jobs.running.runner import JobRunner
+    from relevo.jobs.registry import HandlerRegistry
     from relevo.kernel.leases import Leases
     from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database, Wakeups
@@ -29,11 +34,14 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 SERVED_SECONDS = 60.0
 TEND_SECONDS = 0.75
-"""How often the leader looks at what happens to jobs by itself: timers are to be in time by 1 s."""
+"""Seconds between two looks of the leader for due work; timers may be late by 1 s."""
+
+_DECLARED: Final = ("name", "lane", "operation_type", "auto_delete", "crashes_max")
+JobRunner = Runner[JobClaim, JobSettlement]
 
 
 class JobsPart(Part[Jobs]):
-    """Runs jobs on a host, and does what one host does for those of all."""
+    """Runs jobs on a host, and does the leader's duties."""
 
     def __init__(self, service: Jobs, settings: Settings) -> None:
         super().__init__(service)
@@ -46,7 +54,7 @@ class JobsPart(Part[Jobs]):
 
     @property
     def timers(self) -> Timers:
-        """What happens to jobs by itself."""
+        """Due series, lost hosts, retention."""
         return self._timers()
 
     def _new_timers(self, database: Database, wakeups: Wakeups) -> Timers:
@@ -65,12 +73,12 @@ class JobsPart(Part[Jobs]):
         )  # fmt: skip
 
     def duties(self) -> list[Duty]:
-        """What one host does for all."""
+        """Return the duties of the leader."""
         tending = Duty("jobs.tend", TEND_SECONDS, self._tend)
         return [tending, *self.timers.duties(), *self.service.waits.duties()]
 
     async def _tend(self) -> None:
-        """See to what happens to jobs by itself; an idle installation costs one look."""
+        """Do due work; an idle installation costs one statement."""
         jobs = self.service
         found = await jobs.database.fetchrow(SQL.tend)
         assert found is not None
@@ -85,12 +93,12 @@ class JobsPart(Part[Jobs]):
             await jobs.brakes.watch()
 
     async def declare(self) -> None:
-        """Write which lanes and handlers there are."""
+        """Store the lanes and handlers of this host."""
         lanes = self.service.registry.declared()
         await self.service.database.write(
-            SQL.declare_lanes, [one.name for one in lanes], [one.events for one in lanes],
-            [one.priority for one in lanes], [one.max_running_per_owner for one in lanes],
-            [one.shared_tokens for one in lanes],
+            SQL.declare_lanes, [lane.name for lane in lanes], [lane.events for lane in lanes],
+            [lane.priority for lane in lanes], [lane.max_running_per_owner for lane in lanes],
+            [lane.shared_tokens for lane in lanes],
             idempotent=True,
         )  # fmt: skip
         await self._declare_handlers()
@@ -99,11 +107,10 @@ class JobsPart(Part[Jobs]):
         handlers = list(self.service.registry.handlers.values())
         if handlers:
             await self.service.database.write(
-                SQL.declare_handlers, [one.name for one in handlers],
-                [one.lane for one in handlers], [one.operation_type for one in handlers],
-                [one.auto_delete for one in handlers], [one.crashes_max for one in handlers],
+                SQL.declare_handlers,
+                *([getattr(handler, name) for handler in handlers] for name in _DECLARED),
                 idempotent=True,
-            )  # fmt: skip
+            )
 
     async def start(self, host: Host) -> None:
         """Begin to claim and run; a host without handlers has nothing to run."""
@@ -120,23 +127,31 @@ class JobsPart(Part[Jobs]):
             await asyncio.sleep(SERVED_SECONDS)
 
     async def _work(self, leases: Leases) -> None:
-        """Serve one life after the other."""
+        """Run jobs, one life of the host after the other."""
         while True:
             if not leases.may_act:
                 await asyncio.sleep(0.1)
                 continue
-            jobs = self.service
-            self._host = job_runner(
-                *jobs.connection.opened, leases, jobs.registry,
-                partial(call_in_process, self._processes), jobs.service_for, self._numbers,
-                jobs.brakes,
-            )  # fmt: skip
+            self._host = self._runner(leases)
             await self._host.run()
-            if self._host.stopping:  # whoever stops it ends this loop next
+            if self._host.stopping:  # `stop` ends this loop next
                 await asyncio.Event().wait()
 
+    def _runner(self, leases: Leases) -> JobRunner:
+        """Return the runtime that claims and runs jobs until the host's present life ends."""
+        jobs, host = self.service, leases.life.incarnation
+        database, wakeups = jobs.connection.opened
+        lanes = _served(jobs.registry)
+        ledger = JobLedger(
+            database, wakeups, host, leases.name, jobs.registry, lanes,
+            partial(call_in_process, self._processes), jobs.service_for, jobs.brakes,
+            asyncio.get_running_loop(),
+        )  # fmt: skip
+        topics = (TOPIC, HOST_TOPIC.format(host))
+        return Runner(wakeups, leases, lanes, ledger, self._numbers, topics, database.metrics)
+
     async def stop(self, timeout: float) -> None:
-        """Claim nothing more; let handlers end, then give back what they did not finish."""
+        """Claim nothing more; let handlers end, then give back unfinished jobs."""
         if self._supervisor is None:
             return
         if self._host is not None:
@@ -148,5 +163,15 @@ class JobsPart(Part[Jobs]):
         self._host = self._supervisor = None
 
     async def close(self) -> None:
-        """Finish the submits and commands that were accepted, and end waits."""
+        """Finish accepted submits and commands, and end waits."""
         await self.service._tools().close()
+
+
+def _served(registry: HandlerRegistry) -> dict[str, HostLane[JobClaim]]:
+    """The lanes that the handlers of an app are in."""
+    handlers: dict[str, list[str]] = {}
+    for handler in registry.handlers.values():
+        handlers.setdefault(handler.lane, []).append(handler.name)
+    return {
+        name: HostLane(name, registry.lanes[name].slots, names) for name, names in handlers.items()
+    }

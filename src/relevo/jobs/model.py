@@ -1,17 +1,15 @@
-"""System jobs as Python sees them: the record, what is asked for at submit, and lanes."""
+"""The nouns of system jobs: the record, a submission, lanes."""
 
 from __future__ import annotations
 
-import os
-import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from uuid import UUID
 
 import msgspec
-from asyncpg.pgproto import pgproto
 from msgspec import Struct
 
+from relevo import limits
 from relevo.jobs import states
 
 if TYPE_CHECKING:
@@ -27,19 +25,20 @@ NAME_LENGTH_MAX: Final = 256
 TOKEN_LENGTH_MAX: Final = 256
 DATA_BYTES_MAX: Final = 128 * 1024 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
-PRIORITY_DEFAULT: Final = 4
 SYSTEM: Final = UUID("00000000-0000-7000-8000-000000000002")
-"""The user who does what nobody asked for, and whose is what nobody owns."""
+"""The system user: acts where no user asked, and owns jobs without an owner."""
+UNSERVED: Final = timedelta(seconds=limits.JOB_UNSERVED_SECONDS_MAX)
+"""How long a job waits for a host that has its handler; long enough for a rolling deployment."""
 MISFIRE_GRACE_MAX: Final = 366 * 86_400.0
-"""Seconds that a run of a series may be late without a word, at most."""
+"""Maximum seconds that a run of a series may be late without a note."""
 
 
 class Lane(Struct, frozen=True, kw_only=True):
-    """How jobs of a lane run: how many at once on a host, how long, in what order, how told.
+    """How jobs of a lane run: slots per host, time limit, order, and the events that they send.
 
     `stall_after` is for lanes without a time limit: a job that neither checkpoints nor reports
-    progress for so long counts as timed out. `shared_tokens` lets jobs of one token wait for each
-    other whoever owns them; without it, those of each owner are a chain of their own.
+    progress for that many seconds counts as timed out. With `shared_tokens` all jobs of a token
+    form one chain; without it, each owner has a chain of its own.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Lane(Struct, frozen=True, kw_only=True):
 
 LANES: Final = (
     Lane(name="default"),
-    # 120 s for each step: what a step has checkpointed does not count for the next.
+    # 120 s for each step: a checkpoint starts the time anew.
     Lane(name="workflow", slots=4, time_limit=None, stall_after=120.0),
     Lane(name="bulk", slots=2, time_limit=None, stall_after=300.0),
     Lane(name="maintenance", slots=1, time_limit=None),
@@ -74,19 +73,24 @@ class Recurrence(Struct, frozen=True, kw_only=True):
     stop_on_failure: bool = False
 
 
-class CommonOptions(TypedDict, total=False):
-    """Options of a submit that many jobs can have in common."""
+class JobOptions(TypedDict, total=False):
+    """Options of a job whose name and lane are fixed, such as a bulk operation."""
 
-    name: str | None
     token: str | None
     start: datetime | None
-    lane: str | None
     priority: int | None
     owner: UUID | None
     retain: bool
     on_failure: str
     system: bool
     options: Mapping[str, Any] | None
+
+
+class CommonOptions(JobOptions, total=False):
+    """Options of a submit that many jobs can have in common."""
+
+    name: str | None
+    lane: str | None
 
 
 class SubmitOptions(CommonOptions, total=False):
@@ -98,7 +102,7 @@ class SubmitOptions(CommonOptions, total=False):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """One job to be made, checked; `options` holds what few jobs have, as the function takes it."""
+    """A checked job to store; `options` holds rare fields, as the SQL function takes them."""
 
     id: UUID
     handler: str
@@ -150,12 +154,12 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """Where it stands, such as `succeeded`; `relevo.Status` has all eight."""
+        """The status as a word, such as `succeeded`; `relevo.Status` has all eight."""
         return states.status_word(self.status_code)
 
     @property
     def state(self) -> str:
-        """What its status belongs to: `ready`, `suspended`, `locked` or `completed`."""
+        """The state of its status: `ready`, `suspended`, `locked` or `completed`."""
         return states.state_word(self.status_code)
 
     @property
@@ -189,20 +193,3 @@ _PLAIN: Final = tuple(
 
 def _decoded(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)
-
-
-def new_id() -> UUID:
-    """Return a key for a job."""
-    return new_ids(1)[0]
-
-
-def new_ids(count: int) -> list[UUID]:
-    """Return keys in ascending order, also after those of former calls (UUID version 7).
-
-    So inserts stay at one end of the index. The first has 61 random bits, the others count on. They
-    are of the driver's class, which is a UUID and made in a fifth of the time.
-    """
-    millis, nanos = divmod(time.time_ns(), 1_000_000)
-    clock = millis << 80 | 0x7 << 76 | (nanos << 12) // 1_000_000 << 64
-    first = clock | 0x2 << 62 | int.from_bytes(os.urandom(8), "big") >> 3
-    return [pgproto.UUID(value.to_bytes(16, "big")) for value in range(first, first + count)]

@@ -1,4 +1,4 @@
-"""Which handlers an app has: names, lanes, how they are called, and typed submits."""
+"""Handlers of an app: names, lanes, arguments, and typed submits."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ R = TypeVar("R")
 OWN_PREFIXES: Final = ("relevo.", "step:", "message:")
 """Names of handlers that are not submitted by name from outside."""
 EXECUTE: Final = 54
-"""The operation type of what `submit` creates: Execute Async Request."""
+"""The operation type of submitted jobs: Execute Async Request."""
 
 
 class Handler(Struct, frozen=True, kw_only=True):
-    """What runs jobs of a name, and how."""
+    """A handler and its options."""
 
     name: str
     function: Callable[..., Any]
@@ -55,23 +55,23 @@ class Handler(Struct, frozen=True, kw_only=True):
     kind: str = "async"
     """`async`, `thread` or `process`."""
     raw: bool = False
-    """Whether it takes the context alone, and reads its data there."""
+    """Whether it takes only the context, and reads its data there."""
     operation_type: int = EXECUTE
     auto_delete: bool = False
     time_limit: float | None = None
     attempts: Attempts = Attempts()
     crashes_max: int | None = None
-    """How many hosts a job may lose before it fails; None is as `jobs_crashes_max` says."""
+    """How many hosts a job may lose before it fails; None uses `jobs_crashes_max`."""
     token: Callable[..., Awaitable[str | None] | str | None] | None = None
     types: dict[str, Any] = {}
     required: frozenset[str] = frozenset()
     taken: frozenset[str] | None = None
-    """What it takes by name; None is anything."""
+    """Names of its parameters; None accepts any."""
 
     def arguments(self, data: Any) -> dict[str, Any]:
-        """Return decoded data as what the function is called with, converted to its annotations.
+        """Return decoded data as arguments of the function, converted to its annotations.
 
-        Raises `UnknownArguments` for those that the function does not take.
+        Raises `UnknownArguments` for names that the function does not have.
         """
         if not isinstance(data, dict):
             raise InvalidValue(
@@ -99,7 +99,7 @@ class Handler(Struct, frozen=True, kw_only=True):
             raise InvalidValue(f"{self.name!r} needs {lacking}, which data lacks")
 
     async def token_of(self, arguments: dict[str, Any]) -> str | None:
-        """Return the token of a job by the handler's own function, which gets what it names."""
+        """Return the token from the handler's token function, which gets the arguments it names."""
         if self.token is None:
             return None
         try:
@@ -125,12 +125,12 @@ _signature = functools.lru_cache(maxsize=1_024)(inspect.signature)
 
 
 def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """Arguments by their names, without the context; those of `**kwargs` beside the others."""
+    """Return arguments by name, without the context, and with those of `**kwargs`."""
     parameters = bound.signature.parameters
     (first, context), *rest = bound.arguments.items()
     if parameters[first].kind is inspect.Parameter.VAR_POSITIONAL and len(context) > 1:
         raise InvalidValue(
-            "this handler does not name what it takes; give arguments by their names"
+            "this handler has positional parameters without names; give arguments by name"
         )
     found: dict[str, Any] = {}
     for name, value in rest:
@@ -144,14 +144,14 @@ def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
 def arguments_of(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what a handler is called with, but the context, as data of a job."""
+    """Return the arguments of a call, without the context, as data of a job."""
     return _named(_signature(function).bind(None, *args, **kwargs))
 
 
 def check_open(name: str) -> None:
-    """Refuse what only Relevo itself submits: a caller from outside gets it by its operation.
+    """Refuse handlers that only Relevo submits; outside callers use the matching operation.
 
-    Bulk operations and steps do what their data says, in the name of who may ask for that.
+    Bulk operations and steps act on behalf of a user, whose rights the operation checks.
     """
     if name.startswith(OWN_PREFIXES):
         raise Forbidden(
@@ -159,7 +159,7 @@ def check_open(name: str) -> None:
         )
 
 
-class Registry:
+class HandlerRegistry:
     """The handlers and lanes of an app; filled before it serves."""
 
     def __init__(self) -> None:
@@ -168,13 +168,12 @@ class Registry:
         self._configured: set[str] = set()
 
     def add(self, handler: Handler) -> None:
-        """Take a handler; a second one of its name is refused."""
+        """Add a handler; refuses a second one with the same name."""
         if not 1 <= len(handler.name) <= NAME_LENGTH_MAX:
             raise InvalidValue(f"a handler's name has 1 to {NAME_LENGTH_MAX} characters")
         if handler.crashes_max is not None and handler.crashes_max < 1:
             raise InvalidValue(
-                f"handler {handler.name!r} has crashes_max={handler.crashes_max}; a job fails with"
-                " the first host at the earliest, so give 1 or more"
+                f"handler {handler.name!r} has crashes_max={handler.crashes_max}; give 1 or more"
             )
         if handler.name in self.handlers:
             raise Conflict(f"there is a handler {handler.name!r} already; give each its own name")
@@ -195,8 +194,8 @@ class Registry:
         self._configured.add(lane.name)
 
     def declared(self) -> list[Lane]:
-        """Return the lanes that this app has a say in: those it serves and those it was told of."""
-        served = {one.lane for one in self.handlers.values()}
+        """Return the lanes that this app serves or configures."""
+        served = {handler.lane for handler in self.handlers.values()}
         return [one for name, one in self.lanes.items() if name in served | self._configured]
 
 
@@ -219,13 +218,13 @@ def described(
     for one in taken:
         if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
             raise InvalidValue(
-                f"handler {name!r} has the parameter {str(one)!r}, which cannot be given by name as"
-                " data of a job gives it; name it, without `/` and `*`"
+                f"handler {name!r} has the parameter {str(one)!r}, which cannot be passed by"
+                " name, as the data of a job requires; declare it without `/` and `*`"
             )
     hints = _hints(name, function, {one.name for one in taken})
     kind = "process" if process else "async" if callables.is_async(function) else "thread"
     if process:
-        place_of(function)  # refuses what no other process can import
+        place_of(function)  # refuses a function that no other process can import
     return Handler(
         name=name, function=function, kind=kind,
         types={one.name: hints[one.name] for one in taken if one.name in hints},
@@ -240,7 +239,7 @@ def described(
 
 
 def _hints(name: str, function: Callable[..., Any], taken: set[str]) -> dict[str, Any]:
-    """The types of what a function takes; those of its context and result may be unknown here."""
+    """Return the types of parameters; those of the context and result need not be importable."""
     function = inspect.unwrap(function)
     annotations = getattr(function, "__annotations__", {})
     holder = SimpleNamespace(
@@ -250,13 +249,13 @@ def _hints(name: str, function: Callable[..., Any], taken: set[str]) -> dict[str
         return get_type_hints(holder, getattr(function, "__globals__", {}))
     except NameError as error:
         raise InvalidValue(
-            f"handler {name!r} is annotated with a type that its module does not have when it runs:"
+            f"handler {name!r} has an annotation that cannot be resolved at run time:"
             f" {error}; import it outside of `if TYPE_CHECKING`"
         ) from error
 
 
 class Registering(Protocol):
-    """Decorates a handler, coroutine function or plain; what it returns is the job's result."""
+    """Decorates a handler, async or plain; its return value is the job's result."""
 
     @overload
     def __call__(
@@ -278,8 +277,8 @@ class Registering(Protocol):
 class JobDefinition(Generic[P, R]):
     """A handler that knows how to submit itself: `await receipt.submit(customer="ana")`.
 
-    `using(start=…, token=…)` gives options of the submit; its arguments stay those of the
-    function.
+    `using(start=…, token=…)` sets options of the submit; the arguments of `submit` are those of
+    the function.
     """
 
     def __init__(
@@ -302,7 +301,7 @@ class JobDefinition(Generic[P, R]):
 
     @property
     def name(self) -> str:
-        """What jobs of it are submitted as."""
+        """The name under which its jobs are submitted."""
         return self._handler.name
 
     def using(self, **options: Unpack[SubmitOptions]) -> JobDefinition[P, R]:
@@ -313,7 +312,7 @@ class JobDefinition(Generic[P, R]):
         """Submit a job; it is stored when this returns, or when `tx` commits."""
         arguments = arguments_of(self._handler.function, args, kwargs)
         options: SubmitOptions = {**self._options}
-        if options.get("token") is None:  # by what was given, not by what it is as data
+        if options.get("token") is None:  # from the Python values, before they become JSON
             token = await self._handler.token_of(arguments)
             options["token"] = "" if token is None else token
         return await self._jobs.submit(self.name, arguments, **options)

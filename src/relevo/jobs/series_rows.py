@@ -1,4 +1,4 @@
-"""Series as their rows hold them: what a row says of its series, and how rows are made ready."""
+"""Rows of series: reads a series from its row, and makes due rows ready."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SQL = catalog.load("relevo.jobs")
 
 
 def due(row: asyncpg.Record) -> Due:
-    """Return what happens to a row of `due_series`."""
+    """Return the decision about a row of `due_series`."""
     postponed = row["postpone_until"] if row["postpone_until"] != row["nominal"] else None
     return series.due(
         _plan(row), _occurrence(row), now=row["now"], postponed_until=postponed,
@@ -36,7 +36,7 @@ def due(row: asyncpg.Record) -> Due:
 
 
 def all_due(rows: Sequence[asyncpg.Record]) -> list[tuple[asyncpg.Record, Due | RelevoError]]:
-    """Return what happens to each row; an error for one that cannot be computed here."""
+    """Return the decision about each row; an error for one that cannot be computed here."""
     found: list[tuple[asyncpg.Record, Due | RelevoError]] = []
     for row in rows:
         try:
@@ -47,21 +47,21 @@ def all_due(rows: Sequence[asyncpg.Record]) -> list[tuple[asyncpg.Record, Due | 
 
 
 def resumed(row: asyncpg.Record, now: datetime) -> Due:
-    """Return how a row of `recurrence_of` runs now because somebody says so: it is not late."""
+    """Return the decision about a row of `recurrence_of` that is resumed now: it is not late."""
     return series.due(_plan(row), _occurrence(row), now=now, postponed_until=now)
 
 
 def late(row: asyncpg.Record) -> str | None:
-    """Return what a row of `ready_series` is to say of its lateness, None if it is in time."""
-    return series.late(row["now"] - row["since"], _grace(_told(row)))
+    """Return the note about the lateness of a row of `ready_series`; None if it is in time."""
+    return series.late(row["now"] - row["since"], _grace(_details(row)))
 
 
 async def make_ready(
     tx: Transaction, found: Sequence[tuple[asyncpg.Record, Due]], *, status: int = READY
 ) -> None:
-    """Tell rows what their claims need, and let them into their chains.
+    """Prepare rows for their claims, and put them into their chains.
 
-    `status` is what they have then; one that is left waiting is moved by the caller.
+    `status` is their new status; the caller moves a row that stays waiting.
     """
     await tx.execute(
         SQL.start_series_rows, [row["id"] for row, _ in found],
@@ -73,32 +73,32 @@ async def make_ready(
     )  # fmt: skip
 
 
-def _told(row: asyncpg.Record) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.json.decode(row["details"] or "{}")
-    return told
+def _details(row: asyncpg.Record) -> dict[str, Any]:
+    details: dict[str, Any] = msgspec.json.decode(row["details"] or "{}")
+    return details
 
 
-def _grace(told: dict[str, Any]) -> timedelta:
-    return timedelta(seconds=told.get("misfire_grace", series.MISFIRE_GRACE.total_seconds()))
+def _grace(details: dict[str, Any]) -> timedelta:
+    return timedelta(seconds=details.get("misfire_grace", series.MISFIRE_GRACE.total_seconds()))
 
 
 def _plan(row: asyncpg.Record) -> Series:
-    told = _told(row)
-    overlap = told.get("overlap", "queue")
+    details = _details(row)
+    overlap = details.get("overlap", "queue")
     return series.Series(
         pattern=parse(row["pattern"]), anchor=row["anchor"],
         zone=None if row["zone"] is None else zone_of(row["zone"]),
-        missed=told.get("missed", "coalesce"),
+        missed=details.get("missed", "coalesce"),
         # The chain of the series sees to it that runs follow each other.
         overlap="parallel" if overlap == "queue" else overlap,
-        misfire_grace=_grace(told),
+        misfire_grace=_grace(details),
     )  # fmt: skip
 
 
 def _occurrence(row: asyncpg.Record) -> Occurrence:
-    return series.Occurrence(row["nominal"], _told(row).get("ordinal") or 0)
+    return series.Occurrence(row["nominal"], _details(row).get("ordinal") or 0)
 
 
 def _queues(row: asyncpg.Record) -> bool:
     """Whether runs of its series follow each other."""
-    return bool(_told(row).get("overlap", "queue") == "queue")
+    return bool(_details(row).get("overlap", "queue") == "queue")

@@ -10,16 +10,16 @@ import msgspec
 from relevo.errors import InvalidValue
 from relevo.jobs import states, submission
 from relevo.jobs.brakes import Brakes
-from relevo.jobs.commands import Ask, Commands, Scope
+from relevo.jobs.commands import Ask, CommandScope, JobCommands
 from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
 from relevo.jobs.handles import JobHandle as JobHandle
-from relevo.jobs.model import TOKEN_LENGTH_MAX, CommonOptions, Job, new_ids
+from relevo.jobs.handles import Known, Waiting
+from relevo.jobs.model import TOKEN_LENGTH_MAX, CommonOptions, Job
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
-from relevo.jobs.registry import EXECUTE, Registry
+from relevo.jobs.registry import EXECUTE, HandlerRegistry
 from relevo.jobs.submission import Submitting
-from relevo.jobs.waiting import Known, Waiting
 from relevo.jobs.waits import Waits
 from relevo.kernel import checking, cpu
 from relevo.kernel.part import PerConnection, Service
@@ -50,31 +50,31 @@ class Jobs(Service):
     def __init__(self, connection: Connection, settings: Settings) -> None:
         super().__init__(connection)
         self._schema = settings.schema
-        self.registry = Registry()
+        self.registry = HandlerRegistry()
         self.service_for: Callable[[JobContext], Any] | None = None
-        """What gives a run its `ctx.service`: the event pipeline."""
+        """Makes the `ctx.service` of a run: the event pipeline."""
         self._tools = PerConnection(
             connection, lambda database, wakeups: _Tools(database, wakeups, settings)
         )
 
     def configure(self, *lanes: Lane) -> None:
-        """Add lanes, or change those that there are; before handlers name them."""
-        for one in lanes:
-            self.registry.configure(one)
+        """Add lanes, or change existing ones; call this before handlers name them."""
+        for lane in lanes:
+            self.registry.configure(lane)
 
     @property
-    def commands(self) -> Commands:
-        """What carries out commands."""
+    def commands(self) -> JobCommands:
+        """Carries out commands."""
         return self._tools().commands
 
     @property
     def waits(self) -> Waits:
-        """What suspended jobs wait for."""
+        """Events and child jobs that suspended jobs wait for."""
         return self._tools().waits
 
     @property
     def brakes(self) -> Brakes:
-        """Which extensions fail too often, and what holds them back."""
+        """Brakes on extensions that fail too often."""
         return self._tools().brakes
 
     async def submit(
@@ -107,7 +107,8 @@ class Jobs(Service):
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
-        tx = foreign.in_schema(tx, self._schema)
+        if tx is not None:
+            tx = foreign.in_schema(tx, self._schema)
         if token is None:
             job = await self._chained(job, data)
         await self._check_lane(job, tx)
@@ -133,11 +134,11 @@ class Jobs(Service):
     ) -> list[JobHandle[Any]]:
         """Submit a job for each element of `data`, in order, in one transaction.
 
-        The options are those of `submit`, for each of them.
+        The options are those of `submit`, and apply to each job.
         """
         if strange := options.keys() - CommonOptions.__annotations__.keys():
-            raise InvalidValue(f"many jobs cannot have one {min(strange)}; leave it out")
-        common, ids = submission.checked(handler, **options), new_ids(len(data))
+            raise InvalidValue(f"submit_many has no option {min(strange)!r}; leave it out")
+        common, ids = submission.checked(handler, **options), submission.new_ids(len(data))
         datas = [submission.encoded(one) for one in data]
         tx = foreign.in_schema(tx, self._schema)
         await self._check_lane(common, tx)
@@ -159,8 +160,8 @@ class Jobs(Service):
                 number = await self._store_in(tx, arrays)
         elif batches:
             await self._tools().writing.many(batches)
-        told = Known.of(common, number)
-        return [JobHandle(self, one, told) for one in ids]
+        facts = Known.of(common, number)
+        return [JobHandle(self, one, facts) for one in ids]
 
     async def _chained(self, job: Submission, data: Any) -> Submission:
         """The job with the token that its handler gives it, if that is registered here."""
@@ -183,7 +184,7 @@ class Jobs(Service):
         known = self.registry.handlers.get(job.handler)
         if known is not None:
             submission.check_served(job.handler, job.lane, known.lane)
-        # In a transaction of the caller nobody need be connected, and the function looks, too.
+        # With the caller's transaction the app may be unconnected; the SQL function checks, too.
         if self.connection.is_open and (tx is None or await self._reads(tx)):
             unknown = None if known else job.handler
             await self._tools().writing.check_lane(job.lane, unknown, tx)
@@ -202,7 +203,7 @@ class Jobs(Service):
     async def _recurring(
         self, job: Submission, recurrence: str | Recurrence | None, timezone: str | None, tx: Any
     ) -> Callable[[Submission], Submission] | None:
-        """What makes a job the first of a series, if it is to be one."""
+        """Return the function that makes a job the first of a series; None without a recurrence."""
         whole = submission.whole(recurrence, job.start, timezone)
         if whole is None:
             return None
@@ -238,27 +239,29 @@ class Jobs(Service):
     def query(self, caller: Caller = EVERYBODY) -> JobQuery:
         """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`.
 
-        A `caller` sees what its scope leaves.
+        A `caller` sees only the jobs of its scope.
         """
         return JobQuery(self.database, caller)
 
     @property
     def views(self) -> Views:
-        """Ready-made views: counts, what waits, what fails, blocked chains."""
+        """Ready-made views: counts, waiting and failed jobs, blocked chains."""
         return Views(self.database)
 
     async def command(
         self, id: UUID, command: str, *, until: datetime | None = None, series: bool = False,  # noqa: A002
-        version: int | None = None, user: UUID | None = None, scope: Scope = Scope(),  # noqa: B008
+        version: int | None = None, user: UUID | None = None, scope: CommandScope = CommandScope(),  # noqa: B008
     ) -> int:  # fmt: skip
         """Carry out cancel, pause, resume, postpone or delete; returns the status then."""
         if command not in states.COMMANDS:
             raise InvalidValue(
-                f"no command is {command!r}; they are {', '.join(states.COMMANDS)}",
+                f"{command!r} is not a command; use one of {', '.join(states.COMMANDS)}",
                 pointer="command",
             )
         if (until is None) == (command == "postpone"):
-            raise InvalidValue("an instant is given to postpone, and only to it", pointer="until")
+            raise InvalidValue(
+                "until is required for postpone, and allowed only there", pointer="until"
+            )
         until = None if until is None else checking.aware(until, "until")
         ask = Ask(id=id, command=command, until=until, version=version, user=user, scope=scope)
         status = await self.commands.give(ask)
@@ -278,7 +281,7 @@ class Jobs(Service):
         timeout: float | None,
         known: Known | None = None,
     ) -> Any:
-        """Return how a job ended, once it has; `known` is what its submit has told."""
+        """Return how a job ended, once it has; `known` are the facts of its submit."""
         return await self._tools().waiting.wait(id, known, timeout)
 
     async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
@@ -291,7 +294,7 @@ class Jobs(Service):
 
 
 class _Tools:
-    """What carries out the calls of `Jobs` on one connection."""
+    """Carries out the calls of `Jobs` on one connection."""
 
     def __init__(self, database: Database, wakeups: Wakeups, settings: Settings) -> None:
         self.writing = Submitting(database, wakeups)
@@ -302,13 +305,13 @@ class _Tools:
             minutes=settings.jobs_brake_minutes,
         )  # fmt: skip
         strict = ("strict_states", "strict_delete")
-        self.commands = Commands(
+        self.commands = JobCommands(
             database, wakeups,
             strict=frozenset(one for one in strict if getattr(settings, f"jobs_{one}")),
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish accepted calls."""
         await self.writing.close()
         await self.commands.close()
         await self.waiting.close()

@@ -1,9 +1,9 @@
-"""What may happen to a system job, and what it is then.
+"""The transition table of system jobs.
 
     outcome(20, "pause")  # Move(to_status=21, ...)
     outcome(0, "pause")  # Refusal(code=CANNOT_PAUSE, ...)
 
-One table says it for the service, for clients and for the database: `relevo.job_transition` holds
+One table decides for the service, for clients and for the database: `relevo.job_transition` holds
 `sql_rows()`, and every change of a status asks one of the two.
 """
 
@@ -27,7 +27,7 @@ SUCCEEDED: Final = 30
 FAILED: Final = 31
 CANCELED: Final = 32
 REMOVED: Final = -1
-"""What `delete` makes of a job that no handler holds: the row is gone."""
+"""The status after `delete` of a job that no handler runs: the row is gone."""
 
 LABELS: Final = {
     READY: "Waiting For Resources",
@@ -52,10 +52,10 @@ COMPLETED: Final = (SUCCEEDED, FAILED, CANCELED)
 LIVE: Final = (READY, WAITING, *LOCKED)
 
 COMMANDS: Final = ("cancel", "pause", "resume", "postpone", "delete")
-"""What a client may ask for."""
+"""Commands of clients."""
 
 
-class Transition(Struct, frozen=True):
+class JobTransition(Struct, frozen=True):
     """In `from_status`, `event` leads to `to_status`, or is refused with `code`.
 
     `from_status` None is a job not created yet; `number` is the row of the specification.
@@ -68,15 +68,15 @@ class Transition(Struct, frozen=True):
     number: str
 
 
-class Move(Struct, frozen=True):
+class JobMove(Struct, frozen=True):
     """The event happens: the job is in `to_status` then, the same one if nothing changes."""
 
     to_status: int
     number: str
 
 
-class Refusal(Struct, frozen=True):
-    """The event does not happen; `code` and `text` say why."""
+class CommandRefusal(Struct, frozen=True):
+    """The event is refused, with `code` and `text`."""
 
     code: int
     text: str
@@ -112,15 +112,15 @@ def state_word(status: int) -> str:
     return STATE_WORDS[state_of(status)]
 
 
-def _moves(event: str, number: str, moves: dict[int | None, int]) -> list[Transition]:
-    return [Transition(at, event, to, None, number) for at, to in moves.items()]
+def _moves(event: str, number: str, moves: dict[int | None, int]) -> list[JobTransition]:
+    return [JobTransition(at, event, to, None, number) for at, to in moves.items()]
 
 
-def _refusals(event: str, code: int, *statuses: int) -> list[Transition]:
-    return [Transition(at, event, None, code, "3.3") for at in statuses]
+def _refusals(event: str, code: int, *statuses: int) -> list[JobTransition]:
+    return [JobTransition(at, event, None, code, "3.3") for at in statuses]
 
 
-TRANSITIONS: Final[tuple[Transition, ...]] = (
+TRANSITIONS: Final[tuple[JobTransition, ...]] = (
     *_moves("create", "S1", {None: READY}),
     *_moves("create_deferred", "S2", {None: WAITING}),
     *_moves("due", "S3", {WAITING: READY}),
@@ -137,7 +137,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_moves("suspend", "S13", {CANCELING: FAILED}),
     *_moves("await", "S9", {IN_PROGRESS: WAITING, PAUSING: WAITING}),
     *_moves("await", "S12", {CANCELING: CANCELED}),
-    # A handler that yields to a pause which was taken back meanwhile is to run again.
+    # A handler that yields to a pause that was withdrawn meanwhile runs again.
     *_moves("yield", "S10", {IN_PROGRESS: READY, PAUSING: WAITING}),
     *_moves("yield", "S12", {CANCELING: CANCELED}),
     *_moves("stop", "S12", {CANCELING: CANCELED}),
@@ -167,14 +167,14 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     # A handler still holds it: the row stays, unseen, until that one has stopped.
     *_moves("delete", "R4", {status: status for status in LOCKED}),
 )
-"""Everything that happens, and the refusals that have a code of their own. Whatever is not here is
+"""All transitions, and the refusals that have a code of their own. Whatever is not here is
 refused: see `outcome`."""
 
-STRICT: Final[dict[str, tuple[Transition, ...]]] = {
+STRICT: Final[dict[str, tuple[JobTransition, ...]]] = {
     "strict_states": tuple(_refusals("postpone", codes.CANNOT_CHANGE, WAITING)),
     "strict_delete": tuple(_refusals("delete", codes.CANNOT_DELETE, *LIVE)),
 }
-"""What the settings of these names put in place of rows of the table."""
+"""Rows that the settings of these names put in place of rows of the table."""
 
 EVENTS: Final = tuple(dict.fromkeys(row.event for row in TRANSITIONS))
 CREATING: Final = ("create", "create_deferred")
@@ -184,14 +184,14 @@ _BY_KEY: Final = {(row.from_status, row.event): row for row in TRANSITIONS}
 
 def outcome(
     status: int | None, event: str, *, strict: frozenset[str] = frozenset()
-) -> Move | Refusal:
-    """Return what the event makes of a job in that status; None is a job not created yet.
+) -> JobMove | CommandRefusal:
+    """Return the transition of a job in that status; None is a job not created yet.
 
-    What the table does not name is refused: someone acts on a job that has moved on since.
+    Events that the table does not name are refused: the job has moved on since.
     `strict` names the settings of `STRICT` that are on.
     """
     if event not in EVENTS:
-        raise InvalidValue(f"no event is {event!r}; they are {', '.join(EVENTS)}")
+        raise InvalidValue(f"{event!r} is not an event; use one of {', '.join(EVENTS)}")
     if status is not None:
         state_of(status)
     if unknown := strict - set(STRICT):
@@ -202,10 +202,10 @@ def outcome(
     key = (status, event)
     row = next((row for row in stricter if (row.from_status, row.event) == key), _BY_KEY.get(key))
     if row is not None and row.to_status is not None:
-        return Move(row.to_status, row.number)
+        return JobMove(row.to_status, row.number)
     unnamed = codes.NOT_FOUND if status is None else codes.STATE_CHANGED
     code = unnamed if row is None or row.code is None else row.code
-    return Refusal(code, f"{codes.TEXTS[code]} {_situation(status, event)}")
+    return CommandRefusal(code, f"{codes.TEXTS[code]} {_situation(status, event)}")
 
 
 def _situation(status: int | None, event: str) -> str:
@@ -224,9 +224,9 @@ def sql_rows(*, strict: frozenset[str] = frozenset()) -> tuple[SqlRow, ...]:
     for status in sorted(LABELS):
         for event in sorted(set(EVENTS) - set(CREATING)):
             match outcome(status, event, strict=strict):
-                case Move(to_status):
+                case JobMove(to_status):
                     found.append(SqlRow(status, event, to_status, None))
-                case Refusal(code):
+                case CommandRefusal(code):
                     found.append(SqlRow(status, event, None, code))
     return tuple(found)
 
@@ -245,14 +245,14 @@ PLATFORM_RULES: Final = (
     PlatformRule("resume", codes.PLATFORM_PAUSE),
     PlatformRule("delete", codes.PLATFORM_DELETE, unless=COMPLETED),
 )
-"""What nobody may do to a job of the platform, whatever the role; the rest is allowed."""
+"""Commands that no role may give to a job of the platform."""
 
 
-def platform_refusal(status: int, command: str) -> Refusal | None:
+def platform_refusal(status: int, command: str) -> CommandRefusal | None:
     """Return why a job of the platform refuses the command, None if it does not."""
     for rule in PLATFORM_RULES:
         if rule.command == command and status not in rule.unless:
-            return Refusal(rule.code, codes.TEXTS[rule.code])
+            return CommandRefusal(rule.code, codes.TEXTS[rule.code])
     return None
 
 

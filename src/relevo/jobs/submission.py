@@ -1,24 +1,26 @@
-"""Submitting: what is asked for is checked, then rides in groups or in a caller's transaction."""
+"""Submits jobs: checks them, then stores them in groups or in the caller's transaction."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from asyncpg.pgproto import pgproto
 
 from relevo.errors import InvalidValue
 from relevo.jobs.core import series
-from relevo.jobs.loops import UNSERVED
 from relevo.jobs.model import (
     DATA_BYTES_MAX,
     MISFIRE_GRACE_MAX,
     NAME_LENGTH_MAX,
     TOKEN_LENGTH_MAX,
+    UNSERVED,
     Recurrence,
     Submission,
-    new_id,
 )
 from relevo.kernel import checking
 from relevo.kernel.postgres import catalog
@@ -45,7 +47,24 @@ IN_TRANSACTION: Final = Function(
     ),
     otherwise=", or call the SQL function relevo.submit_job yourself",
 )  # fmt: skip
-"""Stores jobs in a transaction of the caller; returns its numbers, by which others see its end."""
+"""Stores jobs in the caller's transaction; returns its numbers, by which waits see its end."""
+
+
+def new_id() -> UUID:
+    """Return a key for a job."""
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[UUID]:
+    """Return ascending keys that follow those of earlier calls (UUID version 7).
+
+    So inserts stay at one end of the index. The first has 61 random bits, the others count on. They
+    are of the driver's class, which is a UUID and made in a fifth of the time.
+    """
+    millis, nanos = divmod(time.time_ns(), 1_000_000)
+    clock = millis << 80 | 0x7 << 76 | (nanos << 12) // 1_000_000 << 64
+    first = clock | 0x2 << 62 | int.from_bytes(os.urandom(8), "big") >> 3
+    return [pgproto.UUID(value.to_bytes(16, "big")) for value in range(first, first + count)]
 
 
 def checked(
@@ -66,7 +85,9 @@ def checked(
 ) -> Submission:
     """Return a job to be made, or refuse it by name before anything is written."""
     if not handler:
-        raise InvalidValue(f"a job names its handler, not {handler!r}", pointer="handler")
+        raise InvalidValue(
+            f"a job needs the name of its handler, not {handler!r}", pointer="handler"
+        )
     for what, value, most in (
         ("handler", handler, NAME_LENGTH_MAX), ("name", name, NAME_LENGTH_MAX),
         ("token", token, TOKEN_LENGTH_MAX), ("lane", lane, LANE_LENGTH_MAX),
@@ -79,7 +100,7 @@ def checked(
             f"on_failure is continue or hold, not {on_failure!r}", pointer="on_failure"
         )
     if options is not None and not isinstance(options, Mapping):
-        raise InvalidValue(f"options of a job have names, not {options!r}", pointer="options")
+        raise InvalidValue(f"options of a job are a mapping, not {options!r}", pointer="options")
     flags = {"retain": retain, "hold": on_failure == "hold", "system": system}
     extra = {**(options or {}), **{key: True for key, value in flags.items() if value}}
     if extra:
@@ -102,11 +123,11 @@ def whole(
 ) -> Recurrence | None:
     """Return a recurrence with the start and the zone that stand beside it."""
     if timezone is not None and not isinstance(timezone, str):
-        raise InvalidValue(f"timezone names a zone, not {timezone!r}", pointer="timezone")
+        raise InvalidValue(f"timezone is the name of a zone, not {timezone!r}", pointer="timezone")
     if not recurrence:  # none, or an empty pattern
         if timezone is not None:
             raise InvalidValue(
-                "timezone is that of a recurrence, of which there is none; a start has its own",
+                "timezone needs a recurrence; put the zone of a single start into the start itself",
                 pointer="timezone",
             )
         return None
@@ -120,7 +141,8 @@ def whole(
         there = getattr(recurrence, what)
         if None not in (value, there) and value != there:
             raise InvalidValue(
-                f"{what} is {value}, and that of the recurrence {there}; say it once", pointer=what
+                f"{what} is {value}, but that of the recurrence is {there}; give it once",
+                pointer=what,
             )
     return msgspec.structs.replace(
         recurrence, start=recurrence.start or start, timezone=recurrence.timezone or timezone
@@ -130,7 +152,7 @@ def whole(
 def recurring(
     recurrence: Recurrence, now: datetime, operation_type: int
 ) -> Callable[[Submission], Submission]:
-    """Return what makes a job the first waiting row of a series; raises `InvalidRecurrence`.
+    """Return the function that makes a job the first row of a series; raises `InvalidRecurrence`.
 
     The search for the first instant may take some time, and is done once for all jobs of a call.
     """
@@ -195,14 +217,14 @@ class Submitting:
         self._wakeups.send(TOPIC)
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for calls under way."""
         await self._group.close()
 
     async def check_lane(self, lane: str, handler: str | None, tx: Any = None) -> None:
         """Refuse a lane that no host has configured, before it can spoil a group; lanes stay.
 
-        The same for one in which nobody would run jobs of the handler, if that is given. Looks in
-        `tx`, if there is one: who has a connection must not wait for a second.
+        With `handler`, refuse also a lane in which no host runs jobs of that handler. Reads with
+        `tx`, if given: a caller with a connection must not wait for a second one.
         """
         reader = tx or self._database
         if lane not in self._lanes:
@@ -221,7 +243,7 @@ class Submitting:
     async def _store(self, jobs: Sequence[Submission]) -> list[UUID | Exception]:
         await self._database.write(*_statement(columns(jobs)))
         self._wakeups.send(TOPIC)
-        return [one.id for one in jobs]
+        return [job.id for job in jobs]
 
 
 def _statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
@@ -231,7 +253,7 @@ def _statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
 
 
 def check_served(handler: str, lane: str, served: str | None) -> None:
-    """Refuse another lane than that in which a handler is served: it would not run there."""
+    """Refuse a lane other than the one that serves the handler: the job would not run there."""
     if served is not None and served != lane:
         raise InvalidValue(
             f"jobs of {handler!r} run in the lane {served!r}, where its handler is registered, not"
@@ -241,14 +263,14 @@ def check_served(handler: str, lane: str, served: str | None) -> None:
 
 
 def batches(jobs: Sequence[Submission]) -> list[tuple[Sequence[Any], ...]]:
-    """Return the arrays of as many statements as jobs need."""
+    """Return the arrays of all statements that the jobs need."""
     return [columns(jobs[n : n + BULK_ROWS]) for n in range(0, len(jobs), BULK_ROWS)]
 
 
 def batches_alike(
     common: Submission, ids: Sequence[UUID], datas: Sequence[str]
 ) -> list[tuple[Sequence[Any], ...]]:
-    """Return the same of jobs that differ in their data alone."""
+    """Return the same for jobs that differ only in key and data."""
     return [
         alike(common, ids[n : n + BULK_ROWS], datas[n : n + BULK_ROWS])
         for n in range(0, len(ids), BULK_ROWS)
@@ -256,30 +278,40 @@ def batches_alike(
 
 
 def columns(jobs: Sequence[Submission]) -> tuple[Sequence[Any], ...]:
-    """Return the arrays of the statement; those of which no job has anything are empty."""
-    ids, datas = [one.id for one in jobs], [one.data for one in jobs]
-    kinds = [_kind(one) for one in jobs]
+    """Return the arrays of the statement; a column without values is empty."""
+    ids, datas = [job.id for job in jobs], [job.data for job in jobs]
+    kinds = [_kind(job) for job in jobs]
     if kinds.count(kinds[0]) == len(kinds):
         return alike(jobs[0], ids, datas)
     handlers, *others = map(list, zip(*kinds, strict=True))
-    return ids, handlers, datas, *([] if one.count(None) == len(one) else one for one in others)
+    return (
+        ids,
+        handlers,
+        datas,
+        *([] if other.count(None) == len(other) else other for other in others),
+    )
 
 
 def alike(
     common: Submission, ids: Sequence[UUID], datas: Sequence[str]
 ) -> tuple[Sequence[Any], ...]:
-    """Return the arrays of jobs that differ in their data alone.
+    """Return the arrays of jobs that differ only in key and data.
 
-    One handler stands for all if nothing is special; most jobs are like that, and cost least.
+    Plain jobs share one handler entry, which is cheapest; most jobs are plain.
     """
     handler, *others = _kind(common)
     special = common.token or common.start or common.owner or common.options
     times = len(ids) if special else 1
-    return ids, [handler] * times, datas, *([] if one is None else [one] * times for one in others)
+    return (
+        ids,
+        [handler] * times,
+        datas,
+        *([] if other is None else [other] * times for other in others),
+    )
 
 
 def _kind(job: Submission) -> tuple[Any, ...]:
-    """What there is to a job but its key and data, in the order of the function's arguments."""
+    """Return every field except id and data, in the order of the function's arguments."""
     options = None if job.options is None else _ENCODER.encode(job.options).decode()
     return (job.handler, job.name, job.token, job.start, job.lane, job.priority, job.owner, options)
 

@@ -1,4 +1,4 @@
-"""Suspended jobs: what they wait for, and what wakes them."""
+"""Suspended jobs: the events and child jobs that they wait for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from relevo.jobs.commands import Commands
+    from relevo.jobs.commands import JobCommands
     from relevo.jobs.model import Submission
     from relevo.jobs.running.context import JobContext
     from relevo.kernel.postgres import Database, Transaction, Wakeups
@@ -31,23 +31,23 @@ SQL = catalog.load("relevo.jobs")
 WAKE_ROWS: Final = 500
 NAME_LENGTH_MAX: Final = 256
 UNWANTED: Final = timedelta(days=30)
-"""How long an event is kept that nobody waits for."""
+"""How long an event is kept that no job waits for."""
 
 
 class Waits:
-    """Sends events, and wakes whose time or children have come to an end."""
+    """Sends events, and wakes jobs whose deadline has passed or whose children have ended."""
 
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         self._database = database
         self._wakeups = wakeups
 
     def duties(self) -> list[Duty]:
-        """What is done every so often by one host."""
+        """Return the duties of the leader."""
         return [Duty("jobs.events", 3_600.0, self.forget)]
 
     async def signal(self, event: str, key: str = "", data: Any = None, *, tx: Any = None) -> int:
-        """Give an event to all who wait for it; returns how many. Kept for the first who will, if
-        nobody does. `tx` is a transaction of Relevo's: then it happens with that one's commit."""
+        """Deliver an event to all jobs that wait for it; returns how many. If none does, it is kept
+        for the first that will. With `tx`, a transaction of Relevo, it happens at the commit."""
         for what, value in (("event", event), ("key", key)):
             if len(value) > NAME_LENGTH_MAX or "\0" in value or (what == "event" and not value):
                 raise InvalidValue(f"the {what} is text of at most {NAME_LENGTH_MAX} characters")
@@ -60,7 +60,7 @@ class Waits:
         return int(got)
 
     async def wake(self) -> int:
-        """Wake whose wait took too long, or whose children are over; returns how many."""
+        """Wake jobs whose deadline has passed or whose children have ended; returns how many."""
         total = 0
         while woken := (await self._database.write(SQL.wake, WAKE_ROWS))[0][0]:
             total += woken
@@ -68,10 +68,10 @@ class Waits:
             self._wakeups.send(submission.TOPIC)
         return total
 
-    async def end_orphans(self, commands: Commands) -> int:
+    async def end_orphans(self, commands: JobCommands) -> int:
         """Cancel the jobs that a canceled or deleted job waited for; returns how many.
 
-        Nobody is left who asked for their results.
+        No job needs their results any more.
         """
         rows = await self._database.fetch(SQL.orphans, WAKE_ROWS)
         for row in rows:
@@ -80,7 +80,7 @@ class Waits:
         return len(rows)
 
     async def forget(self) -> int:
-        """Remove what nobody waits for any more; returns how much."""
+        """Remove waits and events that are no longer needed; returns how many."""
         total = 0
         while gone := (await self._database.write(SQL.forget_waits, UNWANTED, WAKE_ROWS))[0][0]:
             total += gone
@@ -88,7 +88,7 @@ class Waits:
 
 
 async def read(tx: Transaction, ctx: JobContext, step: int) -> list[asyncpg.Record]:
-    """Return what the job waits for at a step; nothing if it has not come there yet."""
+    """Return the waits of the job at a step; none if it has not reached that step."""
     return await tx.fetch(SQL.read_waits, ctx.id, step)
 
 
@@ -101,7 +101,7 @@ async def call(tx: Transaction, ctx: JobContext, step: int, children: Sequence[S
 
 
 async def wait_again(tx: Transaction, ctx: JobContext, step: int, rows: Sequence[Any]) -> None:
-    """Go on waiting for children; somebody had resumed the job."""
+    """Go on waiting for children after the job was resumed early."""
     for row in rows:
         await tx.execute(
             SQL.begin_wait, ctx.id, step, row["part"], None, None, row["child"], None, None
@@ -121,7 +121,7 @@ async def wait(
 
 
 async def end(tx: Transaction, id: UUID, step: int) -> None:  # noqa: A002 - the word of the API
-    """Forget what the job waited for."""
+    """Remove the waits of a job at a step."""
     await tx.execute(SQL.end_waits, id, step)
 
 

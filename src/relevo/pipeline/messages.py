@@ -144,7 +144,7 @@ def _token(run: OperationRun, found: Fetched[Any]) -> str | None:
         return None
     last = found.items[-1]
     return query.encode_token(
-        query.Position(run.info.incarnation, "id", last["pk"], last["id"], last["ts"])
+        query.ItemPosition(run.info.incarnation, "id", last["pk"], last["id"], last["ts"])
     )
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from relevo.jobs.model import new_id
+from relevo.jobs.submission import new_id
 from relevo.pipeline.contexts import Envelope
 from relevo.pipeline.model import (
     OperationCause,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Transaction
     from relevo.pipeline.tables import Table
     from relevo.store import ContainerInfo
-    from relevo.store.items import Key
+    from relevo.store.items import ItemKey
 
 _SWITCH = {0: "sync", 1: "async"}
 
@@ -68,7 +68,7 @@ class OperationRun(Struct, kw_only=True):
         return self.table, self.info
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ItemKey:
         """The key of the requested record."""
         table, info = self.home
         return table.key_of(self.request.id, self.request.partition_key, info)

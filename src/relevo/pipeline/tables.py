@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from relevo.store import ContainerInfo
-    from relevo.store.items import Document, Key
+    from relevo.store.items import Document, ItemKey
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -76,7 +76,7 @@ class Table(Struct, frozen=True, kw_only=True):
             source=_SOURCE.replace("{name}", name),
         )  # fmt: skip
 
-    def key_of(self, id: Any, partition_key: Any, info: ContainerInfo) -> Key:  # noqa: A002
+    def key_of(self, id: Any, partition_key: Any, info: ContainerInfo) -> ItemKey:  # noqa: A002
         """Return the key of a record; the partition key is optional if it is the id."""
         if partition_key is None and info.partition_key == ("/id",):
             partition_key = id

@@ -8,7 +8,7 @@ Items live under an id and a partition key; every write has a place in the feed 
 
 from relevo.store import patch
 from relevo.store.container import Container
-from relevo.store.epk import UNDEFINED, Undefined
+from relevo.store.keys import UNDEFINED, Undefined
 from relevo.store.model import (
     BulkResult,
     ContainerInfo,
@@ -21,7 +21,7 @@ from relevo.store.model import (
     Replace,
     Upsert,
 )
-from relevo.store.query import Page, Query
+from relevo.store.query import ItemPage, Query
 from relevo.store.ranges import Interval, Range, RangeMap
 from relevo.store.service import Store
 
@@ -34,8 +34,8 @@ __all__ = [
     "Delete",
     "Interval",
     "Item",
+    "ItemPage",
     "Outcome",
-    "Page",
     "Patch",
     "Query",
     "Range",

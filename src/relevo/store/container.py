@@ -1,4 +1,4 @@
-"""The handle of a container: what users hold and call."""
+"""The handle of a container, which users hold and call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relevo.kernel import callables, cpu
 from relevo.kernel.postgres import foreign
 from relevo.kernel.postgres.binding import transaction_in
 from relevo.store import batch, bulk, items, lifecycle, query
-from relevo.store.items import Row
+from relevo.store.items import ItemWrite
 from relevo.store.model import (
     BulkResult,
     ContainerInfo,
@@ -24,15 +24,15 @@ from relevo.store.model import (
     Outcome,
     Patch,
 )
-from relevo.store.writes import Refused
+from relevo.store.writes import StepRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 
     from relevo.kernel.postgres import Transaction
-    from relevo.store.items import Document, Stored
+    from relevo.store.items import Document, StoredItem
     from relevo.store.model import Step
-    from relevo.store.opened import OpenContainer
+    from relevo.store.open_container import OpenContainer
     from relevo.store.patch import Operation
     from relevo.store.query import Condition, Query
     from relevo.store.ranges import Range, RangeMap
@@ -45,12 +45,12 @@ OTHER_DRIVERS: Final = "; with another driver, run `select relevo.put_item(conta
 class Container(Generic[T]):
     """Items of one kind, spread over ranges by their partition key.
 
-    A handle costs nothing and does no I/O; the container is looked up, or made if the handle says
-    how, when it is first used.
+    A handle costs nothing and does no I/O. On first use Relevo looks the container up, or creates
+    it if the handle has a partition key.
 
-    A write with `tx` belongs to that transaction, which is one of asyncpg: what `ctx.transaction()`
-    or `app.database.transaction()` gave. It is in the feed when the transaction commits, and gets
-    its LSN then; `lsn` is 0 until then, and the etag holds only inside the transaction.
+    A write with `tx` belongs to that transaction of asyncpg, from `ctx.transaction()` or
+    `app.database.transaction()`. The commit puts it into the feed and gives it its LSN. Until then
+    `lsn` is 0, and the etag is valid only inside the transaction.
 
     >>> orders = store.container("orders", partition_key="/city")  # doctest: +SKIP
     >>> item = await orders.create({"id": "1", "city": "Vigo"})  # doctest: +SKIP
@@ -64,7 +64,7 @@ class Container(Generic[T]):
         self.model = model
         self._store = store
         self._options = options
-        self._checked: OpenContainer | None = None
+        self._opened: OpenContainer | None = None
 
     async def create(self, item: Any, *, tx: Any = None) -> Item[T]:
         """Store a new item; `ItemExists` if there is one with its id and partition key."""
@@ -90,7 +90,7 @@ class Container(Generic[T]):
         opened = await self._open()
         key = items.key_of_caller(id, partition_key, opened.info)
         await _written(
-            opened, Row(kind="delete", key=key, condition=items.checked_etag(if_match)), tx
+            opened, ItemWrite(kind="delete", key=key, condition=items.checked_etag(if_match)), tx
         )
 
     async def read(self, id: str, partition_key: Any, *, tx: Any = None) -> Item[T]:  # noqa: A002
@@ -118,7 +118,7 @@ class Container(Generic[T]):
         change = batch.ready(Patch(id, operations, if_match), components, opened.info)
         try:
             done = await batch.run(opened, [change], self._check, _checked(tx, opened))
-        except Refused as refused:
+        except StepRefused as refused:
             raise refused.error from refused.__cause__
         return await cpu.decoded(len(done[0].text or ""), self._item, done[0])
 
@@ -132,15 +132,15 @@ class Container(Generic[T]):
     ) -> list[Item[T] | None]:
         """Do several steps on items of one partition key: all or none, and with one LSN.
 
-        Returns what each step left or saw, None for deletes. The error of a batch is that of the
-        first step that cannot be done; its `pointer` begins with the number of the step. The same
+        Returns the item that each step wrote or read, None for deletes. If a step cannot be done,
+        the batch raises its error, whose `pointer` begins with the number of the step. The same
         item may occur several times. With `bytes_max` a batch is refused whose steps read or patch
         larger items, all together; in a transaction of the caller it is not counted.
         """
         if not 1 <= len(steps) <= limits.BATCH_ITEMS_MAX:
             raise InvalidValue(
                 f"a batch has 1 to {limits.BATCH_ITEMS_MAX} steps, not {len(steps)}; bulk() takes"
-                " any number, without the promise of all or none"
+                " any number, but not all or none"
             )
         opened = await self._open()
         components = items.components_of_caller(partition_key, opened.info)
@@ -148,7 +148,7 @@ class Container(Generic[T]):
             size = sum(items.size_of(getattr(step, "item", None)) for step in steps)
             ready = await cpu.decoded(size, batch.all_ready, steps, components, opened.info)
             done = await batch.run(opened, ready, self._check, _checked(tx, opened), bytes_max)
-        except Refused as refused:
+        except StepRefused as refused:
             raise _located(refused.error, refused.index) from refused.__cause__
         size = sum(len(one.text or "") for one in done)
         return await cpu.decoded(
@@ -162,7 +162,7 @@ class Container(Generic[T]):
         *,
         progress: Callable[[int], object] | None = None,
     ) -> BulkResult:
-        """Write many items, each by itself; returns what each came to, in order.
+        """Write many items, each separately; returns their outcomes, in order.
 
         Nothing is raised for an item that is refused: look at `failures`. Items with the same id
         are written in their order. `progress` is called with the number of items done so far.
@@ -191,11 +191,11 @@ class Container(Generic[T]):
         """Find items: `async for item in orders.query(where=[("total", ">", 5)])`.
 
         Without a partition key all items are looked through. Order is that of partition key and
-        id, or with `order_by="ts"` of the last write, for which each page sorts what it finds.
+        id, or with `order_by="ts"` of the last write; then each page is sorted when it is read.
         See `relevo.store.query` for the conditions.
         """
 
-        def compiled(info: ContainerInfo) -> query.Filter:
+        def compiled(info: ContainerInfo) -> query.ItemFilter:
             pk = None
             if partition_key is not UNSET:
                 pk = items.pk_of_caller(partition_key, info)
@@ -204,7 +204,7 @@ class Container(Generic[T]):
         return query.Query(self._open, compiled, self._item, limit=limit, after=after)
 
     async def describe(self) -> ContainerInfo:
-        """Return what the container is."""
+        """Return the container's properties."""
         return (await self._open()).info
 
     async def ranges(self) -> RangeMap:
@@ -216,12 +216,15 @@ class Container(Generic[T]):
     async def split(self, range_id: int, at: str | None = None) -> tuple[Range, Range]:
         """Seal a range and return its two children, cut in the middle or at a hash.
 
-        No item is moved and no writer needs to know: who comes to the sealed range goes on with
+        No item is moved. Writers need not know: a write that reaches the sealed range goes on with
         the child.
         """
         opened = await self._open()
         ids = await lifecycle.split(
-            opened.database, lifecycle.Found(opened.info, await self.ranges()), range_id, at
+            opened.database,
+            lifecycle.FoundContainer(opened.info, await self.ranges()),
+            range_id,
+            at,
         )
         await opened.refresh()
         opened.wake()
@@ -230,16 +233,17 @@ class Container(Generic[T]):
     async def drop(self) -> bool:
         """Remove the container and all its items; False if there is none.
 
-        It is gone at once, its items are removed in the background. If the handle says how to make
-        it, its next use makes a new one, which has none of the old items.
+        It is gone at once; Relevo removes its items in the background. If the handle has a
+        partition key, its next use creates a new, empty container.
         """
         return await self._store.drop(self.name)
 
     async def _open(self) -> OpenContainer:
-        opened = await self._store.open(self.name, self._options)
-        if opened is not self._checked:
+        opened = self._opened
+        if opened is None or opened.gone:
+            opened = await self._store.open(self.name, self._options)
             self._options.check(opened.info)
-            self._checked = opened
+            self._opened = opened
         return opened
 
     async def _write(self, kind: Kind, item: Any, if_match: str | None, tx: Any) -> Item[T]:
@@ -249,7 +253,7 @@ class Container(Generic[T]):
         done = await _written(opened, document.row(kind, items.checked_etag(if_match)), tx)
         return _item(done, body)
 
-    async def _bulk_row(self, opened: OpenContainer, kind: Kind, item: Any) -> Row | Outcome:
+    async def _bulk_row(self, opened: OpenContainer, kind: Kind, item: Any) -> ItemWrite | Outcome:
         try:
             document = await items.documented(item, opened.info)
             if kind != "delete":
@@ -259,14 +263,14 @@ class Container(Generic[T]):
         return document.row(kind)
 
     def _body_of(self, document: Document) -> T:
-        """The body to give back; made before the write: what does not fit is not written."""
+        """Return the body for the caller; decoded first, so that an invalid item is not written."""
         return cast(T, document.plain) if self.model is None else self._decoded(document.text)
 
     def _check(self, text: str) -> None:
         if self.model is not None:
             self._decoded(text)
 
-    def _item(self, stored: Stored) -> Item[T]:
+    def _item(self, stored: StoredItem) -> Item[T]:
         assert stored.text is not None
         return _item(stored, self._decoded(stored.text))
 
@@ -289,17 +293,17 @@ def _checked(tx: Any, opened: OpenContainer) -> Transaction | None:
     return cast("Transaction", transaction_in(checked, opened.database.schema))
 
 
-async def _written(opened: OpenContainer, row: Row, tx: Any) -> Stored:
-    """Write an item together with whoever writes at this moment, or in a transaction."""
+async def _written(opened: OpenContainer, row: ItemWrite, tx: Any) -> StoredItem:
+    """Write an item in a group with concurrent writes, or in a transaction."""
     if tx is None:
         return await opened.write(row)
     try:
         return (await batch.run(opened, [row], lambda _: None, _checked(tx, opened)))[0]
-    except Refused as refused:
+    except StepRefused as refused:
         raise refused.error from refused.__cause__
 
 
-def _item(stored: Stored, body: T) -> Item[T]:
+def _item(stored: StoredItem, body: T) -> Item[T]:
     return Item(
         id=stored.key.id,
         partition_key=items.partition_key_of(stored.key.pk),

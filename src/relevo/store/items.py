@@ -15,12 +15,12 @@ from relevo.errors import InvalidValue, TooLarge
 from relevo.kernel import cpu
 from relevo.kernel.decoding import has_nul
 from relevo.store import keys
-from relevo.store.epk import epk
+from relevo.store.keys import epk
 from relevo.store.model import TTL_MAX, TTL_ON, Kind
 from relevo.store.patch import SYSTEM
 
 if TYPE_CHECKING:
-    from relevo.store.epk import Component
+    from relevo.store.keys import Component
     from relevo.store.model import ContainerInfo
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -30,28 +30,28 @@ _NOT_A_KEY = (InvalidValue, OverflowError)  # the latter for integers beyond any
 _NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
-class Key(Struct, frozen=True):
-    """Where an item lies: its id, its partition key in canonical form, and the key's hash."""
+class ItemKey(Struct, frozen=True):
+    """Where an item is stored: its id, its partition key as text, and the key's hash."""
 
     id: str
     pk: str
     epk: str
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ItemWrite(Struct, frozen=True, kw_only=True):
     """A write of one item, as the database takes it."""
 
     kind: Kind
-    key: Key
+    key: ItemKey
     text: str | None = None
     condition: str | None = None
     ttl: int | None = None
 
 
-class Stored(Struct, frozen=True, kw_only=True):
+class StoredItem(Struct, frozen=True, kw_only=True):
     """A version of an item, as the database has it; `text` is None once it is deleted."""
 
-    key: Key
+    key: ItemKey
     text: str | None
     lsn: int
     ordinal: int
@@ -67,22 +67,22 @@ class Stored(Struct, frozen=True, kw_only=True):
 class Document(Struct, frozen=True, kw_only=True):
     """An item that may be stored."""
 
-    key: Key
+    key: ItemKey
     text: str
     plain: dict[str, Any]
     ttl: int | None
 
-    def row(self, kind: Kind, condition: str | None = None) -> Row:
+    def row(self, kind: Kind, condition: str | None = None) -> ItemWrite:
         """The write of this item."""
         text, ttl = (None, None) if kind == "delete" else (self.text, self.ttl)
-        return Row(kind=kind, key=self.key, text=text, condition=condition, ttl=ttl)
+        return ItemWrite(kind=kind, key=self.key, text=text, condition=condition, ttl=ttl)
 
 
 def document(item: Any, container: ContainerInfo) -> Document:
-    """Return what is stored for an item: a mapping, a struct, a dataclass or a pydantic model.
+    """Return an item as it is stored; it may be a mapping, struct, dataclass or pydantic model.
 
-    It is encoded once; the key is taken from what was encoded, so that it is the stored item's,
-    whatever types the caller's had. Members that the store owns are dropped.
+    It is encoded once, and the key is taken from the encoded form, so that the key is that of the
+    stored item whatever types the caller used. Members that the store owns are dropped.
     """
     dump = getattr(item, "model_dump", None)
     text, plain = encoded(item if dump is None else dump(mode="json", by_alias=True))
@@ -112,12 +112,12 @@ def document(item: Any, container: ContainerInfo) -> Document:
 
 
 async def documented(item: Any, container: ContainerInfo) -> Document:
-    """Do as `document`, and hold up nobody: a long item is looked into in a thread."""
+    """Do as `document`; a long item is checked in a thread, so that the event loop stays free."""
     return await cpu.decoded(size_of(item), document, item, container)
 
 
 def size_of(value: Any) -> int:
-    """Return how many bytes a value has as JSON; 0 if it is none, which is found out later."""
+    """Return how many bytes a value has as JSON; 0 if it cannot be encoded (checked later)."""
     try:
         return len(_ENCODE(value))
     except _NOT_JSON:
@@ -125,7 +125,7 @@ def size_of(value: Any) -> int:
 
 
 def encoded(value: Any) -> tuple[bytes, Any]:
-    """Return a value as JSON and what that reads as; refuse what cannot be kept, with its place."""
+    """Return a value as JSON, and that JSON decoded; refuse values that JSON cannot hold."""
     try:
         text = _ENCODE(value)
         plain = _DECODE(text)
@@ -133,7 +133,7 @@ def encoded(value: Any) -> tuple[bytes, Any]:
             raise InvalidValue(
                 f"JSON is nested {limits.ITEM_DEPTH_MAX} levels deep at most", pointer=""
             )
-        # Both are rare, so the cheap question comes first.
+        # Both are rare, so the cheap check comes first.
         if has_nul(text):
             where = _find(plain, lambda one: isinstance(one, str) and "\x00" in one)
             raise InvalidValue("text cannot contain the NUL character", pointer=where)
@@ -142,20 +142,20 @@ def encoded(value: Any) -> tuple[bytes, Any]:
             if where is not None:
                 raise InvalidValue("JSON has no NaN and no infinity; use null", pointer=where)
     except _NOT_JSON as error:
-        raise InvalidValue(f"this cannot be kept as JSON: {error}", pointer="") from error
+        raise InvalidValue(f"the value cannot be stored as JSON: {error}", pointer="") from error
     return text, plain
 
 
-def key(item_id: str, components: tuple[Component, ...]) -> Key:
-    """Return where an item with this id and partition key lies."""
+def key(item_id: str, components: tuple[Component, ...]) -> ItemKey:
+    """Return the key of an item with this id and partition key."""
     pk = keys.text(components)
     if (len(pk) + len(item_id)) * 4 > limits.ITEM_KEY_BYTES_MAX:
         _check_key_size(item_id, pk)
-    return Key(item_id, pk, epk(components))
+    return ItemKey(item_id, pk, epk(components))
 
 
-def key_of_caller(item_id: Any, partition_key: Any, container: ContainerInfo) -> Key:
-    """Return where the item lies that a caller names."""
+def key_of_caller(item_id: Any, partition_key: Any, container: ContainerInfo) -> ItemKey:
+    """Return the key of the item that a caller names."""
     found = checked_id(item_id, pointer="id")
     return key(found, components_of_caller(partition_key, container))
 
@@ -216,7 +216,7 @@ def _name(given: Any, what: str, longest: int, pointer: str) -> str:
 
 
 def _check_key_size(item_id: str, pk: str) -> None:
-    """An entry of an index has room for so many bytes, however large the item is."""
+    """Check the size of an index entry, which does not depend on the size of the item."""
     size = len(item_id.encode()) + len(pk.encode())
     if size > limits.ITEM_KEY_BYTES_MAX:
         raise InvalidValue(
@@ -233,7 +233,7 @@ def _ttl(plain: dict[str, Any], container: ContainerInfo) -> int | None:
         return None
     if type(own) is not int or not (own == TTL_ON or 1 <= own <= TTL_MAX):
         raise InvalidValue(
-            f"ttl is 1 to {TTL_MAX} seconds, or -1 for an item that lives for ever, not {own!r}",
+            f"ttl is 1 to {TTL_MAX} seconds, or -1 for an item that never expires, not {own!r}",
             pointer="/ttl",
         )
     return own

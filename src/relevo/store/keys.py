@@ -1,21 +1,83 @@
-"""Partition keys: which part of an item says where it lies. Pure."""
+"""Partition keys: the part of an item that decides where it is stored. Pure.
+
+A key has a canonical text, under which items are stored, and a hash, the *effective partition key*
+(EPK), which decides the range. The hash is version 2 of the reference's, so that official clients
+compute the same value. The hash space runs from `""` inclusive to `"FF"` exclusive, compared as
+strings.
+"""
 
 from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from relevo import limits
 from relevo.errors import InvalidValue
-from relevo.store.epk import UNDEFINED, Undefined
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from relevo.store.epk import Component
+_compiled: Callable[[bytes], bytes] | None
+try:
+    from mmh3 import hash_bytes as _compiled
+except ImportError:  # pragma: no cover - the wheel is there wherever Relevo is supported
+    _compiled = None
+
+SPACE_MIN: Final = ""
+SPACE_MAX: Final = "FF"
+
+
+class Undefined:
+    """The value of a partition key path that an item does not have; not the same as null."""
+
+    def __repr__(self) -> str:
+        return "UNDEFINED"
+
+
+UNDEFINED: Final = Undefined()
+Component = str | int | float | bool | None | Undefined
+"""What a partition key path may lead to."""
+
+
+def epk(components: tuple[Component, ...]) -> str:
+    """Return the effective partition key of a key with one to three components.
+
+    >>> epk(("a",))
+    '3A5381E1114EB8D3FCC90795045B49B7'
+    """
+    return "".join(_hash(encode(component)) for component in components)
+
+
+def encode(component: Component) -> bytes:
+    """Return the bytes that are hashed: a type byte and the value."""
+    match component:
+        case Undefined():
+            return b"\x00"
+        case None:
+            return b"\x01"
+        case bool():
+            return b"\x03" if component else b"\x02"
+        case int() | float():
+            return b"\x05" + struct.pack("<d", float(component))
+        case str():
+            return b"\x08" + component.encode() + b"\xff"
+        case _:
+            raise InvalidValue(
+                "a partition key holds text, numbers, booleans or null, not"
+                f" {type(component).__name__}"
+            )
+
+
+@lru_cache(maxsize=65_536)
+def _hash(data: bytes) -> str:
+    digest = bytearray(reversed((_compiled or murmur3_128)(data)))
+    digest[0] &= 0x3F
+    return digest.hex().upper()
+
 
 PARTS_MAX = 3
 """How many parts a hierarchical key has."""
@@ -56,7 +118,7 @@ def of_caller(value: Any, paths: Sequence[str], *, prefix: bool = False) -> tupl
 
 def text(components: Sequence[Component]) -> str:
     """Return the canonical form that items are stored under: equal keys, equal texts."""
-    encoded = msgspec.json.encode([_plain(one) for one in components])
+    encoded = msgspec.json.encode([_plain(component) for component in components])
     if len(encoded) > limits.PARTITION_KEY_BYTES_MAX:
         _check_size(components)
     return encoded.decode()
@@ -69,7 +131,10 @@ def parse(canonical: str) -> tuple[Component, ...]:
 
 def _check_size(components: Sequence[Component]) -> None:
     """Text counts as UTF-8, as in the reference, and not as the JSON that it is kept as."""
-    size = sum(len(one.encode()) if isinstance(one, str) else _NUMBER_BYTES for one in components)
+    size = sum(
+        len(component.encode()) if isinstance(component, str) else _NUMBER_BYTES
+        for component in components
+    )
     if size > limits.PARTITION_KEY_BYTES_MAX:
         raise InvalidValue(
             f"a partition key of {size} bytes is too long; at most"
@@ -117,3 +182,47 @@ def _component(value: Any, path: str) -> Component:
         f"the partition key at {path} must be text, a number, a boolean or null,"
         f" not {type(value).__name__}"
     )
+
+
+_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+_C1: Final = 0x87C3_7B91_1142_53D5
+_C2: Final = 0x4CF5_AD43_2745_937F
+
+
+def murmur3_128(data: bytes) -> bytes:
+    """MurmurHash3 x64 128 with seed 0, for where there is no compiled one."""
+    h1 = h2 = 0
+    whole = len(data) - len(data) % 16
+    for k1, k2 in struct.iter_unpack("<QQ", data[:whole]):
+        h1 ^= _mix1(k1)
+        h1 = ((_rotate(h1, 27) + h2) * 5 + 0x52DCE729) & _MASK
+        h2 ^= _mix2(k2)
+        h2 = ((_rotate(h2, 31) + h1) * 5 + 0x38495AB5) & _MASK
+    tail = data[whole:]
+    h2 ^= _mix2(int.from_bytes(tail[8:], "little"))
+    h1 ^= _mix1(int.from_bytes(tail[:8], "little"))
+    h1, h2 = h1 ^ len(data), h2 ^ len(data)
+    h1 = (h1 + h2) & _MASK
+    h2 = (h2 + h1) & _MASK
+    h1, h2 = _finish(h1), _finish(h2)
+    h1 = (h1 + h2) & _MASK
+    h2 = (h2 + h1) & _MASK
+    return struct.pack("<QQ", h1, h2)
+
+
+def _rotate(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (64 - bits))) & _MASK
+
+
+def _mix1(k: int) -> int:
+    return _rotate(k * _C1 & _MASK, 31) * _C2 & _MASK
+
+
+def _mix2(k: int) -> int:
+    return _rotate(k * _C2 & _MASK, 33) * _C1 & _MASK
+
+
+def _finish(k: int) -> int:
+    k = (k ^ k >> 33) * 0xFF51_AFD7_ED55_8CCD & _MASK
+    k = (k ^ k >> 33) * 0xC4CE_B9FE_1A85_EC53 & _MASK
+    return k ^ k >> 33

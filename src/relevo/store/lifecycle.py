@@ -1,4 +1,4 @@
-"""Containers and their ranges come and go; what has expired or was dropped is removed."""
+"""Create, split and drop containers; remove expired items and those of dropped containers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 ATTEMPTS_MAX: Final = 5
-"""How often a step begins anew because ranges or containers changed under it."""
+"""How often a step starts again because ranges or containers changed meanwhile."""
 STALE: Final = ("RV001", "RV002")
-"""How the database says that a range was split, or a container dropped, under a statement."""
+"""SQLSTATEs of a statement whose range was split, or whose container was dropped, meanwhile."""
 
 RANGE_WRITES_PER_SECOND_MAX: Final = 2_000.0
 """Writers of one range wait for each other; above this rate two ranges are better than one."""
@@ -30,21 +30,21 @@ SUSTAINED_SECONDS: Final = 60.0
 """How long a range must be written that fast before it is cut."""
 
 
-class Busy(Struct, frozen=True):
+class BusyRange(Struct, frozen=True):
     """A range that is written faster than one range should be."""
 
     container: str
     range_id: int
 
 
-class Found(Struct, frozen=True):
+class FoundContainer(Struct, frozen=True):
     """A container and its ranges, as one statement showed them."""
 
     info: ContainerInfo
     ranges: RangeMap
 
 
-async def find(database: Database, name: str) -> Found | None:
+async def find(database: Database, name: str) -> FoundContainer | None:
     """Return the container of that name, if there is one."""
     rows = await database.fetch(SQL.find_container, name)
     if not rows:
@@ -58,11 +58,11 @@ async def find(database: Database, name: str) -> Found | None:
         )
         for row in rows
     )
-    return Found(_info(rows[0]), ranges)
+    return FoundContainer(_info(rows[0]), ranges)
 
 
-async def find_or_create(database: Database, name: str, wanted: ContainerOptions) -> Found:
-    """Return the container of that name, made if it is missing and the caller said how."""
+async def find_or_create(database: Database, name: str, wanted: ContainerOptions) -> FoundContainer:
+    """Return the container of that name; creates a missing one if the caller gave its options."""
     for _ in range(ATTEMPTS_MAX):
         found = await find(database, name)
         if found is not None:
@@ -73,7 +73,7 @@ async def find_or_create(database: Database, name: str, wanted: ContainerOptions
                 " it is made when it is first used"
             )
         parts = initial(wanted.ranges)
-        # Whoever loses a race, or never learns how it ended, finds what the winner made.
+        # The loser of a race, or a caller whose answer was lost, finds the winner's container.
         await database.write(
             SQL.create_container,
             name,
@@ -85,7 +85,7 @@ async def find_or_create(database: Database, name: str, wanted: ContainerOptions
             [part.high for part in parts],
             idempotent=True,
         )
-    raise Unavailable(f"container {name!r} is made and dropped all the time; try again")
+    raise Unavailable(f"container {name!r} is created and dropped repeatedly; try again")
 
 
 async def list_all(database: Database, after: str, limit: int) -> list[ContainerInfo]:
@@ -112,7 +112,9 @@ async def drop(database: Database, info: ContainerInfo) -> bool:
     raise Unavailable(f"the ranges of container {info.name!r} kept being split; try again")
 
 
-async def split(database: Database, found: Found, range_id: int, at: str | None) -> list[int]:
+async def split(
+    database: Database, found: FoundContainer, range_id: int, at: str | None
+) -> list[int]:
     """Seal a range and put two children in its place; return their ids."""
     known = found.ranges.by_id.get(range_id)
     if known is None:
@@ -135,14 +137,14 @@ async def split(database: Database, found: Found, range_id: int, at: str | None)
     return await database.run(seal)
 
 
-async def busy_ranges(database: Database, per_second: float, seconds: float) -> list[Busy]:
-    """Return the open ranges that got so many items a second all the time."""
+async def busy_ranges(database: Database, per_second: float, seconds: float) -> list[BusyRange]:
+    """Return the open ranges that got at least so many items per second all the time."""
     rows = await database.fetch(SQL.busy_ranges, seconds, round(per_second * seconds))
-    return [Busy(row["container"], row["range_id"]) for row in rows]
+    return [BusyRange(row["container"], row["range_id"]) for row in rows]
 
 
 async def purge_expired(database: Database, limit: int) -> tuple[int, list[int]]:
-    """Remove up to `limit` expired items; return how many, and which containers' feeds tell it."""
+    """Remove up to `limit` expired items; return how many, and containers whose feeds changed."""
 
     async def purge(tx: Transaction) -> tuple[int, list[int]]:
         rows = await tx.fetch(SQL.lock_expired, limit)

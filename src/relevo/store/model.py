@@ -1,4 +1,4 @@
-"""The nouns of the store: items, containers, the steps of a batch, what a bulk write came to."""
+"""The nouns of the store: items, containers, steps of a batch, outcomes of a bulk write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relevo.store.patch import Operation
 T = TypeVar("T")
 Kind = Literal["create", "upsert", "replace", "delete"]
 TTL_ON = -1
-"""Items live for ever unless they have a `ttl` of their own."""
+"""Items never expire unless they have a `ttl` of their own."""
 TTL_MAX = 2**31 - 1
 
 
@@ -36,7 +36,7 @@ class Item(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class ContainerInfo(Struct, frozen=True, kw_only=True):
-    """What a container is."""
+    """The properties of a container."""
 
     id: int
     name: str
@@ -44,7 +44,7 @@ class ContainerInfo(Struct, frozen=True, kw_only=True):
     """New when the container is dropped and made again."""
     partition_key: tuple[str, ...]
     ttl: int | None
-    """Seconds after which items expire by default; -1: only those that say so; None: none do."""
+    """Seconds until items expire by default; -1: only items with a `ttl`; None: never."""
     versions: timedelta | None
     """How long all versions and deletes are kept for the feed; None keeps the latest only."""
     previous_images: bool
@@ -52,7 +52,7 @@ class ContainerInfo(Struct, frozen=True, kw_only=True):
 
 
 class ContainerOptions(Struct, frozen=True, kw_only=True):
-    """What a caller wants a container to be; None is "whatever it is"."""
+    """The properties that a caller wants a container to have; None accepts any value."""
 
     partition_key: tuple[str, ...] | None = None
     ttl: int | None = None
@@ -67,7 +67,7 @@ class ContainerOptions(Struct, frozen=True, kw_only=True):
             if wanted not in (None, False, found):
                 raise Conflict(
                     f"container {info.name!r} exists with {name}={found!r}, not {wanted!r}; leave"
-                    " the option out, or drop the container and make it again",
+                    " the option out, or drop the container and create it again",
                     pointer=name,
                 )
 
@@ -80,12 +80,12 @@ def options(
     previous_images: bool,
     ranges: int,
 ) -> ContainerOptions:
-    """Return a caller's options, or say which of them cannot be."""
+    """Return a caller's options, or refuse an invalid one by name."""
     if versions is not None and versions <= timedelta(0):
         raise InvalidValue(f"versions must be a time above 0, not {versions}", pointer="versions")
     if previous_images and versions is None:
         raise InvalidValue(
-            "previous images are part of the versions; say how long to keep them with"
+            "previous images are part of the versions; set how long to keep them with"
             " versions=timedelta(days=7)",
             pointer="previous_images",
         )
@@ -109,8 +109,8 @@ def _seconds(ttl: float | timedelta | None) -> int | None:
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if not (seconds == TTL_ON or 1 <= seconds <= TTL_MAX) or seconds != int(seconds):
         raise InvalidValue(
-            f"ttl is 1 to {TTL_MAX} whole seconds, or -1 for items that live for ever unless they"
-            f" say otherwise, not {ttl!r}",
+            f"ttl is 1 to {TTL_MAX} whole seconds, or -1 for items that never expire unless they"
+            f" have their own ttl, not {ttl!r}",
             pointer="ttl",
         )
     return int(seconds)
@@ -161,7 +161,7 @@ Step = Create | Upsert | Replace | Patch | Delete | Read
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What one item of a bulk write came to: an etag, or an error."""
+    """The outcome of one item of a bulk write: an etag, or an error."""
 
     id: str | None
     etag: str | None = None
@@ -176,7 +176,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class BulkResult(Struct, frozen=True):
-    """What a bulk write came to, item by item, in the order they were given."""
+    """The outcomes of a bulk write, item by item, in their order."""
 
     outcomes: tuple[Outcome, ...]
 
@@ -188,4 +188,4 @@ class BulkResult(Struct, frozen=True):
     @property
     def written(self) -> int:
         """How many items were written."""
-        return sum(one.ok for one in self.outcomes)
+        return sum(outcome.ok for outcome in self.outcomes)

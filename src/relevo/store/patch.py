@@ -2,10 +2,10 @@
 
     add      /a      sets a member; in an array inserts before the place, `-` or its length appends
     set      /a      sets a member or the element at a place; `-` appends
-    replace  /a      sets what exists
-    remove   /a      removes what exists
-    incr     /a      adds a number; what does not exist counts as 0
-    move     /a      moves what is at `from` there
+    replace  /a      sets an existing value
+    remove   /a      removes an existing value
+    incr     /a      adds a number; a missing value counts as 0
+    move     /a      moves the value at `from` there
 
 Objects on the way must exist. Operations are given as here or as JSON (`{"op": "incr", "path":
 "/visits", "value": 1}`); they apply in order, and all or none of them.
@@ -64,7 +64,7 @@ class Incr(Struct, frozen=True, tag_field="op", tag="incr", forbid_unknown_field
 
 
 class Move(Struct, frozen=True, tag_field="op", tag="move", forbid_unknown_fields=True):
-    """Remove what is at `source` (in JSON: `from`) and add it at `path`."""
+    """Move the value at `source` (in JSON: `from`) to `path`."""
 
     source: str = msgspec.field(name="from")
     path: str
@@ -74,7 +74,7 @@ Operation = Add | Set | Replace | Remove | Incr | Move
 
 
 def checked(operations: Sequence[Operation | Mapping[str, Any]]) -> list[Operation]:
-    """Return operations given as structs or as JSON, or say which of them is none."""
+    """Return operations given as structs or as JSON, or refuse an invalid one by its number."""
     if not 1 <= len(operations) <= OPERATIONS_MAX:
         raise InvalidValue(
             f"a patch has 1 to {OPERATIONS_MAX} operations, not {len(operations)}",
@@ -87,7 +87,7 @@ def checked(operations: Sequence[Operation | Mapping[str, Any]]) -> list[Operati
             found.append(msgspec.convert(plain, type=Operation))
         except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
             raise InvalidValue(
-                f"operation {number} of the patch is not one: {error}",
+                f"operation {number} of the patch is invalid: {error}",
                 pointer=f"/operations/{number}",
             ) from error
     return found

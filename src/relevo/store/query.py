@@ -3,7 +3,7 @@
 A condition is (path, operator, value). The path is a member's name or a pointer (`/address/zip`).
 `=`, `!=` and `in` compare JSON values as they are: 1 and 1.0 are equal, 1 and "1" are not. `<`,
 `<=`, `>`, `>=` compare numbers with numbers and text with text, by code points; values of other
-types do not match. What an item does not have never matches, but for ("path", "exists", False).
+types do not match. A missing member never matches, except ("path", "exists", False).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relevo import limits
 from relevo.errors import BadContinuation, ContainerRecreated, InvalidValue
 from relevo.kernel import cpu
 from relevo.kernel.pages import Fetched
-from relevo.store.items import Key, Stored, encoded
+from relevo.store.items import ItemKey, StoredItem, encoded
 from relevo.store.lifecycle import SQL
 from relevo.store.model import Item
 from relevo.store.patch import parse_pointer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from relevo.store.model import ContainerInfo
-    from relevo.store.opened import OpenContainer
+    from relevo.store.open_container import OpenContainer
 
 T = TypeVar("T")
 Order = Literal["id", "ts"]
@@ -41,14 +41,14 @@ ORDERED: Final = ("<", "<=", ">", ">=")
 OPERATORS: Final = ("=", "!=", *ORDERED, "in", "exists")
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ItemPage(Struct, Generic[T], frozen=True):
     """Some items, and the token to go on with; None after the last."""
 
     items: tuple[Item[T], ...]
     token: str | None
 
 
-class Position(Struct, frozen=True, array_like=True):
+class ItemPosition(Struct, frozen=True, array_like=True):
     """The last item of a page, in a token."""
 
     incarnation: str
@@ -58,14 +58,14 @@ class Position(Struct, frozen=True, array_like=True):
     ts: datetime
 
 
-class Filter(Struct, frozen=True, kw_only=True):
+class ItemFilter(Struct, frozen=True, kw_only=True):
     """A query that was checked: SQL over bound parameters, whose numbers start at 3."""
 
     sql: str
     arguments: tuple[Any, ...]
     order: Order
 
-    def page(self, container_id: int, rows: int, after: Position | None) -> tuple[Any, ...]:
+    def page(self, container_id: int, rows: int, after: ItemPosition | None) -> tuple[Any, ...]:
         """Return the statement of a page, with one item more, and its arguments."""
         conditions = [self.sql]
         arguments = [container_id, rows + 1, *self.arguments]
@@ -80,8 +80,8 @@ class Filter(Struct, frozen=True, kw_only=True):
         return statement.replace("(true)", " and ".join(conditions)), *arguments
 
 
-def compile_filter(where: Sequence[Any], order_by: Order, pk: str | None) -> Filter:
-    """Check a query and turn it into SQL; what the caller gave becomes parameters, never text."""
+def compile_filter(where: Sequence[Any], order_by: Order, pk: str | None) -> ItemFilter:
+    """Check a query and turn it into SQL; the caller's values become bound parameters."""
     if order_by not in ("id", "ts"):
         raise InvalidValue(f"order_by is 'id' or 'ts', not {order_by!r}", pointer="order_by")
     arguments: list[Any] = []
@@ -93,11 +93,11 @@ def compile_filter(where: Sequence[Any], order_by: Order, pk: str | None) -> Fil
     sql = "true" if pk is None else f"i.pk = {bound(pk, 'text')}"
     if where:
         sql = f"{sql} and {conditions(where, bound)}"
-    return Filter(sql=sql, arguments=tuple(arguments), order=order_by)
+    return ItemFilter(sql=sql, arguments=tuple(arguments), order=order_by)
 
 
 def conditions(where: Sequence[Any], bound: Callable[[Any, str], str], body: str = "i.body") -> str:
-    """Return the SQL that says whether the JSON in `body` meets all conditions, never null.
+    """Return SQL that is true if the JSON in `body` meets all conditions, and never null.
 
     `bound` takes a value and the name of its SQL type, and returns its parameter.
     """
@@ -148,16 +148,16 @@ def _condition(condition: Any, bound: Callable[[Any, str], str], body: str) -> s
     return f"({found}) {'=' if operator == '=' else '<>'} {bound(text, 'jsonb')}"
 
 
-def encode_token(position: Position) -> str:
+def encode_token(position: ItemPosition) -> str:
     """Return a position as text that callers pass back."""
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
-def decode_token(token: str, order: Order, info: ContainerInfo) -> Position:
-    """Return the position of a token; refuse what is damaged or belongs elsewhere, by name."""
+def decode_token(token: str, order: Order, info: ContainerInfo) -> ItemPosition:
+    """Return the position of a token; refuse a damaged token, or one of another query."""
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        position = msgspec.json.decode(raw, type=Position)
+        position = msgspec.json.decode(raw, type=ItemPosition)
     except (binascii.Error, ValueError, TypeError, msgspec.MsgspecError) as error:
         raise BadContinuation(
             "the query's token cannot be read; pass it as it was given", pointer="after"
@@ -178,15 +178,15 @@ def decode_token(token: str, order: Order, info: ContainerInfo) -> Position:
 class Query(Generic[T]):
     """Items that match, in order: `async for` gives all of them, `page()` the next few.
 
-    Pages go on behind the last item given, so what is inserted or deleted meanwhile neither repeats
+    Pages go on behind the last returned item, so a concurrent insert or delete neither repeats
     nor hides others. In the order of `ts` an item that is written again comes again, at the end.
     """
 
     def __init__(
         self,
         open_container: Callable[[], Awaitable[OpenContainer]],
-        compiled: Callable[[ContainerInfo], Filter],
-        as_item: Callable[[Stored], Item[T]],
+        compiled: Callable[[ContainerInfo], ItemFilter],
+        as_item: Callable[[StoredItem], Item[T]],
         *,
         limit: int | None,
         after: str | None,
@@ -198,15 +198,17 @@ class Query(Generic[T]):
         self._as_item = as_item
         self._left = limit
         self._after = after
-        self._position: Position | None = None
-        self._begun: tuple[OpenContainer, Filter] | None = None
+        self._position: ItemPosition | None = None
+        self._begun: tuple[OpenContainer, ItemFilter] | None = None
 
     @property
     def token(self) -> str | None:
         """Behind the last item that was given; a query with `after=token` goes on there."""
         return self._after if self._position is None else encode_token(self._position)
 
-    async def page(self, rows: int = limits.PAGE_ROWS_DEFAULT, *, limited: bool = False) -> Page[T]:
+    async def page(
+        self, rows: int = limits.PAGE_ROWS_DEFAULT, *, limited: bool = False
+    ) -> ItemPage[T]:
         """Return the next items, at most `rows` and not many bytes; the last page has no token.
 
         With `limited` it is the query of a user, which has little time and few connections.
@@ -214,29 +216,29 @@ class Query(Generic[T]):
         if not 1 <= rows <= limits.PAGE_ROWS_MAX:
             raise InvalidValue(f"a page has 1 to {limits.PAGE_ROWS_MAX} rows, not {rows}")
         found = await self._next(rows, limited=limited)
-        size = sum(len(one.text or "") for one in found.items)
-        given = await cpu.decoded(size, lambda: tuple([self._give(one) for one in found.items]))
+        size = sum(len(item.text or "") for item in found.items)
+        given = await cpu.decoded(size, lambda: tuple([self._give(item) for item in found.items]))
         more = found.more and self._left != 0
-        return Page(given, self.token if more else None)
+        return ItemPage(given, self.token if more else None)
 
     async def __aiter__(self) -> AsyncIterator[Item[T]]:
         more = True
         while more and self._left != 0:
             found = await self._next(limits.PAGE_ROWS_DEFAULT)
             more = found.more
-            for one in found.items:
-                yield self._give(one)
+            for item in found.items:
+                yield self._give(item)
 
-    def _give(self, one: Stored) -> Item[T]:
+    def _give(self, one: StoredItem) -> Item[T]:
         opened, wanted = self._started()
         if self._left is not None:
             self._left -= 1
-        self._position = Position(
+        self._position = ItemPosition(
             opened.info.incarnation, wanted.order, one.key.pk, one.key.id, one.ts
         )
         return self._as_item(one)
 
-    async def _next(self, rows: int, *, limited: bool = False) -> Fetched[Stored]:
+    async def _next(self, rows: int, *, limited: bool = False) -> Fetched[StoredItem]:
         """Return the next items."""
         if self._begun is None:
             opened = await self._open()
@@ -252,8 +254,8 @@ class Query(Generic[T]):
         found = await reads.fetch_page(*statement, rows=rows)
         if not found.items:
             await opened.check()
-        return found.each(lambda one: stored(Key(one["id"], one["pk"], one["epk"]), one))
+        return found.each(lambda one: stored(ItemKey(one["id"], one["pk"], one["epk"]), one))
 
-    def _started(self) -> tuple[OpenContainer, Filter]:
+    def _started(self) -> tuple[OpenContainer, ItemFilter]:
         assert self._begun is not None, "a page comes before its items"
         return self._begun

@@ -1,8 +1,7 @@
 """Feed ranges: contiguous intervals of the hash space, each with its own ordered log. Pure.
 
 A container starts with ranges of equal width. A split seals a range and puts two children in its
-place; no item is moved, so the log of a child is what its ancestors hold of its interval, then its
-own.
+place. No item is moved: the log of a child is its ancestors' log in its interval, then its own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
-from relevo.store.epk import SPACE_MAX, SPACE_MIN
+from relevo.store.keys import SPACE_MAX, SPACE_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,11 +39,11 @@ class Interval(Struct, frozen=True, order=True):
         return self.low < other.high and other.low < self.high
 
     def intersect(self, other: Interval) -> Interval:
-        """What both hold; they must overlap."""
+        """Return the hashes that are in both; they must overlap."""
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
     def split(self, parts: int = 2) -> tuple[Interval, ...]:
-        """Cut into so many intervals of about equal width."""
+        """Cut into `parts` intervals of about equal width."""
         if parts < 1:
             raise InvalidValue(f"an interval is cut into at least 1 part, not {parts}")
         low, high = _number(self.low), _number(self.high)
@@ -60,9 +59,10 @@ class Interval(Struct, frozen=True, order=True):
 
 
 def under(prefix: str) -> Interval:
-    """Return where the hashes of all keys lie that begin with the hash of these parts.
+    """Return the interval of the hashes of all keys that begin with these parts.
 
-    All keys of a container have hashes of one length, so that of a whole key is alone in it.
+    All keys of a container have hashes of one length, so the interval of a complete key holds only
+    its own hash.
     """
     return Interval(prefix, prefix + SPACE_MAX)
 
@@ -100,7 +100,7 @@ class RangeMap:
     """All ranges of a container, sealed ones too, as one read showed them."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
-        self.by_id = {one.id: one for one in ranges}
+        self.by_id = {range_.id: range_ for range_ in ranges}
         self.open: Sequence[Range] = sorted(
             (one for one in self.by_id.values() if one.open), key=lambda one: one.interval
         )

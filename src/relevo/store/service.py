@@ -1,4 +1,4 @@
-"""The store: containers of items on one database, and what keeps them tidy."""
+"""The store: containers of items on one database, and their housekeeping."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from relevo.kernel.postgres.repeating import until_fewer
 from relevo.store import lifecycle
 from relevo.store.container import Container
 from relevo.store.model import ContainerInfo, ContainerOptions, options
-from relevo.store.opened import OpenContainer
-from relevo.store.waiting import WaitingRoom
+from relevo.store.open_container import OpenContainer
+from relevo.store.writes import LockWaits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ T = TypeVar("T")
 PURGE_ROWS: Final = 500
 """Rows that housekeeping removes in one transaction."""
 PURGE_ROUNDS_MAX: Final = 20
-"""Transactions that one turn of a duty may take; the rest is for the next turn."""
+"""Transactions that one turn of a duty may take; the next turn does the rest."""
 
 
 class Store(Service):
@@ -78,35 +78,36 @@ class Store(Service):
         previous_images: bool = False,
         ranges: int = limits.RANGES_PER_CONTAINER,
     ) -> Container[Any]:
-        """Return a handle, without I/O; the container is made when it is first used.
+        """Return a handle, without I/O; the container is created when it is first used.
 
         `partition_key` is a path such as `/city`, or up to three for a hierarchical key. Without it
-        the container must exist; options that are given must be those it has.
+        the container must exist, and given options must equal those it has.
 
-        `model` types the items (msgspec, dataclass, pydantic). `ttl` lets items expire: so many
-        seconds after their last write, or as their own `ttl` member says; -1 is only the latter.
-        `versions` keeps all versions and deletes so long for the feed, `previous_images` with what
-        was there before. `ranges` is how many parts the feed has from the start.
+        `model` types the items (msgspec, dataclass, pydantic). `ttl` is the number of seconds after
+        the last write when an item expires, unless it has a `ttl` member of its own; with -1 only
+        items with that member expire. `versions` keeps all versions and deletes that long for the
+        feed, and `previous_images` adds the former item to each. `ranges` is the number of parts
+        that the feed starts with.
         """
-        told = options(
+        wanted = options(
             partition_key,
             ttl=ttl,
             versions=versions,
             previous_images=previous_images,
             ranges=ranges,
         )
-        return Container(self, name, told, model)
+        return Container(self, name, wanted, model)
 
     async def containers(
         self, after: str = "", limit: int = limits.PAGE_ROWS_DEFAULT
     ) -> list[ContainerInfo]:
-        """Return containers by name, those after `after`, at most `limit`."""
+        """Return at most `limit` containers by name, after the name `after`."""
         if not 1 <= limit <= limits.PAGE_ROWS_MAX:
             raise InvalidValue(f"limit is 1 to {limits.PAGE_ROWS_MAX}, not {limit}")
         return await lifecycle.list_all(self.database, after, limit)
 
     async def open(self, name: str, wanted: ContainerOptions) -> OpenContainer:
-        """Return the container of that name in use; what handles call."""
+        """Return the container of that name, opened; handles call this."""
         return await self._in_use().open(name, wanted)
 
     async def drop(self, name: str) -> bool:
@@ -132,18 +133,18 @@ class Store(Service):
 
 
 class _InUse:
-    """The containers that are in use on one connection."""
+    """The open containers of one connection."""
 
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         self._database = database
         self._wakeups = wakeups
         self._opening = asyncio.Lock()
-        self._room = WaitingRoom()
+        self._room = LockWaits()
         self._closed = False
         self.containers: dict[str, OpenContainer] = {}
 
     async def open(self, name: str, wanted: ContainerOptions) -> OpenContainer:
-        """Return the container of that name, found or made if it is not in use yet."""
+        """Return the container of that name; opens it, or creates it, on first use."""
         opened = self.containers.get(name)
         if opened is not None and not opened.gone:
             return opened
@@ -158,7 +159,7 @@ class _InUse:
         return opened
 
     async def close(self) -> None:
-        """Finish the writes that were accepted; refuse new ones, and those that wait for others."""
+        """Finish accepted writes; refuse new ones, and those that wait for other transactions."""
         self._closed = True
         self._room.close()
         for opened in self.containers.values():
@@ -169,7 +170,7 @@ class StorePart(Part[Store]):
     """Keeps the store tidy."""
 
     def duties(self) -> list[Duty]:
-        """Return what housekeeping should do for the store."""
+        """Return the housekeeping duties of the store."""
 
         def purging(step: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
             return lambda: until_fewer(PURGE_ROWS, step, rounds=PURGE_ROUNDS_MAX)
@@ -180,5 +181,5 @@ class StorePart(Part[Store]):
         ]
 
     async def close(self) -> None:
-        """Finish the writes that were accepted; refuse new ones."""
+        """Finish accepted writes; refuse new ones."""
         await self.service._in_use().close()

@@ -7,27 +7,35 @@ their transaction commits, so a transaction of any length may contain them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import asyncpg
 from msgspec import structs
 
-from relevo.store.items import Row, Stored
+from relevo import limits
+from relevo.errors import Closed, ItemLocked
+from relevo.store.items import ItemWrite, StoredItem
 from relevo.store.lifecycle import SQL, STALE
-from relevo.store.waiting import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from relevo.errors import RelevoError
     from relevo.kernel.postgres import Transaction
-    from relevo.store.items import Key
-    from relevo.store.opened import OpenContainer
+    from relevo.store.items import ItemKey
+    from relevo.store.open_container import OpenContainer
     from relevo.store.ranges import RangeMap
 
+R = TypeVar("R")
+SLICE_SECONDS_MAX: Final = 2.0
+SLICE_SECONDS_MIN: Final = 0.05
+"""How long one write waits in the database before the next one has its turn."""
 
-class Refused(Exception):
-    """A step could not be done, so nothing was."""
+
+class StepRefused(Exception):
+    """A step could not be done, so nothing was written."""
 
     def __init__(self, index: int, error: RelevoError) -> None:
         super().__init__(index, error)
@@ -35,15 +43,19 @@ class Refused(Exception):
         self.error = error
 
 
-class Writes(Protocol):
-    """Writes different items; returns what it left, by the numbers of their steps."""
+class ItemBusy(Exception):
+    """Another transaction holds an item that a write needs; the write changed nothing."""
 
-    async def write(self, rows: dict[int, Row]) -> dict[int, Stored]:
-        """Write them all, or raise `Refused`."""
+
+class Writes(Protocol):
+    """Writes different items; returns the new versions by the numbers of their steps."""
+
+    async def write(self, rows: dict[int, ItemWrite]) -> dict[int, StoredItem]:
+        """Write them all, or raise `StepRefused`."""
 
 
 class StampedWrites:
-    """Writes that get their LSN at once; `Busy` if another transaction holds an item."""
+    """Writes that get their LSN at once; `ItemBusy` if another transaction holds an item."""
 
     def __init__(
         self,
@@ -57,7 +69,7 @@ class StampedWrites:
         self._lsn: int | None = None
         self._count = 0
 
-    async def write(self, rows: dict[int, Row]) -> dict[int, Stored]:
+    async def write(self, rows: dict[int, ItemWrite]) -> dict[int, StoredItem]:
         """Write them all; all calls share an LSN."""
         first = (self._lsn, 2 * self._count)
         records = await self._execute(
@@ -76,7 +88,7 @@ class DeferredWrites:
         self._opened = opened
         self.tx = tx
 
-    async def write(self, rows: dict[int, Row]) -> dict[int, Stored]:
+    async def write(self, rows: dict[int, ItemWrite]) -> dict[int, StoredItem]:
         """Write them all; waits for items that other transactions hold."""
         given = list(rows.values())
         try:
@@ -97,7 +109,7 @@ class DeferredWrites:
             raise
         return _results(self._opened, rows, records)
 
-    async def stamped(self, done: list[Stored]) -> list[Stored]:
+    async def stamped(self, done: list[StoredItem]) -> list[StoredItem]:
         """End the writes of the transaction, all in one range; return them with their LSN."""
         stamps = await self.tx.fetch(SQL.stamp_writes)
         if not stamps:  # there were only reads
@@ -106,27 +118,70 @@ class DeferredWrites:
         return [one if one.lsn else structs.replace(one, lsn=lsn, ts=ts) for one in done]
 
 
+class LockWaits:
+    """Lets writes wait for items that other transactions hold; shared by a store's containers.
+
+    A grouped statement never waits for an item: it leaves out calls whose items another transaction
+    holds. Each of those calls then waits in a transaction of its own. Few of them wait in the
+    database at a time, and each only for a time slice. So an idle transaction takes neither the
+    connections nor the groups of callers that write other items.
+    """
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(limits.ITEM_WAITERS_MAX)
+        self._waiting = 0
+        self._closing = False
+
+    async def wait(self, name: str, work: Callable[[float], Awaitable[R]]) -> R:
+        """Repeat work that raises `ItemBusy` after the given seconds, until it succeeds.
+
+        `name` names the item in errors. Raises `ItemLocked` if it stays busy for too long.
+        """
+        started = time.monotonic()
+        self._waiting += 1
+        try:
+            while not self._closing:
+                async with self._slots:
+                    try:
+                        return await work(self._slice())
+                    except ItemBusy as busy:
+                        waited = time.monotonic() - started
+                        if waited >= limits.ITEM_WAIT_SECONDS_MAX:
+                            raise _locked(name, waited) from busy.__cause__
+        finally:
+            self._waiting -= 1
+        raise Closed(f"the store was closed while another transaction held {name}")
+
+    def close(self) -> None:
+        """Let waiting writes finish their present turn, and start no other."""
+        self._closing = True
+
+    def _slice(self) -> float:
+        fair = SLICE_SECONDS_MAX * limits.ITEM_WAITERS_MAX / self._waiting
+        return max(SLICE_SECONDS_MIN, min(SLICE_SECONDS_MAX, fair))
+
+
 async def wait_apart(
     opened: OpenContainer,
-    work: Callable[[DeferredWrites], Awaitable[list[Stored]]],
+    work: Callable[[DeferredWrites], Awaitable[list[StoredItem]]],
     seconds: float,
-) -> list[Stored]:
-    """Write in a transaction of its own that waits for items; `Busy` after so many seconds."""
+) -> list[StoredItem]:
+    """Write in a separate transaction that waits for items; `ItemBusy` after `seconds`."""
 
-    async def transaction(tx: Transaction) -> list[Stored]:
+    async def transaction(tx: Transaction) -> list[StoredItem]:
         try:
             await tx.execute(SQL.wait_for_locks, f"{seconds * 1000:.0f}")
             writes = DeferredWrites(opened, tx)
             return await writes.stamped(await work(writes))
         except asyncpg.LockNotAvailableError as error:
-            raise Busy from error
+            raise ItemBusy from error
 
     return await opened.database.run(transaction)
 
 
-def stored(key: Key, record: asyncpg.Record) -> Stored:
+def stored(key: ItemKey, record: asyncpg.Record) -> StoredItem:
     """Return the version of an item that a row shows."""
-    return Stored(
+    return StoredItem(
         key=key,
         text=record["body"],
         lsn=record["lsn"],
@@ -136,15 +191,22 @@ def stored(key: Key, record: asyncpg.Record) -> Stored:
 
 
 def _results(
-    opened: OpenContainer, rows: dict[int, Row], records: Sequence[asyncpg.Record]
-) -> dict[int, Stored]:
+    opened: OpenContainer, rows: dict[int, ItemWrite], records: Sequence[asyncpg.Record]
+) -> dict[int, StoredItem]:
     if any(record["outcome"] == "busy" for record in records):
-        raise Busy
+        raise ItemBusy
     done = {}
     for (index, row), record in zip(rows.items(), records, strict=True):
         result = opened.result(row, record)
-        if isinstance(result, Stored):
+        if isinstance(result, StoredItem):
             done[index] = result
-        elif record["outcome"] != "skipped":  # for the sake of another one, which is named
-            raise Refused(index, result)
+        elif record["outcome"] != "skipped":  # another row was refused, and is reported
+            raise StepRefused(index, result)
     return done
+
+
+def _locked(name: str, waited: float) -> ItemLocked:
+    return ItemLocked(
+        f"another transaction has held {name} for {waited:.0f} seconds; nothing was changed. Commit"
+        " or end that transaction (pg_stat_activity shows it), and try again"
+    )

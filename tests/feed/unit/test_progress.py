@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from relevo.feed.model import Change
 from relevo.feed.processing.lanes import Lanes, lane_of
-from relevo.feed.processing.ledger import Ledger, Run
+from relevo.feed.processing.ledger import ChangeLedger, ChangeRun
 
 RANGE = 1
 NOW = datetime(2031, 5, 30, tzinfo=UTC)
@@ -25,8 +25,8 @@ def change(lsn: int, ordinal: int = 0, key: str = "a") -> Change[Any]:
     )  # fmt: skip
 
 
-def read(ledger: Ledger, *lsns: int) -> Run:
-    run = ledger.add(Run(RANGE, ledger.read[RANGE], [change(lsn) for lsn in lsns]))
+def read(ledger: ChangeLedger, *lsns: int) -> ChangeRun:
+    run = ledger.add(ChangeRun(RANGE, ledger.read[RANGE], [change(lsn) for lsn in lsns]))
     ledger.skip(RANGE, lsns[-1])
     run.out = True
     return run
@@ -36,7 +36,7 @@ def read(ledger: Ledger, *lsns: int) -> Run:
 def test_the_position_never_passes_an_unconfirmed_change(
     sizes: list[int], data: st.DataObject
 ) -> None:  # P6
-    ledger, runs, last = Ledger({RANGE: 0}), [], 0
+    ledger, runs, last = ChangeLedger({RANGE: 0}), [], 0
     for size in sizes:
         runs.append(read(ledger, *range(last + 1, last + size + 1)))
         last += size
@@ -52,7 +52,7 @@ def test_the_position_never_passes_an_unconfirmed_change(
 
 
 def test_a_part_of_a_batch_can_be_confirmed() -> None:  # 9.3
-    ledger = Ledger({RANGE: 0})
+    ledger = ChangeLedger({RANGE: 0})
     first, second = read(ledger, 2, 4, 6), read(ledger, 8, 10)
     ledger.finish(second)
     assert ledger.unstored().done == ((RANGE, 8, 0), (RANGE, 10, 0))
@@ -64,7 +64,7 @@ def test_a_part_of_a_batch_can_be_confirmed() -> None:  # 9.3
 
 
 def test_what_is_as_good_as_finished_counts_for_what_is_stored_with_it() -> None:  # P5
-    ledger = Ledger({RANGE: 0})
+    ledger = ChangeLedger({RANGE: 0})
     first, second = read(ledger, 2, 4), read(ledger, 6)
     assert ledger.unstored(first).positions == {RANGE: 4}
     assert ledger.unstored(second).positions == {RANGE: 0}
@@ -73,7 +73,7 @@ def test_what_is_as_good_as_finished_counts_for_what_is_stored_with_it() -> None
 
 
 def test_foreign_changes_are_passed_over_only_when_nothing_is_open() -> None:
-    ledger = Ledger({RANGE: 0, 2: 0})
+    ledger = ChangeLedger({RANGE: 0, 2: 0})
     read(ledger, 3)
     ledger.skip(RANGE, 8)
     ledger.skip(2, 8)
@@ -81,7 +81,7 @@ def test_foreign_changes_are_passed_over_only_when_nothing_is_open() -> None:
 
 
 def test_ranges_that_were_split_leave_what_was_finished_to_their_children() -> None:  # F9, P7
-    ledger = Ledger({RANGE: 4}, [(RANGE, 6, 0), (RANGE, 3, 0)])
+    ledger = ChangeLedger({RANGE: 4}, [(RANGE, 6, 0), (RANGE, 3, 0)])
     made = ledger.over({5: [5, RANGE], 6: [6, RANGE]})
     assert made.positions == {5: 4, 6: 4}
     assert made.undone(5, [change(6), change(7)]) == [change(7)]
@@ -107,11 +107,11 @@ class Owners(RuleBasedStateMachine):
         self.begin()
 
     def begin(self) -> None:
-        self.ledger = Ledger(self.positions, self.done)
+        self.ledger = ChangeLedger(self.positions, self.done)
         self.lanes = Lanes(
             self.ledger, self.count, max_items=3, max_bytes=10**6, atomic=self.atomic
         )
-        self.running: dict[int, Run] = {}
+        self.running: dict[int, ChangeRun] = {}
         self.last = {}
 
     @rule(keys=st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=4))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import InvalidValue
-from relevo.store.epk import UNDEFINED, Component, epk, murmur3_128
+from relevo.store.keys import UNDEFINED, Component, epk, murmur3_128
 
 TABLE: list[tuple[Component, str]] = [
     ("a", "3A5381E1114EB8D3FCC90795045B49B7"),

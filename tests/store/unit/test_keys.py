@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from relevo import limits
 from relevo.errors import InvalidValue
 from relevo.store import keys
-from relevo.store.epk import UNDEFINED, Undefined, epk
+from relevo.store.keys import UNDEFINED, Undefined, epk
 
 component = (
     st.none()

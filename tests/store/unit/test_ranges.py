@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import InvalidValue
-from relevo.store.epk import SPACE_MAX, SPACE_MIN, epk
+from relevo.store.keys import SPACE_MAX, SPACE_MIN, epk
 from relevo.store.ranges import WHOLE, Interval, Range, RangeMap, initial
 
 hashes = st.text(max_size=20).map(lambda text: epk((text,)))

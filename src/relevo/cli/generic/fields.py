@@ -23,7 +23,7 @@ from relevo.cli.generic.values import (
     Text,
     Where,
 )
-from relevo.store.http.bulk import Condition
+from relevo.store.http.bulk import ItemCondition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ _SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
 }
 _MANY: Final = (inspect.CollectionType, inspect.VarTupleType)
 _CONTENT: Final = (inspect.BytesType, inspect.DictType, inspect.StructType, inspect.UnionType)
-_SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {Condition: Where()}
+_SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {ItemCondition: Where()}
 """Types with a short form on the command line."""
 
 

@@ -16,7 +16,7 @@ from relevo import limits
 from relevo.dataverse.bulk import stored_queries
 from relevo.dataverse.bulk.model import STATES, Criteria, Criterion, RowQuery
 from relevo.jobs.querying.catalogue import JOBS, served
-from relevo.jobs.querying.surroundings import SURROUNDINGS
+from relevo.jobs.querying.related_tables import RELATED_TABLES
 from relevo.kernel.expressions.tree import Compare, Constant, In, List, Logic, Name, Not, children
 from relevo.kernel.querying.catalogue import Catalogue, Table
 from relevo.kernel.querying.errors import CONDITIONS, InvalidQuery
@@ -126,10 +126,10 @@ def reached(caller: Caller) -> Expression | None:
 
 def catalogue(registry: PipelineRegistry | None) -> Catalogue:
     """Return the tables that conditions can name or reach through links."""
-    taken = {surrounding.name for surrounding in SURROUNDINGS} | {JOBS.name}
+    taken = {surrounding.name for surrounding in RELATED_TABLES} | {JOBS.name}
     tables = {} if registry is None else registry.tables
     return served(
-        (*SURROUNDINGS, *(table.served for table in tables.values() if table.name not in taken))
+        (*RELATED_TABLES, *(table.served for table in tables.values() if table.name not in taken))
     )
 
 

@@ -16,8 +16,9 @@ from relevo.dataverse.bulk.model import Criteria, Criterion, RowQuery
 from relevo.dataverse.bulk.sources import SQL
 from relevo.jobs import states, submission
 from relevo.jobs.core.operation_types import BULK_DELETE
-from relevo.jobs.model import Recurrence, new_id
+from relevo.jobs.model import Recurrence
 from relevo.jobs.querying.catalogue import JOBS
+from relevo.jobs.submission import new_id
 from relevo.kernel.postgres import clock
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 from uuid import UUID
 
 from msgspec import Struct
@@ -16,10 +16,23 @@ from relevo.store import query
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from relevo.dataverse.bulk.import_files import Format
+
 JOBS: Final = ("asyncoperation", "asyncoperations")
 """Names of the table of jobs."""
 CHUNK_ROWS: Final = 200
 STATES: Final = frozenset({"statecode", "statuscode"})
+
+
+class ImportArguments(TypedDict, total=False):
+    """How a file becomes items, as `ImportOptions` explains it."""
+
+    format: Format
+    encoding: str
+    delimiter: str
+    columns: dict[str, str] | None
+    defaults: dict[str, Any]
+    kind: str
 
 
 class Criterion(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import msgspec
 
@@ -27,6 +27,7 @@ from relevo.dataverse.bulk.imports import LANE
 from relevo.dataverse.bulk.mail import Mailing, Propagation, Sink, Transport
 from relevo.dataverse.bulk.model import (
     Criteria,
+    ImportArguments,
     MatchField,
     Preview,
     RecordedFailure,
@@ -36,9 +37,8 @@ from relevo.dataverse.bulk.model import (
 from relevo.dataverse.bulk.notices import noticed
 from relevo.dataverse.bulk.sources import SQL, OwnJob, asker_of, opened, plan, table_of
 from relevo.errors import Conflict, InvalidValue
-from relevo.jobs.model import new_id
 from relevo.jobs.querying.query import JobQuery
-from relevo.jobs.submission import TOPIC
+from relevo.jobs.submission import TOPIC, new_id
 from relevo.kernel import callables, cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.dataverse.bulk.rights import RightsOf
-    from relevo.jobs.model import Recurrence
+    from relevo.jobs.model import JobOptions, Recurrence
     from relevo.jobs.service import JobHandle, Jobs
     from relevo.kernel.postgres import Transaction
     from relevo.pipeline.registry import PipelineRegistry
@@ -101,7 +101,7 @@ class Bulk:
     async def delete(
         self, queries: Asked | Sequence[Asked], *, name: str = "Bulk delete",
         recurrence: str | Recurrence | None = None, timezone: str | None = None,
-        max_failures: int | None = None, notify: Sequence[str] = (), **options: Any,
+        max_failures: int | None = None, notify: Sequence[str] = (), **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Delete the rows of queries, one query after the other; a series runs daily or less often.
 
@@ -167,7 +167,7 @@ class Bulk:
     async def mail(
         self, transport: str, recipients: RowQuery, *, subject: str, body: str,
         address: str = "email", per_second: float | None = None, name: str = "Bulk mail",
-        max_failures: int | None = None, **options: Any,
+        max_failures: int | None = None, **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Send each recipient at most one mail; `$field` in a text is replaced from its row."""
         if per_second is not None and not per_second > 0:
@@ -183,7 +183,7 @@ class Bulk:
     async def propagate(
         self, sink: str, members: RowQuery, activity: Mapping[str, Any], *, quick: bool = False,
         unique: str | None = None, name: str = "Activity propagation",
-        max_failures: int | None = None, **options: Any,
+        max_failures: int | None = None, **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Write one activity for each member; members with the same `unique` field count as one.
 
@@ -199,7 +199,7 @@ class Bulk:
     async def import_(
         self, container: Any, content: bytes | str, *, name: str = "Import",
         lookups: Mapping[str, tuple[str, str]] | None = None, owner: UUID | None = None,
-        **options: Any,
+        **options: Unpack[ImportArguments],
     ) -> tuple[UUID, JobHandle[dict[str, Any]]]:  # fmt: skip
         """Import a file into a container; return the import's id and its last job.
 
@@ -230,7 +230,11 @@ class Bulk:
         self._jobs.wakeups.send(TOPIC)
         return id_, job
 
-    async def undo_import(self, id: UUID, **options: Any) -> JobHandle[dict[str, Any]]:  # noqa: A002
+    async def undo_import(
+        self,
+        id: UUID,  # noqa: A002
+        **options: Unpack[JobOptions],
+    ) -> JobHandle[dict[str, Any]]:
         """Delete the items an import created; items it replaced stay, and the job counts them."""
         return await self.delete(RowQuery(imported=id), name="Undo import", **options)
 
@@ -240,7 +244,11 @@ class Bulk:
         return {row["number"]: row["error"] for row in rows}
 
     async def publish_rule(
-        self, rule: str, container: str, fields: Sequence[MatchField], **options: Any
+        self,
+        rule: str,
+        container: str,
+        fields: Sequence[MatchField],
+        **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:
         """Define which fields make items of a container duplicates, and compute all codes."""
         if not fields:
@@ -252,7 +260,7 @@ class Bulk:
     async def detect_duplicates(
         self, rule: str, where: Sequence[Any] = (), *, name: str = "Duplicate detection",
         criteria: Criteria | None = None, recurrence: str | Recurrence | None = None,
-        timezone: str | None = None, by_key: bool = False, **options: Any,
+        timezone: str | None = None, by_key: bool = False, **options: Unpack[JobOptions],
     ) -> JobHandle[dict[str, Any]]:  # fmt: skip
         """Record which items have duplicates by a published rule.
 

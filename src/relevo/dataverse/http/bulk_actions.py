@@ -23,7 +23,7 @@ from relevo.errors import Forbidden, InvalidValue
 from relevo.jobs.core import codes
 from relevo.jobs.model import Recurrence
 from relevo.jobs.querying.catalogue import JOBS
-from relevo.jobs.querying.surroundings import SURROUNDINGS
+from relevo.jobs.querying.related_tables import RELATED_TABLES
 from relevo.kernel import cpu
 from relevo.kernel.operation import Operations
 from relevo.kernel.querying.fetchxml.conditions import OPERATORS, Asker
@@ -232,7 +232,7 @@ async def _rows(
     criteria = await cpu.off_loop(_criteria, table, expression)
     if table.name == JOBS.name:
         need(principal, DELETE, "job.delete")
-    elif table.name in {surrounding.name for surrounding in SURROUNDINGS}:
+    elif table.name in {surrounding.name for surrounding in RELATED_TABLES}:
         raise Forbidden(f"rows of {table.name} cannot be deleted here; use another table")
     else:
         need(principal, "items:write", "items:write")

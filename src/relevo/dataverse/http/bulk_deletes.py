@@ -32,7 +32,7 @@ from relevo.jobs.querying.views import shown_code
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
 from relevo.kernel.querying.fetchxml.conditions import Asker
-from relevo.store.http.bulk import Condition
+from relevo.store.http.bulk import ItemCondition
 from relevo.store.query import CONDITIONS_MAX
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class BulkRows(Struct, frozen=True, kw_only=True):
         ),
     ] = False
     where: Annotated[
-        tuple[Condition, ...],
+        tuple[ItemCondition, ...],
         Meta(max_length=CONDITIONS_MAX, description="Conditions, all of which must hold."),
     ] = ()
     filter: (
@@ -239,7 +239,7 @@ async def _rows(
     return await services.app.bulk.checked(rows, Asker(requester.caller, requester.user.now))
 
 
-def _of_job(condition: Condition) -> tuple[str, str, Any]:
+def _of_job(condition: ItemCondition) -> tuple[str, str, Any]:
     """Return a condition on jobs with its value in the type of the column."""
     path = condition.path.removeprefix("/")
     if path not in JOB_COLUMNS:

@@ -22,12 +22,12 @@ from relevo.dataverse.http.surface import (
     WebApiRequest,
 )
 from relevo.errors import ConditionNotMet, Forbidden, InvalidQuery, MethodNotAllowed, NotFound
-from relevo.jobs.commands import Ask, Scope
+from relevo.jobs.commands import Ask, CommandScope
 from relevo.jobs.core import codes
 from relevo.jobs.core.patches import command_of
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.querying.catalogue import JOBS
-from relevo.jobs.states import Refusal
+from relevo.jobs.states import CommandRefusal
 from relevo.kernel.operation import Operations, OtherStatus, Reply
 
 if TYPE_CHECKING:
@@ -187,13 +187,13 @@ def _ask(
     table: Table,
     key: UUID,
     row: Mapping[str, Any],
-    scope: Scope,
+    scope: CommandScope,
     version: int | None,
 ) -> Ask:
     """Return the command of a change; raises `RequestRefused`."""
     known = {*table.by_name, *table.by_wire, *table.navigation_by_name}
     patch = command_of(row, known)
-    if isinstance(patch, Refusal):
+    if isinstance(patch, CommandRefusal):
         kind = Protected if patch.code == codes.PROTECTED_COLUMN else RequestRefused
         raise kind(patch.code, patch.text)
     meant = patch.at(requester.user.now)

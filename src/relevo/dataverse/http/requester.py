@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from relevo.dataverse.users.model import User, wider
 from relevo.errors import Forbidden, NotFound
-from relevo.jobs.commands import Scope
+from relevo.jobs.commands import CommandScope
 from relevo.jobs.querying import catalogue as job_catalogue
-from relevo.jobs.querying.surroundings import SURROUNDINGS
+from relevo.jobs.querying.related_tables import RELATED_TABLES
 from relevo.kernel.postgres import catalog
 from relevo.kernel.querying.catalogue import Catalogue, Table
 from relevo.kernel.querying.model import Caller
@@ -76,10 +76,10 @@ def catalogue(services: Services, principal: Principal) -> Catalogue:
     """
     others: tuple[Table, ...] = ()
     if RECORDS in principal.permissions:
-        taken = {surrounding.name for surrounding in SURROUNDINGS} | {job_catalogue.JOBS.name}
+        taken = {surrounding.name for surrounding in RELATED_TABLES} | {job_catalogue.JOBS.name}
         registered = services.app.pipeline.registry.tables.values()
         others = tuple(one.served for one in registered if one.name not in taken)
-    return job_catalogue.served((*SURROUNDINGS, *others))
+    return job_catalogue.served((*RELATED_TABLES, *others))
 
 
 def need(principal: Principal, permission: str, right: str) -> None:
@@ -94,18 +94,18 @@ async def scope_of(
     requester: Requester,
     permission: str,
     jobs: Iterable[UUID],
-) -> Scope:
+) -> CommandScope:
     """Return the owners whose jobs a permission reaches, among the owners of some jobs."""
     mine = frozenset({requester.user.id, *requester.user.teams})
     match principal.reach.get(permission, "all"):
         case "all":
-            return Scope()
+            return CommandScope()
         case "own":
-            return Scope(mine)
+            return CommandScope(mine)
         case _:
             database = services.app.database
             rows = await database.fetch(SQL.owners_in_unit, list(jobs), requester.user.unit)
-            return Scope(mine | {row["owner"] for row in rows})
+            return CommandScope(mine | {row["owner"] for row in rows})
 
 
 async def page_key(services: Services) -> bytes:

@@ -16,7 +16,7 @@ from relevo.cli.generic.values import Key, Null, Where
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.render import Renderer, echo_json, note
 from relevo.errors import OutcomeUnknown, Unavailable
-from relevo.feed.http.units import FeedView, LeaseView
+from relevo.feed.http.units import FeedView, UnitLeaseView
 from relevo.http import operations
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ async def _lag(session: Session, unit: tuple[str | None, str | None], every: flo
 async def _screen(
     session: Session, unit: tuple[str | None, str | None], every: float | None
 ) -> AsyncIterator[Callable[[bytes], None]]:
-    """Give what shows an answer, in the manner that fits where it goes."""
+    """Return the printer for an answer: a table on a terminal, JSON lines elsewhere."""
     renderer = Renderer(session.output)
-    kind = FeedView if unit[0] is None else LeaseView
+    kind = FeedView if unit[0] is None else UnitLeaseView
     if session.output == "json":
         indent = 2 if every is None else -1
         yield lambda body: echo_json(body, indent=indent)

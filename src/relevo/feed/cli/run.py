@@ -55,8 +55,8 @@ class _End(click.ParamType[datetime | str]):
 def run(session: Session, target: str, until: Until | None) -> None:
     """Serve processors of a program as a host, until a signal or until they are done.
 
-    The module is looked for in the current folder, too. Its app says which database it is about;
-    RELEVO_DATABASE_URL and the other settings of the environment hold as always. What is not
+    The current folder is searched for the module, too. Its app names the database;
+    RELEVO_DATABASE_URL and other settings of the environment apply as usual. Work that is not
     done when a run ends stays for the next one: the state is in the leases.
     """
     app, processors = _found(target)
@@ -75,20 +75,20 @@ def _found(target: str) -> tuple[App, Sequence[Processor]]:
                     return one, [processor]
             raise click.UsageError(f"{module.__name__} has no app that {name!r} is a processor of")
     raise click.UsageError(
-        f"{name!r} of {module.__name__} is no processor, and no app that has one"
+        f"{name!r} of {module.__name__} is neither a processor nor an app with one"
     )
 
 
 async def _serve(app: App, processors: Sequence[Processor], until: Until | None) -> None:
     app.feeds.only(processors)
     if until is not None:
-        for one in processors:
-            one.run_until(until)
+        for processor in processors:
+            processor.run_until(until)
     with StopSignals() as signals:
         try:
             async with app.host():
                 signals.starting = False
-                names = ", ".join(one.unit_name for one in processors)
+                names = ", ".join(processor.unit_name for processor in processors)
                 note(f"serving {names} as host {app.leases.name}")
                 await _until_over(app, processors if until is not None else (), signals)
         except asyncio.CancelledError:
@@ -103,12 +103,12 @@ async def _until_over(app: App, ending: Sequence[Processor], signals: StopSignal
         waits.append(asyncio.ensure_future(_all_completed(ending)))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for one in waits:
-            if one.done():
-                one.result()
+        for wait in waits:
+            if wait.done():
+                wait.result()
     finally:
-        for one in waits:
-            one.cancel()
+        for wait in waits:
+            wait.cancel()
     if superseded.done() and not superseded.cancelled():
         raise HostSuperseded(
             f"another process took over as host {app.leases.name!r}, so this one has stopped"
@@ -116,5 +116,5 @@ async def _until_over(app: App, ending: Sequence[Processor], signals: StopSignal
 
 
 async def _all_completed(processors: Sequence[Processor]) -> None:
-    for one in processors:
-        await one.completed()
+    for processor in processors:
+        await processor.completed()

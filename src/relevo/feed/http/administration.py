@@ -1,4 +1,4 @@
-"""What operators do with a processor: pause it, move its positions, cut its leases, delete it."""
+"""Operations on a processor: pause, resume, rewind, split leases, delete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from relevo.http.services import Services
 
 PAUSE_SECONDS_MAX: Final = limits.REQUEST_SECONDS_MAX / 2
-"""How long `pause` waits for handlers; then it answers that they still run."""
+"""How long `pause` waits for handlers; after that the answer says that they still run."""
 
 Tokens = Annotated[
     tuple[str, ...],
@@ -55,12 +55,12 @@ operation = Operations(scope=SCOPE)
 
 
 class ByLeases(ByFeed, frozen=True, kw_only=True):
-    """Which leases of which unit."""
+    """Some leases of a unit."""
 
     lease_tokens: Tokens = ()
 
 
-class UnitView(Struct, frozen=True, kw_only=True):
+class FeedUnitView(Struct, frozen=True, kw_only=True):
     """A unit as it is."""
 
     container: str
@@ -77,10 +77,10 @@ def handle_of(services: Services, command: ByFeed) -> UnitHandle:
     return container_of(services, command).unit(command.name, command.leases_in)
 
 
-async def shown(unit: UnitHandle, command: ByFeed) -> UnitView:
+async def shown(unit: UnitHandle, command: ByFeed) -> FeedUnitView:
     """Return a unit as it is."""
     found = await unit.state()
-    return UnitView(
+    return FeedUnitView(
         container=command.container,
         name=command.name,
         state=found.state,
@@ -92,10 +92,10 @@ async def shown(unit: UnitHandle, command: ByFeed) -> UnitView:
 @operation(
     "feeds.pause", "POST /v1/feeds/{container}/{name}:pause", "feeds:manage", errors=(NotFound,)
 )
-async def pause_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
-    """Have a processor finish what it does and rest.
+async def pause_feed(services: Services, _: Principal, command: ByLeases) -> FeedUnitView:
+    """Pause a processor after the calls under way.
 
-    Owners finish, checkpoint and let go; nobody takes over until it is resumed.
+    Owners finish, checkpoint and release their leases; no host takes them until it is resumed.
     """
     unit = handle_of(services, command)
     with suppress(TimeoutError):  # the pause stands, and the answer says that handlers still run
@@ -107,7 +107,7 @@ async def pause_feed(services: Services, _: Principal, command: ByLeases) -> Uni
 @operation(
     "feeds.resume", "POST /v1/feeds/{container}/{name}:resume", "feeds:manage", errors=(NotFound,)
 )
-async def resume_feed(services: Services, _: Principal, command: ByLeases) -> UnitView:
+async def resume_feed(services: Services, _: Principal, command: ByLeases) -> FeedUnitView:
     """Let a processor go on; a blocked lease goes on only if it is named."""
     unit = handle_of(services, command)
     await unit.resume(command.lease_tokens or None)
@@ -115,7 +115,7 @@ async def resume_feed(services: Services, _: Principal, command: ByLeases) -> Un
 
 
 class RewindFeed(ByLeases, frozen=True, kw_only=True):
-    """Where a unit is to go on."""
+    """The position where a unit goes on."""
 
     to: Annotated[
         str,
@@ -134,7 +134,7 @@ class RewindFeed(ByLeases, frozen=True, kw_only=True):
     "feeds:manage",
     errors=(NotFound, Conflict, ContainerRecreated, FeedExpired, FeedRegressed),
 )
-async def rewind_feed(services: Services, _: Principal, command: RewindFeed) -> UnitView:
+async def rewind_feed(services: Services, _: Principal, command: RewindFeed) -> FeedUnitView:
     """Let a paused processor go on from somewhere else.
 
     Backwards or forwards.
@@ -146,7 +146,7 @@ async def rewind_feed(services: Services, _: Principal, command: RewindFeed) -> 
 
 
 def start_of(text: str) -> datetime | str:
-    """Return the position that a text means: an instant, or what the feed knows by a name."""
+    """Return the position that a text names: an instant, `now`, `beginning` or a snapshot."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -154,7 +154,7 @@ def start_of(text: str) -> datetime | str:
 
 
 class SetProperties(ByFeed, frozen=True, kw_only=True):
-    """What to keep with a lease."""
+    """Data to store with a lease."""
 
     lease_token: Annotated[
         str, Meta(max_length=200, description="The lease, as `feeds.get` shows it.")
@@ -171,7 +171,7 @@ class SetProperties(ByFeed, frozen=True, kw_only=True):
     "feeds:manage",
     errors=(NotFound,),
 )
-async def set_properties(services: Services, _: Principal, command: SetProperties) -> UnitView:
+async def set_properties(services: Services, _: Principal, command: SetProperties) -> FeedUnitView:
     """Keep texts of yours with a lease of a processor.
 
     The leases that take its place keep them, too.
@@ -210,7 +210,7 @@ async def list_snapshots(
 
 
 class TakeSnapshot(ByFeed, frozen=True, kw_only=True):
-    """What to call where a unit stands."""
+    """The name for the present position of a unit."""
 
     snapshot: Annotated[
         str,
@@ -272,7 +272,7 @@ async def export_feed(services: Services, _: Principal, command: ExportFeed) -> 
 
 
 class ImportFeed(ByFeed, frozen=True, kw_only=True):
-    """Where a unit is to go on."""
+    """The position where a unit goes on."""
 
     positions: Annotated[ExportPage, Meta(description="What `feeds.export` has returned.")]
     force: Force = False
@@ -291,7 +291,7 @@ class ImportFeed(ByFeed, frozen=True, kw_only=True):
         FeedRegressed,
     ),
 )
-async def import_feed(services: Services, _: Principal, command: ImportFeed) -> UnitView:
+async def import_feed(services: Services, _: Principal, command: ImportFeed) -> FeedUnitView:
     """Let a paused processor go on where an exported one stood."""
     if command.positions.next is not None:
         raise InvalidValue(
@@ -305,7 +305,7 @@ async def import_feed(services: Services, _: Principal, command: ImportFeed) -> 
 
 
 class RepairFeed(ByFeed, frozen=True, kw_only=True):
-    """From where on the missing leases are to read."""
+    """The position from which the missing leases read."""
 
     start: Annotated[
         str,
@@ -318,7 +318,7 @@ class RepairFeed(ByFeed, frozen=True, kw_only=True):
 
 
 class RepairedFeed(Struct, frozen=True):
-    """What a repair has added."""
+    """The leases that a repair added."""
 
     added: int
     """How many leases were missing; 0 if there was no gap."""
@@ -333,7 +333,7 @@ class RepairedFeed(Struct, frozen=True):
     errors=(NotFound, Conflict, ContainerRecreated, FeedExpired, FeedRegressed, LeaseCoverage),
 )
 async def repair_feed(services: Services, _: Principal, command: RepairFeed) -> RepairedFeed:
-    """Add the leases that a processor lacks to cover its whole container."""
+    """Add the leases that a processor lacks to cover its container completely."""
     added = await handle_of(services, command).repair(start_of(command.start))
     shown = fitting(map(json_bytes, added), services.page_bytes)
     return RepairedFeed(len(added), added[:shown])
@@ -359,7 +359,7 @@ class SplitLeases(ByFeed, frozen=True, kw_only=True):
     "feeds:manage",
     errors=(NotFound, Conflict, ContainerRecreated),
 )
-async def split_leases(services: Services, _: Principal, command: SplitLeases) -> UnitView:
+async def split_leases(services: Services, _: Principal, command: SplitLeases) -> FeedUnitView:
     """Cut the leases of a paused processor, so that more hosts can share its work."""
     unit = handle_of(services, command)
     await unit.split_leases(command.at_least, force=command.force)

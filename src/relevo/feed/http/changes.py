@@ -25,10 +25,10 @@ from relevo.feed.reading.filters import Filter
 from relevo.feed.reading.start import check as checked_start
 from relevo.kernel import cpu
 from relevo.kernel.operation import Operations
-from relevo.store.epk import SPACE_MAX
-from relevo.store.http.bulk import Condition
+from relevo.store.http.bulk import ItemCondition
 from relevo.store.http.containers import SCOPE, ByContainer
 from relevo.store.http.items import container_of, key_of, key_shown
+from relevo.store.keys import SPACE_MAX
 from relevo.store.query import CONDITIONS_MAX
 from relevo.store.ranges import Interval
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from relevo.http.services import Services
 
 POLL_SECONDS: Final = 1.0
-"""How often a waiting reader looks, for writers that wake nobody."""
+"""Seconds between two looks of a waiting reader, for writes that send no wake-up."""
 ANSWER_SECONDS: Final = 5.0
-"""Kept of a request's time for the answer itself."""
+"""Seconds of a request's time that are left for the answer."""
 WAIT_SECONDS_MAX: Final = min(
     limits.FEED_WAIT_SECONDS_MAX, limits.REQUEST_SECONDS_MAX - ANSWER_SECONDS
 )
 
 
 Conditions = Annotated[
-    tuple[Condition, ...],
+    tuple[ItemCondition, ...],
     Meta(
         max_length=CONDITIONS_MAX,
         description="Conditions that all have to hold for the item of a change. With a"
@@ -153,7 +153,7 @@ class ChangeView(Struct, frozen=True, kw_only=True):
     ttl_expired: bool = False
 
 
-class ChangePage(Struct, frozen=True):
+class ChangePageView(Struct, frozen=True):
     """Some changes, and where to go on."""
 
     items: list[ChangeView]
@@ -176,7 +176,7 @@ class ChangePage(Struct, frozen=True):
         ContainerRecreated,
     ),
 )
-async def read_changes(services: Services, _: Principal, command: ReadChanges) -> ChangePage:
+async def read_changes(services: Services, _: Principal, command: ReadChanges) -> ChangePageView:
     """Read the changes of a container: one page, and where the next one begins."""
     key: Any = command.partition_key
     clock = asyncio.get_running_loop().time
@@ -199,9 +199,9 @@ async def read_changes(services: Services, _: Principal, command: ReadChanges) -
         async for page in pages:
             if page.changes or clock() >= until:
                 break
-    size = sum(len(one.raw or "") + len(one.raw_previous or "") for one in page.changes)
-    shown = await cpu.decoded(size, lambda: [_change(one) for one in page.changes])
-    return ChangePage(shown, page.continuation, page.caught_up)
+    size = sum(len(change.raw or "") + len(change.raw_previous or "") for change in page.changes)
+    shown = await cpu.decoded(size, lambda: [_change(change) for change in page.changes])
+    return ChangePageView(shown, page.continuation, page.caught_up)
 
 
 def _start(text: str) -> Start:
@@ -258,13 +258,13 @@ class FeedRangeView(Struct, frozen=True, kw_only=True):
     """A part of a feed: every item whose partition key hashes into it."""
 
     feed_range: str
-    """What `feed_range` of a reader takes."""
+    """A value for `feed_range` of a reader."""
     low: str
     high: str
 
 
 class FeedRanges(Struct, frozen=True):
-    """Parts that together are the whole feed, without overlap."""
+    """Parts that cover the feed completely, without overlap."""
 
     items: list[FeedRangeView]
 

@@ -31,7 +31,7 @@ operation = Operations(scope=SCOPE)
 
 
 class LetterInfo(Struct, frozen=True, kw_only=True):
-    """A change that was given up, without what users put into it."""
+    """A dead letter, without the item."""
 
     id: int
     lease_token: str
@@ -134,7 +134,7 @@ class RedriveLetter(ByLetter, frozen=True, kw_only=True):
     errors=(NotFound, Conflict, HandlerError),
 )
 async def redrive_letter(services: Services, _: Principal, command: RedriveLetter) -> None:
-    """Deliver a dead letter and what is parked behind it, where the handler is.
+    """Deliver a dead letter and the changes parked behind it, on a host that has the handler.
 
     Success removes it.
     """

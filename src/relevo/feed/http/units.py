@@ -103,8 +103,8 @@ class ByFeed(ByContainer, frozen=True, kw_only=True):
     ] = "leases"
 
 
-class LeaseView(Struct, frozen=True, kw_only=True):
-    """One lease of a unit, and what it has before it."""
+class UnitLeaseView(Struct, frozen=True, kw_only=True):
+    """One lease of a unit, and its lag."""
 
     lease_token: str
     """The part of the feed that it covers."""
@@ -114,13 +114,13 @@ class LeaseView(Struct, frozen=True, kw_only=True):
     exact: bool
     lag_seconds: float
     attempts: int
-    """How often the batch at the head has failed so far."""
+    """How often the batch at the head has failed."""
     stalled_for: float
     """Seconds for which a call runs that takes too long; 0 if none does."""
     position_ts: datetime | None
     """Time of the last change that was processed."""
     properties: dict[str, str]
-    """What users keep with it."""
+    """Data that users store with it."""
 
 
 class ListFeedLeases(ByFeed, frozen=True, kw_only=True):
@@ -133,7 +133,9 @@ class ListFeedLeases(ByFeed, frozen=True, kw_only=True):
 @operation(
     "feeds.get", "GET /v1/feeds/{container}/{name}", "feeds:read", errors=(NotFound,), scope=SCOPE
 )
-async def get_feed(services: Services, _: Principal, command: ListFeedLeases) -> Page[LeaseView]:
+async def get_feed(
+    services: Services, _: Principal, command: ListFeedLeases
+) -> Page[UnitLeaseView]:
     """Show the leases of a processor, their owners and their lag.
 
     Takes no lease.
@@ -148,8 +150,8 @@ async def get_feed(services: Services, _: Principal, command: ListFeedLeases) ->
     )
 
 
-def _lease(one: LeaseLag) -> LeaseView:
-    return LeaseView(
+def _lease(one: LeaseLag) -> UnitLeaseView:
+    return UnitLeaseView(
         lease_token=one.lease_token,
         owner=one.instance_name,
         state=one.state,

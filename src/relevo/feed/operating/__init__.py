@@ -1,1 +1,1 @@
-"""What operators see and do: units, lag, dead letters, cuts, trimming."""
+"""Operating the feed: units, lag, dead letters, splits, trimming."""

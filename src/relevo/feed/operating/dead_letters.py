@@ -1,4 +1,4 @@
-"""Changes that a processor gave up on: kept until they are delivered after all, or discarded."""
+"""Dead letters: changes that a processor gave up on, kept until redriven or discarded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from relevo import limits
 from relevo.errors import Conflict, HandlerError, InvalidValue, NotFound, OutcomeUnknown
 from relevo.feed.model import Change, Operation
 from relevo.feed.processing import parking
-from relevo.feed.processing.calls import Watch, call
-from relevo.feed.processing.context import Context
-from relevo.feed.processing.journal import Cause
+from relevo.feed.processing.calls import CallWatch, call
+from relevo.feed.processing.context import ChangeContext
+from relevo.feed.processing.journal import FailureCause
 from relevo.kernel import error_text
 from relevo.kernel.leases.model import Fence
 from relevo.kernel.postgres import catalog
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.feed")
 ATTEMPTS_DEFAULT = 5
 REDRIVE_SECONDS_MAX = 300.0
-"""How long a redriven call may take where the processor has no time limit of its own."""
+"""Seconds that a redriven call may take if the processor has no time limit of its own."""
 CLAIM_SECONDS_MORE = 60.0
-"""A claim outlasts the call, and ends by itself when its process was killed."""
+"""A claim lasts longer than the call, and expires if its process is killed."""
 Image = Literal["current", "stored"]
 
 
@@ -95,7 +95,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 def read(row: asyncpg.Record) -> DeadLetter:
-    """Make a letter of its row."""
+    """Return the dead letter of a row."""
     return DeadLetter(**{name: row[name] for name in DeadLetter.__struct_fields__})
 
 
@@ -108,7 +108,7 @@ class DeadLetters:
         self._processor = processor
 
     async def list(self, after: int = 0, limit: int = limits.PAGE_ROWS_DEFAULT) -> list[DeadLetter]:
-        """Return letters, oldest first; `after` is the id of the last one seen."""
+        """Return dead letters, oldest first; `after` is the id of the last one seen."""
         if not 1 <= limit <= limits.PAGE_ROWS_MAX:
             raise InvalidValue(f"limit is 1 to {limits.PAGE_ROWS_MAX}, not {limit}")
         unit_id = await self._unit_id()
@@ -118,7 +118,7 @@ class DeadLetters:
         ]
 
     async def page(self, after: int, limit: int) -> Fetched[DeadLetter]:
-        """Return the same, no more than a page has bytes."""
+        """Return the same, within the byte limit of a page."""
         unit_id = await self._unit_id()
         found = await self._database.fetch_page(
             SQL.list_dead_letters, unit_id, after, limit + 1, rows=limit
@@ -126,7 +126,7 @@ class DeadLetters:
         return found.each(read)
 
     async def get(self, id: int) -> DeadLetter:  # noqa: A002 - the public name of it
-        """Return one letter; `NotFound` if it is not there, or no more."""
+        """Return one dead letter; raises `NotFound` if there is none."""
         row = await self._database.fetchrow(SQL.find_dead_letter, await self._unit_id(), id)
         if row is None:
             raise NotFound(f"{self._unit} has no dead letter {id}; was it redriven or discarded?")
@@ -158,8 +158,11 @@ class DeadLetters:
             raise InvalidValue(f"image is 'current' or 'stored', not {image!r}")
         processor = self._processor
         if processor is None:
-            raise Conflict(f"this app defines no processor for {self._unit}; redrive where one is")
-        seconds = processor.delegate_timeout or REDRIVE_SECONDS_MAX
+            raise Conflict(
+                f"this app defines no processor for {self._unit}; redrive in a process that"
+                " defines it"
+            )
+        seconds = processor.settings.delegate_timeout or REDRIVE_SECONDS_MAX
         unit_id, following = await self._unit_id(), True
         while following:
             letter, claim = await self.get(id), uuid4()
@@ -190,11 +193,11 @@ class DeadLetters:
 
 
 class _Taken(Conflict):
-    """The claim ran out, and somebody else had the letter."""
+    """The claim expired, and another process took the letter."""
 
 
 class _NoLease:
-    """What a redriven call has in place of a lease."""
+    """Stands for the lease in a redriven call."""
 
     def __init__(self, token: str, unit: str) -> None:
         self.name = token
@@ -205,7 +208,7 @@ class _NoLease:
 
 
 class _Redrive:
-    """One letter on its way through the handler."""
+    """One dead letter on its way through the handler."""
 
     def __init__(
         self,
@@ -227,7 +230,7 @@ class _Redrive:
         change = await self._change(image)
         ctx = self._context()
         try:
-            watch = Watch(limits=Limits(time_limit=self._seconds))
+            watch = CallWatch(limits=Limits(time_limit=self._seconds))
             await call(self._processor.handler, ctx, [change], watch)
             await ctx.end_call()
             if not ctx.confirmed:
@@ -244,20 +247,20 @@ class _Redrive:
                 f"dead letter {self._letter.id} failed again: {shown}; it stays", context=ctx
             ) from error
 
-    async def _give_back(self, ctx: Context, error: BaseException) -> None:
-        """Leave the letter where it is, for others to claim."""
+    async def _give_back(self, ctx: ChangeContext, error: BaseException) -> None:
+        """Release the claim; the dead letter stays."""
         with suppress(HandlerError):
             await ctx.end_call()
-        cause = Cause.of(error, self._letter.attempts + 1)
+        cause = FailureCause.of(error, self._letter.attempts + 1)
         await self._database.write(
             SQL.return_dead_letter, self._letter.id, self._claim,
             cause.error_type, cause.message, cause.traceback,
         )  # fmt: skip
 
     async def _change(self, image: Image) -> Change[Any]:
-        letter, model = self._letter, self._processor.model
+        letter, model = self._letter, self._processor.settings.model
         stored = letter.change(model)
-        if image == "stored" or self._processor.mode != "latest":
+        if image == "stored" or self._processor.settings.mode != "latest":
             return stored
         row = await self._database.fetchrow(
             SQL.current_version, letter.incarnation, letter.pk, letter.item_id
@@ -270,7 +273,7 @@ class _Redrive:
             key=letter.pk, raw=row["body"], model=model,
         )  # fmt: skip
 
-    def _context(self) -> Context:
+    def _context(self) -> ChangeContext:
         async def confirm(change: Change[Any] | None) -> bool:
             await self._database.run(remove, idempotent=False)
             return True
@@ -284,7 +287,7 @@ class _Redrive:
                 )
 
         lease = _NoLease(self._letter.token, self._processor.unit_name)
-        return Context(
+        return ChangeContext(
             lease, WHOLE, self._letter.attempts + 1, confirm=confirm, redrive=True,
             open_transaction=self._database.transaction, confirm_in=remove,
             committed=lambda: None,

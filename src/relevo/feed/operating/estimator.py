@@ -18,6 +18,8 @@ from relevo.feed.operating.unit import UnitOptions
 from relevo.feed.reading import log as reading
 from relevo.feed.reading.filters import sql_of
 from relevo.kernel import callables
+from relevo.kernel.events.model import LOG_NAME
+from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
 from relevo.store.ranges import Interval
 
@@ -27,14 +29,21 @@ if TYPE_CHECKING:
     import asyncpg
 
     from relevo.feed.reading.filters import Filter
-    from relevo.feed.reading.log import Source
-    from relevo.feed.reading.tokens import Place
+    from relevo.feed.reading.log import FeedSource
+    from relevo.feed.reading.tokens import TokenPlace
     from relevo.kernel.postgres import Database
+    from relevo.kernel.telemetry.metrics import Metrics
 
 SQL = catalog.load("relevo.feed")
 log = structlog.get_logger(__name__)
 COUNT_MAX = 10_000
 """Changes that are counted one by one per lease; beyond that the figure is extrapolated."""
+MEASURE_SECONDS: Final = 15.0
+OLD_SECONDS: Final = 60.0
+"""Figures older than this many seconds now come from another host."""
+FIGURE_COUNT_MAX: Final = 1_000
+"""The same for the figures of all units, which the leader publishes."""
+UNITS_MAX: Final = 500
 ROWS_MAX = 1_000_000
 """Changes that one statement counts at the most."""
 COUNTS: Final[dict[Mode, str]] = {
@@ -45,7 +54,7 @@ COUNTS: Final[dict[Mode, str]] = {
 
 
 class LeaseLag(Struct, frozen=True, kw_only=True):
-    """One lease and what it has before it."""
+    """One lease and its lag."""
 
     lease_token: str
     feed_range: FeedRange
@@ -78,7 +87,7 @@ class TotalLag(Struct, frozen=True, kw_only=True):
     """False if no processor was ever started for the unit."""
 
     def desired_instances(self, target_lag: int) -> int:
-        """Return how many hosts an autoscaler should run so that each has so many changes or less.
+        """Return how many hosts an autoscaler should run so that none lags too far behind.
 
         More than there are leases with lag would have nothing to do.
         """
@@ -123,16 +132,16 @@ class Estimator:
         """Return the sums over all leases, and the worst age."""
         states = await self.current_state()
         return TotalLag(
-            estimated_lag=sum(one.estimated_lag for one in states),
-            exact=all(one.exact for one in states),
-            lag_seconds=max((one.lag_seconds for one in states), default=0.0),
+            estimated_lag=sum(state.estimated_lag for state in states),
+            exact=all(state.exact for state in states),
+            lag_seconds=max((state.lag_seconds for state in states), default=0.0),
             leases=len(states),
-            lagging=sum(one.estimated_lag > 0 for one in states),
-            stalled_for=max((one.stalled_for for one in states), default=0.0),
+            lagging=sum(state.estimated_lag > 0 for state in states),
+            stalled_for=max((state.stalled_for for state in states), default=0.0),
         )
 
     async def watch(self, callback: Callable[[TotalLag], Any], every: float = 5.0) -> None:
-        """Call back with the totals every so many seconds, until cancelled.
+        """Call back with the totals every `every` seconds, until cancelled.
 
         Before the first host has made the unit it is told of as not `initialised`. What the
         callback raises, and a database that is away, is logged and ends nothing.
@@ -157,7 +166,7 @@ class Estimator:
 
 
 class _Pending(Struct, frozen=True):
-    """What lies before a lease, or a part of it."""
+    """The pending changes of a lease, or of a part of it."""
 
     changes: int = 0
     exact: bool = True
@@ -171,10 +180,10 @@ class _Pending(Struct, frozen=True):
 
 
 class _Count:
-    """Counts what lies behind places, in one statement for as many as one may well take."""
+    """Counts the changes behind positions, many positions per statement."""
 
     def __init__(
-        self, database: Database, source: Source, mode: Mode, wanted: Filter | None, most: int
+        self, database: Database, source: FeedSource, mode: Mode, wanted: Filter | None, most: int
     ) -> None:
         self._database = database
         self._source = source
@@ -182,8 +191,8 @@ class _Count:
         self._statement = sql_of(COUNTS[mode], wanted, mode, 8)
         self._heads: dict[int, int] | None = None
 
-    async def behind(self, leases: Mapping[int, Sequence[Place]]) -> dict[int, _Pending]:
-        """Return what is pending for leases that stand at some places each."""
+    async def behind(self, leases: Mapping[int, Sequence[TokenPlace]]) -> dict[int, _Pending]:
+        """Return the pending changes of leases, given their positions."""
         found = dict.fromkeys(leases, _Pending())
         places = [(lease_id, place) for lease_id in leases for place in leases[lease_id]]
         size = max(1, ROWS_MAX // self._most)
@@ -194,7 +203,7 @@ class _Count:
                 found[lease_id] += await self._pending(place, row)
         return found
 
-    async def _fetch(self, places: Sequence[tuple[int, Place]]) -> Sequence[asyncpg.Record]:
+    async def _fetch(self, places: Sequence[tuple[int, TokenPlace]]) -> Sequence[asyncpg.Record]:
         """Return a row for each place that has anything behind it."""
         lineage, (sql, *arguments) = self._source.ranges.lineage, self._statement
         columns = zip(*(
@@ -203,10 +212,10 @@ class _Count:
         ), strict=True)  # fmt: skip
         return await self._database.fetch(sql, *map(list, columns), self._most, *arguments)
 
-    async def _pending(self, place: Place, row: asyncpg.Record) -> _Pending:
+    async def _pending(self, place: TokenPlace, row: asyncpg.Record) -> _Pending:
         if row["looked_at"] < self._most:
             return _Pending(row["pending"], True, row["oldest"])
-        # As many on the way to the head as on the way so far.
+        # Extrapolated: as many up to the head as in the counted part.
         head = max(await self._head(place.range_id), row["upto"])
         share = (head - place.lsn) / max(1, row["upto"] - place.lsn)
         return _Pending(round(row["pending"] * share), False, row["oldest"])
@@ -217,7 +226,7 @@ class _Count:
         return self._heads.get(range_id, 0)
 
 
-def _places(source: Source, row: asyncpg.Record) -> tuple[Place, ...]:
+def _places(source: FeedSource, row: asyncpg.Record) -> tuple[TokenPlace, ...]:
     positions = msgspec.json.decode(row["position"], type=dict[int, int])
     return unit.places_of(source.ranges, Interval(row["epk_min"], row["epk_max"]), positions)
 
@@ -237,3 +246,40 @@ def _lag(row: asyncpg.Record, pending: _Pending, now: datetime) -> LeaseLag:
         stalled_for=(now - stalled).total_seconds() if stalled is not None else 0.0,
         properties=msgspec.json.decode(row["properties"]),
     )
+
+
+class LagFigures:
+    """The lag of every unit, as the leading host publishes it."""
+
+    def __init__(self, target_lag: int) -> None:
+        self._target_lag = target_lag
+        self._measured_at = -math.inf
+
+    async def measure(self, database: Database) -> None:
+        """Estimate all units again."""
+        totals = []
+        for row in await database.fetch(SQL.all_units, UNITS_MAX, LOG_NAME):
+            leases_in, _, name = row["unit"].partition(f"/{row['container']}/")
+            estimator = Estimator(
+                database, row["container"], name, leases_in, count_max=FIGURE_COUNT_MAX
+            )
+            try:
+                totals.append((row["unit"], await estimator.total()))
+            except NotFound:  # gone since
+                continue
+        metrics = database.metrics
+        self._clear(metrics)
+        for name, total in totals:
+            metrics.feed_pending.labels(unit=name).set(total.estimated_lag)
+            desired = total.desired_instances(self._target_lag)
+            metrics.feed_desired_hosts.labels(unit=name).set(desired)
+        self._measured_at = instant()
+
+    def forget_old(self, metrics: Metrics) -> None:
+        """Show nothing that another host has gone on measuring."""
+        if instant() - self._measured_at > OLD_SECONDS:
+            self._clear(metrics)
+
+    def _clear(self, metrics: Metrics) -> None:
+        metrics.feed_pending.clear()
+        metrics.feed_desired_hosts.clear()

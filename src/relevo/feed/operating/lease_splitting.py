@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.log import FeedSource
     from relevo.kernel.leases import Lease
     from relevo.kernel.postgres import Database, Transaction
     from relevo.store.ranges import Interval
@@ -31,7 +31,7 @@ async def follow(
     database: Database,
     lease: Lease,
     host: UUID,
-    source: Source,
+    source: FeedSource,
     interval: Interval,
     positions: Mapping[int, int],
 ) -> bool:
@@ -39,12 +39,15 @@ async def follow(
 
     `positions` is where the lease stands in each open range of `interval`; everything before is
     done and nothing is in the handler's hands. True if the lease is gone: it is asked to stop, and
-    the host finds the new ones at once among what it owns. Raises `LeaseLost` if it was lost.
+    the host finds the new ones at once among its leases. Raises `LeaseLost` if it was lost.
     """
     ranges = source.ranges.over(interval)
     if len(ranges) < 2:
         return False
-    parts = [(one.interval.intersect(interval), {one.id: positions[one.id]}) for one in ranges]
+    parts = [
+        (range_.interval.intersect(interval), {range_.id: positions[range_.id]})
+        for range_ in ranges
+    ]
 
     async def work(tx: Transaction) -> bool:
         held = await tx.fetch(SQL.hold_host, host)
@@ -81,7 +84,7 @@ async def replace(
 ) -> None:
     """Put leases over `parts`, with their positions, in the place of one; its lock is held.
 
-    They keep its state and what the feed noted about it, and belong to `owner`, or to nobody.
+    They keep its state and the feed's notes about it, and belong to `owner`, or to no host.
     """
     await tx.execute(
         SQL.insert_child_leases,

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import asyncpg
 
     from relevo.feed.model import Mode
-    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.log import FeedSource
     from relevo.feed.reading.start import Start
-    from relevo.feed.reading.tokens import Place
+    from relevo.feed.reading.tokens import TokenPlace
     from relevo.kernel.postgres import Database, Transaction
 
 SQL = catalog.load("relevo.feed")
@@ -53,11 +53,11 @@ class UnitLease(Struct, frozen=True, kw_only=True):
     checkpoint_at: datetime | None
     position_ts: datetime | None
     properties: dict[str, str]
-    """What users keep with it."""
+    """Data that users store with it."""
 
 
 class LockedUnit:
-    """The unit, its leases, and what a transaction does to them; `woken` must hear of it later."""
+    """A unit and its leases in a transaction; wake `woken` after the commit."""
 
     def __init__(self, tx: Transaction, container: str, row: asyncpg.Record) -> None:
         self.tx = tx
@@ -78,7 +78,7 @@ class LockedUnit:
         known: set[int] = set()
         while True:
             locked.leases = await read_leases(tx, locked.id)
-            new = {one.id for one in locked.leases} - known
+            new = {lease.id for lease in locked.leases} - known
             if not new:
                 return locked
             await tx.execute(SQL.lock_leases, sorted(new))
@@ -86,50 +86,50 @@ class LockedUnit:
 
     def chosen(self, wanted: Collection[str] | None) -> list[UnitLease]:
         """Return the leases of these tokens, or all."""
-        if unknown := set(wanted or ()) - {one.token for one in self.leases}:
+        if unknown := set(wanted or ()) - {lease.token for lease in self.leases}:
             raise NotFound(f"the unit has no lease {min(unknown)!r}; state() shows those it has")
-        return [one for one in self.leases if wanted is None or one.token in wanted]
+        return [lease for lease in self.leases if wanted is None or lease.token in wanted]
 
-    async def source(self) -> Source:
+    async def source(self) -> FeedSource:
         """Return the container as it is; refuse another one of the same name."""
         source = await reading.look(self.tx, self._container)
         if source.incarnation != self.incarnation:
             raise ContainerRecreated(
-                f"container {self._container!r} was dropped and made anew since this unit was made;"
-                " delete the unit and start its processor again"
+                f"container {self._container!r} was dropped and created again since this unit was"
+                " created; delete the unit and start its processor again"
             )
         return source
 
-    async def places(self, leases: Collection[UnitLease]) -> tuple[Place, ...]:
+    async def places(self, leases: Collection[UnitLease]) -> tuple[TokenPlace, ...]:
         """Return where leases stand, in the ranges that are open now."""
         ranges = (await self.source()).ranges
-        found = [unit.places_of(ranges, one.interval, one.positions) for one in leases]
+        found = [unit.places_of(ranges, lease.interval, lease.positions) for lease in leases]
         return tuple(place for places in found for place in places)
 
-    async def target(self, to: Start) -> tuple[Place, ...]:
-        """Return the places that an operator means; own snapshots come before those of others."""
+    async def target(self, to: Start) -> tuple[TokenPlace, ...]:
+        """Return the positions that an operator names; own snapshots come before others'."""
         return await starts.resolve(
             self.tx, await self.source(), self.mode, starts.check(to), wanted=self.filter,
             unit_id=self.id,
         )  # fmt: skip
 
     async def positions(
-        self, intervals: Sequence[Interval], places: tuple[Place, ...]
+        self, intervals: Sequence[Interval], places: tuple[TokenPlace, ...]
     ) -> list[dict[int, int]]:
         """Return where leases over `intervals` must begin so as to go on from `places`."""
         source = await self.source()
         current = await starts.current(self.tx, source, self.mode, places)
-        return [unit.positions_in(source.ranges, one, current) for one in intervals]
+        return [unit.positions_in(source.ranges, interval, current) for interval in intervals]
 
     async def set_state(self, leases: Collection[UnitLease], state: LeaseState) -> None:
         """Pause or resume leases."""
-        rows = await self.tx.fetch(SQL.set_lease_states, [one.id for one in leases], state)
+        rows = await self.tx.fetch(SQL.set_lease_states, [lease.id for lease in leases], state)
         self.woken |= {row["owner"] for row in rows} - {None}
 
-    async def rewind(self, leases: Sequence[UnitLease], places: tuple[Place, ...]) -> None:
-        """Let leases go on from `places`; whoever holds one loses what it has under way."""
-        found = await self.positions([one.interval for one in leases], places)
-        ids = [one.id for one in leases]
+    async def rewind(self, leases: Sequence[UnitLease], places: tuple[TokenPlace, ...]) -> None:
+        """Let leases go on from `places`; their owners lose the calls under way."""
+        found = await self.positions([lease.interval for lease in leases], places)
+        ids = [lease.id for lease in leases]
         texts = [lease_splitting.position_text(positions) for positions in found]
         rows = await self.tx.fetch(SQL.rewind_leases, ids, texts)
         self.woken |= {row["owner"] for row in rows} - {None}
@@ -140,10 +140,11 @@ class LockedUnit:
 
 def check_idle(leases: Collection[UnitLease], *, force: bool) -> None:
     """Refuse to act under the owners of leases unless the caller insists."""
-    for one in leases:
-        if not force and (one.running or one.state == "active"):
+    for lease in leases:
+        if not force and (lease.running or lease.state == "active"):
+            state = f"owned by {lease.owner}" if lease.owner else "active"
             raise Conflict(
-                f"lease {one.token!r} is {'owned by ' + str(one.owner) if one.owner else 'active'};"
+                f"lease {lease.token!r} is {state};"
                 " pause the unit first, or pass force=True to take the work from its owners"
             )
 

@@ -1,6 +1,6 @@
-"""What operators do with a unit: pause, resume, rewind, snapshots, cutting, repair (14).
+"""Operations on a unit: pause, resume, rewind, snapshots, splitting, repair.
 
-Every verb is one short transaction that has the unit for itself. What moves positions or leases
+Every operation is one short transaction that locks the unit. One that moves positions or leases
 under an owner needs them paused, or `force`, which fences the owner.
 """
 
@@ -19,7 +19,7 @@ from relevo.feed.operating import lease_splitting, states, unit
 from relevo.feed.operating.locked_unit import LockedUnit, UnitLease, check_idle, find, read_leases
 from relevo.feed.operating.states import UnitPhase
 from relevo.feed.reading import bounds, tokens
-from relevo.feed.reading.tokens import Place, Token
+from relevo.feed.reading.tokens import Token, TokenPlace
 from relevo.kernel.leases import Directory
 from relevo.kernel.leases.units import host_topic
 from relevo.kernel.postgres import catalog
@@ -63,7 +63,7 @@ class Export(Struct, frozen=True, kw_only=True):
     container: str
     incarnation: str
     mode: Mode
-    places: tuple[Place, ...]
+    places: tuple[TokenPlace, ...]
 
 
 class UnitHandle:
@@ -111,10 +111,10 @@ class UnitHandle:
         unit_id, paused = await self._change(work)
         with self._wakeups.signal(f"unit:{unit_id}") as woken:
             while True:
-                # With no host left, nobody else writes down that a dead owner has ended.
+                # With no host left, no other process records that a dead owner has ended.
                 await self._database.write(LEASES.end_lapsed_hosts, idempotent=True)
                 leases = await read_leases(self._database, unit_id)
-                if not any(one.running for one in leases if one.id in paused):
+                if not any(lease.running for lease in leases if lease.id in paused):
                     return
                 await woken.wait(PAUSE_POLL_SECONDS)
 
@@ -133,7 +133,7 @@ class UnitHandle:
     ) -> None:
         """Set positions, backwards or forwards, and forget earlier failures.
 
-        `to` is what `start` of a processor may be: "now", "beginning", an instant, the name of a
+        `to` is a `start` of a processor: "now", "beginning", an instant, the name of a
         snapshot, one or several tokens, or LSNs by range. The leases must be paused; `force=True`
         takes them from their owners instead, whose batches cannot move the position any more.
         """
@@ -188,7 +188,7 @@ class UnitHandle:
         return await self._change(work)
 
     async def import_(self, exported: str | Export, *, force: bool = False) -> None:
-        """Go on where an exported unit stood, whatever leases it had; otherwise as `rewind`."""
+        """Go on at the position of an exported unit, even with other leases; else as `rewind`."""
         given = _checked_export(exported)
 
         async def work(locked: LockedUnit) -> None:
@@ -211,13 +211,13 @@ class UnitHandle:
 
         async def work(locked: LockedUnit) -> dict[str, str]:
             found = {}
-            for one in locked.leases:
-                places = await locked.places([one])
+            for lease in locked.leases:
+                places = await locked.places([lease])
                 token = Token(
                     incarnation=locked.incarnation, mode=locked.mode, places=places,
                     filter=locked.filter.digest if locked.filter else None,
                 )  # fmt: skip
-                found[one.token] = tokens.encode(token)
+                found[lease.token] = tokens.encode(token)
             return found
 
         return await self._change(work)
@@ -268,12 +268,12 @@ class UnitHandle:
     async def repair(self, start: Start) -> list[str]:
         """Put leases into the gaps of a unit whose leases do not cover everything; return them.
 
-        They begin at `start`: only who knows how the gap came about can say what was processed.
+        They begin at `start`: only the operator can know which changes of the gap were processed.
         """
 
         async def work(locked: LockedUnit) -> list[str]:
             ranges = (await locked.source()).ranges
-            missing = unit.gaps([one.interval for one in locked.leases])
+            missing = unit.gaps([lease.interval for lease in locked.leases])
             parts = [r.interval.intersect(gap) for gap in missing for r in ranges.over(gap)]
             positions = await locked.positions(parts, await locked.target(start))
             await locked.tx.execute(
@@ -281,7 +281,7 @@ class UnitHandle:
                 [part.low for part in parts], [part.high for part in parts],
                 [lease_splitting.position_text(found) for found in positions],
             )  # fmt: skip
-            if locked.leases and all(one.state == "paused" for one in locked.leases):
+            if locked.leases and all(lease.state == "paused" for lease in locked.leases):
                 await locked.set_state(await read_leases(locked.tx, locked.id), "paused")
             return [str(part) for part in parts]
 
@@ -320,9 +320,9 @@ def _checked_export(exported: str | Export) -> Export:
         try:
             given = msgspec.json.decode(given, type=Export)
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise InvalidValue(f"this is no export of a unit: {error}") from error
+            raise InvalidValue(f"this is not an export of a unit: {error}") from error
     if given.version != 1:
-        raise InvalidValue(f"exports of version {given.version} are not known here")
+        raise InvalidValue(f"exports of version {given.version} are not supported")
     if any(place.lsn < 0 for place in given.places):
         raise InvalidValue("an export has positions of 0 and above")
     return given
@@ -331,8 +331,10 @@ def _checked_export(exported: str | Export) -> Export:
 def _check_properties(properties: Mapping[str, str]) -> None:
     texts: list[Any] = [*properties, *properties.values()]
     if len(properties) > limits.LABELS_MAX or not all(
-        isinstance(one, str) and "\x00" not in one and len(one.encode()) <= limits.LABEL_BYTES_MAX
-        for one in texts
+        isinstance(text, str)
+        and "\x00" not in text
+        and len(text.encode()) <= limits.LABEL_BYTES_MAX
+        for text in texts
     ):
         raise InvalidValue(
             f"properties are at most {limits.LABELS_MAX} texts by name, each of at most"

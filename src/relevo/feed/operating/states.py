@@ -1,4 +1,4 @@
-"""What may happen to a unit of the feed, as a table; the code asks it, the pages show it."""
+"""The transition table of feed units; the code uses it, and the docs are generated from it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNIT: Final = Machine(
 
 
 class Resting(Protocol):
-    """What the phase of a unit depends on, of each of its leases."""
+    """The facts of a lease that decide the phase of its unit."""
 
     @property
     def state(self) -> LeaseState:
@@ -45,14 +45,14 @@ class Resting(Protocol):
 
 
 def phase(leases: Collection[Resting], *, completed: bool = False) -> UnitPhase:
-    """Return how a unit stands: pausing while something runs that was told to stop.
+    """Return the phase of a unit: `pausing` while calls that should stop still run.
 
-    `completed` says that it has a bounded run whose end all leases have reached.
+    `completed`: all leases have reached the end of a bounded run.
     """
     state = UNIT.initial
-    if all(one.state != "active" for one in leases):
+    if all(lease.state != "active" for lease in leases):
         state = UNIT.next(state, "pause")
-        if not any(one.running for one in leases):
+        if not any(lease.running for lease in leases):
             state = UNIT.next(state, "settle")
     elif completed:
         state = UNIT.next(state, "complete")

@@ -1,9 +1,9 @@
-"""Keeps the log of all versions within bounds: what is past its retention goes.
+"""Trims the log of all versions: removes entries that are past their retention.
 
 Trimming never holds a stamp lock, so no writer waits for it. First the new beginning of a log is
-written down, then the rows go: who has not read them all is refused by name and misses nothing
+stored, then the rows are deleted: a slow reader gets an error by name, and misses nothing
 silently. A unit may have trimming wait for its slowest lease, up to a bound. A lease that has
-nothing unread in what goes is noted as cleared, however old its position is.
+nothing unread among the removed rows is recorded as cleared, however old its position is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def trim(database: Database, wakeups: Wakeups) -> int:
 
 
 async def thin_times(database: Database) -> int:
-    """Forget most of what says which position a range had when; return how many rows went.
+    """Thin the record of positions by time; return how many rows were removed.
 
     Of each second for a day, then of each minute for a month, then of each hour the first stays: a
     start at an old instant reads a little more to find its place, and begins at the same one.
@@ -68,7 +68,7 @@ async def thin_times(database: Database) -> int:
 
 
 class _Log(Struct, frozen=True):
-    """The log of one range, of which the beginning is past its retention."""
+    """The log of one range whose beginning is past its retention."""
 
     range: Range
     before: int
@@ -77,7 +77,7 @@ class _Log(Struct, frozen=True):
 
 
 class _Behind(Struct, frozen=True):
-    """A lease whose position lies before the end of what is past its retention."""
+    """A lease whose position is before the end of the rows past their retention."""
 
     lease: int
     owner: UUID | None
@@ -87,12 +87,12 @@ class _Behind(Struct, frozen=True):
     position: int
     interval: Interval
     hold: tuple[float | None, int | None]
-    told: bool
-    """Whether trimming has passed it before; it is still waited for with what is left."""
+    passed: bool
+    """Whether trimming has passed it before; trimming still waits for it with the rest."""
 
 
 async def _mark(tx: Transaction) -> set[UUID]:
-    """Write down new beginnings; return the owners of leases that are told to begin anew."""
+    """Store new beginnings; return the owners of leases that must start again."""
     containers: dict[int, list[asyncpg.Record]] = defaultdict(list)
     for row in await tx.fetch(SQL.expired_versions):
         containers[row["container_id"]].append(row)
@@ -105,10 +105,10 @@ async def _mark(tx: Transaction) -> set[UUID]:
         logs |= {r["id"]: _Log(ranges.by_id[r["id"]], r["before"], r["lsn"]) for r in rows}
     behind = await _behind(tx, maps, logs)
     await tx.execute(SQL.lock_leases, sorted({one.lease for one in behind}))
-    behind = await _behind(tx, maps, logs)  # as they are now that nobody can rewind them
+    behind = await _behind(tx, maps, logs)  # locked, so that no one can rewind them
     unread = await _first_unread(tx, behind, logs)
     upto = await _held_back(tx, behind, unread, logs)
-    near = [one for one in behind if not one.told and one.position < upto[one.log]]
+    near = [one for one in behind if not one.passed and one.position < upto[one.log]]
     passed = [one for one in near if (unread[one] or upto[one.log] + 1) <= upto[one.log]]
     cleared = [one for one in near if one not in passed]
     if passed:
@@ -132,7 +132,7 @@ async def _ranges(tx: Transaction, container_id: int) -> RangeMap:
 async def _behind(
     tx: Transaction, maps: dict[int, RangeMap], logs: dict[int, _Log]
 ) -> list[_Behind]:
-    """Return leases that stand before the end of what may go."""
+    """Return leases with a position before the end of the removable rows."""
     found = []
     highest = max(one.upto for one in logs.values())
     for row in await tx.fetch(SQL.versions_leases, list(maps)):
@@ -158,7 +158,7 @@ async def _behind(
 async def _first_unread(
     tx: Transaction, behind: Sequence[_Behind], logs: dict[int, _Log]
 ) -> dict[_Behind, int | None]:
-    """Return the first LSN of what may go that a lease has not read; None if it has read all."""
+    """Return the first removable LSN that a lease has not read; None if it has read all."""
     rows = await tx.fetch(
         SQL.first_unread,
         [one.log for one in behind],
@@ -192,7 +192,7 @@ async def _clear(
 ) -> None:
     """Note up to where leases miss nothing; not by a position that other ranges share."""
     lineages = {one: ranges.lineage(one) for ranges in maps.values() for one in ranges.by_id}
-    sure = [one for one in leases if one.log in lineages[one.key]]
+    sure = [lease for lease in leases if lease.log in lineages[lease.key]]
     await tx.execute(
         SQL.clear_leases,
         [one.lease for one in sure],

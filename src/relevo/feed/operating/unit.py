@@ -1,7 +1,7 @@
 """A deployment unit: one set of leases over one container, shared by the hosts that serve it.
 
 Bootstrap is one transaction under the unit's lock: resolve the start position of every range, store
-it in the leases, all or nothing. Whoever comes later verifies instead.
+it in the leases, all or nothing. Later hosts verify it instead.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from relevo.feed.reading import start as starts
 from relevo.feed.reading.filters import Filter
 from relevo.feed.reading.pull import check_mode
 from relevo.feed.reading.start import Start
-from relevo.feed.reading.tokens import Place
+from relevo.feed.reading.tokens import TokenPlace
 from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
-from relevo.store.epk import SPACE_MAX, SPACE_MIN
+from relevo.store.keys import SPACE_MAX, SPACE_MIN
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.log import FeedSource
     from relevo.kernel.postgres import Transaction
     from relevo.store.ranges import RangeMap
 
@@ -52,14 +52,14 @@ class UnitDeleted(Unavailable):
     """A unit went while a host joined it."""
 
 
-class Hold(Struct, frozen=True):
+class VersionHold(Struct, frozen=True):
     """How much longer versions are kept for a unit that has not read them; never without bound."""
 
     seconds: float | None = None
     bytes: int | None = None
 
     @classmethod
-    def of(cls, given: timedelta | int | None) -> Hold:
+    def of(cls, given: timedelta | int | None) -> VersionHold:
         """Return the bound that a caller gave: a time, or bytes for each range."""
         match given:
             case None:
@@ -72,10 +72,10 @@ class Hold(Struct, frozen=True):
 
 
 class UnitOptions(Struct, frozen=True, kw_only=True):
-    """What the first host of a unit decides for all."""
+    """Options that the first host of a unit decides for all."""
 
     leases: int | None = None
-    """At least so many leases, by halving ranges; None is one per range."""
+    """Minimum number of leases, made by halving ranges; None is one per range."""
     follow_splits: bool = True
     """Whether a lease whose range was split is replaced by one lease per range."""
     filter: Filter | None = None
@@ -83,14 +83,14 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """What a host asks for when it joins."""
+    """The unit that a host wants to join."""
 
     container: str
     mode: Mode
     start: Start
     options: UnitOptions
     on_start_mismatch: Literal["warn", "ignore", "error"] = "warn"
-    hold: Hold = Hold()
+    hold: VersionHold = VersionHold()
     block_keys: bool = False
     """Whether later changes of a key wait behind its dead letter."""
 
@@ -124,7 +124,7 @@ async def bootstrap(tx: Transaction, unit_id: int, wanted: Definition) -> None:
     )
 
 
-def cut_leases(source: Source, at_least: int | None) -> list[tuple[int, Interval]]:
+def cut_leases(source: FeedSource, at_least: int | None) -> list[tuple[int, Interval]]:
     """Return range and interval of each lease: one per range, or finer by halving."""
     cut = [(one.id, one.interval) for one in source.ranges.open]
     while at_least is not None and len(cut) < at_least:
@@ -133,12 +133,12 @@ def cut_leases(source: Source, at_least: int | None) -> list[tuple[int, Interval
 
 
 async def _verify(
-    tx: Transaction, unit_id: int, wanted: Definition, source: Source, stored: asyncpg.Record
+    tx: Transaction, unit_id: int, wanted: Definition, source: FeedSource, stored: asyncpg.Record
 ) -> None:
     if str(stored["container_incarnation"]) != source.incarnation:
         raise ContainerRecreated(
-            f"container {wanted.container!r} was dropped and made anew since this unit was made;"
-            " use another processor name, or delete the unit"
+            f"container {wanted.container!r} was dropped and created again since this unit was"
+            " created; use another processor name, or delete the unit"
         )
     if stored["mode"] != wanted.mode:
         raise ModeMismatch(
@@ -165,7 +165,7 @@ def _policies(wanted: Definition) -> tuple[float | None, int | None, bool]:
 
 
 def _check_start(wanted: Definition, stored: Mapping[str, Any]) -> None:
-    """Where a unit that exists goes on is not for its hosts to say; tell one that thinks so."""
+    """Report a host whose `start` differs from that of the existing unit, which is kept."""
     asked = starts.record(wanted.start)
     if "kind" not in stored or all(stored[key] == asked[key] for key in asked):
         return
@@ -190,15 +190,15 @@ def check_coverage(intervals: Sequence[Interval]) -> None:
 
 
 def gaps(intervals: Sequence[Interval]) -> list[Interval]:
-    """Return what the intervals leave uncovered; raise if they overlap."""
+    """Return the parts that the intervals do not cover; raise if they overlap."""
     ordered = sorted(intervals)
     edges = [SPACE_MIN, *(edge for one in ordered for edge in (one.low, one.high)), SPACE_MAX]
     found = []
     for high, low in list(pairwise(edges))[::2]:
         if high > low:
             raise LeaseCoverage(
-                f"the unit's leases overlap between {low!r} and {high!r}, and nobody can say which"
-                " is right; delete the unit and start it anew from where it was"
+                f"the unit's leases overlap between {low!r} and {high!r}, and Relevo cannot know"
+                " which is right; delete the unit and start it again from its former position"
             )
         if high < low:
             found.append(Interval(high, low))
@@ -207,7 +207,7 @@ def gaps(intervals: Sequence[Interval]) -> list[Interval]:
 
 def places_of(
     ranges: RangeMap, interval: Interval, positions: Mapping[int, int]
-) -> tuple[Place, ...]:
+) -> tuple[TokenPlace, ...]:
     """Return where a lease stands in the open ranges; a range that was split passes its position
     to its children.
     """
@@ -215,11 +215,13 @@ def places_of(
     for one in ranges.over(interval):
         known = [positions[i] for i in ranges.lineage(one.id) if i in positions]
         part = one.interval.intersect(interval)
-        found.append(Place(one.id, part.low, part.high, known[0] if known else 0))
+        found.append(TokenPlace(one.id, part.low, part.high, known[0] if known else 0))
     return tuple(found)
 
 
-def positions_in(ranges: RangeMap, interval: Interval, places: Sequence[Place]) -> dict[int, int]:
+def positions_in(
+    ranges: RangeMap, interval: Interval, places: Sequence[TokenPlace]
+) -> dict[int, int]:
     """Return the positions of a lease that goes on from `places` and misses nothing after them.
 
     Places that are finer than the lease count by the one that is furthest back.
@@ -239,8 +241,8 @@ def positions_in(ranges: RangeMap, interval: Interval, places: Sequence[Place]) 
             reached = max(reached, piece.high)
         if reached < part.high:
             raise InvalidValue(
-                f"the given position says nothing about the hashes {reached!r} to {part.high!r} of"
-                f" range {one.id}; give one for the whole of {interval}"
+                f"the given position does not cover the hashes {reached!r} to {part.high!r} of"
+                f" range {one.id}; give one that covers {interval}"
             )
         found[one.id] = min(lsn for _, lsn in near)
     return found

@@ -1,4 +1,4 @@
-"""What a handler of changes is told, and what it may ask for."""
+"""The context of a change handler."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from relevo.store.ranges import Interval
 
 
-class Held(Protocol):
-    """What a context needs to know of the lease that it speaks for."""
+class HeldLease(Protocol):
+    """The lease of a context."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class Held(Protocol):
 
 
 class Diagnostics(Struct, frozen=True, kw_only=True):
-    """How a call came about; for looking into delays."""
+    """Times and counts of a call, to investigate delays."""
 
     read_seconds: float = 0.0
     """How long reading the changes took."""
@@ -55,12 +55,12 @@ class Diagnostics(Struct, frozen=True, kw_only=True):
     attempts: int = 1
 
 
-class Context:
-    """One call of a handler: which lease, which attempt, and how to confirm what was done."""
+class ChangeContext:
+    """One call of a handler: its lease and attempt, and how to confirm its changes."""
 
     def __init__(
         self,
-        lease: Held,
+        lease: HeldLease,
         interval: Interval,
         attempt: int,
         *,
@@ -92,7 +92,7 @@ class Context:
         self.confirmed = False
         """Whether all of this call's changes are confirmed."""
         self.in_doubt = False
-        """Whether nobody knows if a transaction of this call was committed; the store does."""
+        """Whether it is unknown if a transaction of this call was committed."""
 
     @property
     def lease_token(self) -> str:
@@ -125,7 +125,7 @@ class Context:
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """What the reference calls headers: `continuation`, `lsn`, `item_count`, `request_charge`.
+        """The reference's headers: `continuation`, `lsn`, `item_count`, `request_charge`.
 
         The continuation is a pull token behind this call's changes, for `read_changes`.
         """
@@ -134,7 +134,7 @@ class Context:
         return self._headers()
 
     def retry_later(self, seconds: float) -> NoReturn:
-        """End this call, and have the same changes again in so many seconds; not a failure.
+        """End this call; the same changes come again after `seconds`. This is not a failure.
 
         It raises `relevo.RetryLater`, so nothing behind it in the handler is run. Changes that were
         confirmed stay so.
@@ -160,7 +160,7 @@ class Context:
         return self._transactions.block(self._begin())
 
     async def end_call(self, *, for_good: bool = True) -> None:
-        """Roll back what the handler left open; raises `HandlerError` then.
+        """Roll back a transaction that the handler left open; raises `HandlerError` then.
 
         Unless it is `for_good`, the handler may confirm later.
         """
@@ -172,8 +172,8 @@ class Context:
             raise Conflict("this batch is confirmed already")
         if self.in_doubt:
             raise OutcomeUnknown(
-                "it is not known whether a transaction of this call was committed; end the call,"
-                " and what is not stored is delivered again"
+                "whether a transaction of this call was committed is unknown; end the call,"
+                " and Relevo delivers the unconfirmed changes again"
             )
         confirming = False
         try:
@@ -195,7 +195,7 @@ class Context:
 def wants_context(handler: Callable[..., Any], what: str = "the handler") -> bool:
     """Whether a handler takes (ctx, changes) instead of (changes).
 
-    Raises `InvalidValue` for what cannot be called so, or would do nothing if it were.
+    Raises `InvalidValue` for a handler with other parameters, or one that would do nothing.
     """
     callables.check(handler, what)
     needed = [

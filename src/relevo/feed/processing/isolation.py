@@ -1,14 +1,13 @@
-"""Which part of a batch that failed is tried next. Pure.
+"""Isolates the change that makes a batch fail: decides which part is tried next. Pure.
 
-A lane is in trouble from the first failure of a batch until the end of that batch. First the whole
+A lane is in trouble from the first failure of a batch until the end of that batch. First the full
 batch is tried again; after `limit` failures it is halved, left before right, and a half that fails
 is halved again, so that in the end a bad change stands alone. Only one that failed `limit` times
 alone is condemned: a neighbour's failures never count against it. After crashes nothing can be
 halved, since a process that is killed reports nothing: then changes go one by one.
 
-A change is named by its key, (LSN, ordinal), and with `atomic_groups` a whole group by (LSN, 0).
-What was confirmed or superseded is no longer among the keys that are asked about, so a span needs
-no beginning, only its end.
+A change is named by its key, (LSN, ordinal), and with `atomic_groups` a group by (LSN, 0). Changes
+that were confirmed or superseded are no longer among the keys, so a span needs only its end.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ class Isolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def closely(self) -> bool:
-        """Whether parts of the batch are tried, not the whole."""
+        """Whether parts of the batch are tried, not all of it."""
         return self.singles or bool(self.ends)
 
     def part(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return what to try next of the changes that are left; `keys` are in order, not empty."""
+        """Return the next part to try of the remaining changes; `keys` are in order, not empty."""
         if self.singles:
             return keys[:1]
         ends = self._ahead(keys[0])
@@ -107,9 +106,9 @@ class Isolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Troubles(Isolation, frozen=True, kw_only=True, omit_defaults=True):
-    """All trouble of a lease as it is stored: that of the lease as a whole, and that of its lanes.
+    """All trouble of a lease as it is stored: of the complete lease, or of its lanes.
 
-    What concerns the whole is worked off by one lane, whatever their number otherwise.
+    Trouble of the complete lease is worked off by a single lane.
     """
 
     until: dict[int, int] = {}
@@ -124,7 +123,7 @@ class Troubles(Isolation, frozen=True, kw_only=True, omit_defaults=True):
     def note(
         cls, lanes: Mapping[int, Isolation], of: int, watch: Mapping[int, int]
     ) -> Troubles | None:
-        """Put together what is to be stored; None: there is no trouble."""
+        """Return the trouble to store; None if there is none."""
         if not lanes and not watch:
             return None
         if of > 1 or not lanes:
@@ -133,7 +132,7 @@ class Troubles(Isolation, frozen=True, kw_only=True, omit_defaults=True):
         return cls(**whole, watch=dict(watch))
 
     def split(self, of: int) -> dict[int, Isolation]:
-        """Return the trouble by lane, if there are `of` lanes; that of the whole is of lane 0."""
+        """Return the trouble by lane for `of` lanes; lane 0 has that of the complete lease."""
         if self.until:
             fields = {name: getattr(self, name) for name in Isolation.__struct_fields__}
             return {0: Isolation(**fields)}

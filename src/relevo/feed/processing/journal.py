@@ -1,7 +1,8 @@
-"""What a worker stores with its lease: every statement carries the fence, or writes nothing."""
+"""Writes of a worker to its lease; every statement carries the fence."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
@@ -10,21 +11,19 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import Closed, DatabaseUnavailable, LeaseLost, LeaseStoreError, OutcomeUnknown
-from relevo.feed.processing.checkpoints import Checkpoint
 from relevo.feed.processing.isolation import Troubles
 from relevo.feed.processing.ledger import Done
 from relevo.kernel import error_text
 from relevo.kernel.leases import require
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.grouping import Group
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import datetime
 
     from relevo.feed.model import Change
-    from relevo.feed.processing.checkpoints import Checkpoints
-    from relevo.feed.processing.ledger import Snapshot
+    from relevo.feed.processing.ledger import LedgerSnapshot
     from relevo.kernel.leases import Lease
     from relevo.kernel.postgres import Database, Transaction
 
@@ -35,8 +34,8 @@ FAILING_MAX = 2_000
 """Characters that a lease keeps of the error with which its batch failed last."""
 
 
-class Stored(Struct, frozen=True, kw_only=True):
-    """What a worker finds when it begins."""
+class StoredLease(Struct, frozen=True, kw_only=True):
+    """The stored state of a lease, as a worker finds it."""
 
     interval: Interval
     positions: dict[int, int]
@@ -45,8 +44,8 @@ class Stored(Struct, frozen=True, kw_only=True):
     troubles: Troubles
 
 
-class Cause(Struct, frozen=True, kw_only=True):
-    """Why a change is given up."""
+class FailureCause(Struct, frozen=True, kw_only=True):
+    """Why a change becomes a dead letter."""
 
     reason: Literal["failed", "crash"]
     error_type: str
@@ -55,7 +54,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     attempts: int
 
     @classmethod
-    def of(cls, error: BaseException, attempts: int) -> Cause:
+    def of(cls, error: BaseException, attempts: int) -> FailureCause:
         """A handler raised."""
         return cls(
             reason="failed", error_type=error_text.fit(type(error).__name__, TEXT_MAX),
@@ -64,7 +63,58 @@ class Cause(Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-class Journal:
+class Checkpoint(Struct, frozen=True):
+    """The position of a lease and its owner's fence, as the statement takes them."""
+
+    lease_id: int
+    epoch: int
+    owner: UUID
+    position: str
+    last: datetime | None
+    isolation: str | None
+    relaxed: bool
+    """Whether a server crash may lose it; used if it holds for the complete statement."""
+
+
+class Checkpoints:
+    """Stores positions; concurrent calls of many leases share one statement."""
+
+    def __init__(self, database: Database, unit: str) -> None:
+        self._database = database
+        self._unit = unit
+        self._group: Group[Checkpoint, bool] = Group(
+            "feed checkpoint", self._store_all, metrics=database.metrics
+        )
+
+    async def store(self, one: Checkpoint) -> bool:
+        """Return whether it is stored. If not, the lease was lost or its row is locked.
+
+        A group never waits for the transaction of another lease; the caller tries again alone.
+        """
+        return await self._group.call(one)
+
+    async def close(self) -> None:
+        """Wait for calls under way."""
+        await self._group.close()
+
+    async def _store_all(self, entries: Sequence[Checkpoint]) -> list[bool | Exception]:
+        self._database.metrics.count_lease_statement("checkpoint", self._unit)
+        rows = await self._database.write(
+            SQL.checkpoints,
+            [entry.lease_id for entry in entries],
+            [entry.epoch for entry in entries],
+            [entry.owner for entry in entries],
+            [entry.position for entry in entries],
+            [entry.last for entry in entries],
+            [entry.isolation for entry in entries],
+            all(entry.relaxed for entry in entries),
+            idempotent=True,
+        )
+        stored = {row["lease_id"] for row in rows}
+        return [entry.lease_id in stored for entry in entries]
+
+
+class LeaseJournal:
     """Reads and writes one lease in the name of its owner."""
 
     def __init__(
@@ -79,8 +129,8 @@ class Journal:
         self._lease = lease
         self._fence = (lease.fence.lease_id, lease.epoch, incarnation)
 
-    async def open(self) -> Stored:
-        """Read what the last owner left; a loss without release is counted first."""
+    async def open(self) -> StoredLease:
+        """Read the state that the last owner left; counts a loss without release first."""
         if not self._lease.clean:
             await self._write(SQL.note_loss)
         try:
@@ -90,7 +140,7 @@ class Journal:
         if not rows:
             raise self._lost()
         row, isolation = rows[0], rows[0]["isolation"]
-        return Stored(
+        return StoredLease(
             interval=Interval(row["epk_min"], row["epk_max"]),
             positions=msgspec.json.decode(row["position"], type=dict[int, int]),
             done=await self._done() if row["has_done"] else (),
@@ -99,7 +149,7 @@ class Journal:
         )
 
     async def settle(self) -> None:
-        """Wait until no transaction of this epoch is under way: of calls that were cut off."""
+        """Wait until no transaction of this epoch runs any more, such as of calls cut off."""
         await self._write(SQL.settle_lease)
 
     async def _done(self) -> tuple[Done, ...]:
@@ -111,7 +161,7 @@ class Journal:
 
     async def checkpoint(
         self,
-        snapshot: Snapshot,
+        snapshot: LedgerSnapshot,
         last: datetime | None,
         troubles: Troubles | None,
         tx: Transaction | None = None,
@@ -134,14 +184,14 @@ class Journal:
             raise self._lost()
 
     async def _store(self, one: Checkpoint) -> bool:
-        """Store together with other leases, if there is a way."""
+        """Store together with other leases, if this journal is in a group."""
         try:
             return self._checkpoints is not None and await self._checkpoints.store(one)
         except (DatabaseUnavailable, OutcomeUnknown, Closed, asyncpg.PostgresError) as error:
             raise _store_error(error) from error
 
     async def remember(self, tx: Transaction, done: Collection[Done]) -> None:
-        """Store in a transaction of the caller what it finishes; the position stays.
+        """Store the changes that a caller's transaction finishes; the position stays.
 
         Others may do the same at the same time: the fence is shared, and no row is contended for.
         """
@@ -168,8 +218,8 @@ class Journal:
     async def bury(
         self,
         changes: Sequence[Change[Any]],
-        cause: Cause,
-        snapshot: Snapshot,
+        cause: FailureCause,
+        snapshot: LedgerSnapshot,
         troubles: Troubles | None,
         *,
         handler: str,
@@ -200,7 +250,7 @@ class Journal:
     def _lost(self) -> LeaseLost:
         return LeaseLost(
             f"lease {self._lease.name!r} of {self._lease.unit!r} was lost at epoch"
-            f" {self._lease.epoch}; what was to be written in its name was refused"
+            f" {self._lease.epoch}; its write was refused"
         )
 
 

@@ -1,9 +1,8 @@
-"""Spreads what was read over lanes by partition key, and hands it out in batches. Pure.
+"""Spreads changes over lanes by partition key, and hands them out in batches. Pure.
 
 Changes of one key are always in one lane, and a lane hands out one batch after the other: so order
-per key is kept. With one lane a batch is what was read at once. What one call wrote under several
-keys is split by lane, unless groups are atomic: then it waits until nothing else is in flight, and
-everything behind it waits for it.
+per key is kept. With one lane a batch is one read. A write to several keys is split by lane, unless
+groups are atomic: then it waits until nothing else is in flight, and all later changes wait for it.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from relevo.feed.processing.ledger import Run
+from relevo.feed.processing.ledger import ChangeRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from relevo.feed.model import Change
-    from relevo.feed.processing.ledger import Ledger
+    from relevo.feed.processing.ledger import ChangeLedger
 
 
 def lane_of(key: str, count: int) -> int:
@@ -29,18 +28,24 @@ def lane_of(key: str, count: int) -> int:
 
 
 class Lanes:
-    """What was read and is not handed out yet, by lane."""
+    """Changes that were read and not handed out yet, by lane."""
 
     def __init__(
-        self, ledger: Ledger, count: int, *, max_items: int, max_bytes: int, atomic: bool = False
+        self,
+        ledger: ChangeLedger,
+        count: int,
+        *,
+        max_items: int,
+        max_bytes: int,
+        atomic: bool = False,
     ) -> None:
         self.count = count
         self._ledger = ledger
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._atomic = atomic
-        self._queues: list[deque[Run]] = [deque() for _ in range(count)]
-        self._held: deque[tuple[bool, list[Run]]] = deque()
+        self._queues: list[deque[ChangeRun]] = [deque() for _ in range(count)]
+        self._held: deque[tuple[bool, list[ChangeRun]]] = deque()
         self._held_changes = 0
         self._alone = False
 
@@ -52,7 +57,7 @@ class Lanes:
         self, range_id: int, changes: Sequence[Change[Any]], position: int,
         *, read_at: float = 0.0, read_for: float = 0.0,
     ) -> None:  # fmt: skip
-        """Take in what was read of a range, up to `position`; what was finished before is left."""
+        """Add changes of a range, read up to `position`; leaves out those finished before."""
         before = self._ledger.read[range_id]
         changes = self._ledger.undone(range_id, changes)
         for alone, runs in self._spread(range_id, before, changes):
@@ -64,7 +69,7 @@ class Lanes:
         self.release()
 
     def release(self) -> None:
-        """Let the lanes have what need not wait; called whenever something was finished."""
+        """Pass on held changes that need not wait any more; called after every finished run."""
         while self._held:
             alone, runs = self._held[0]
             if (alone or self._alone) and self._ledger.in_flight > self._held_changes:
@@ -75,8 +80,8 @@ class Lanes:
                 self._held_changes -= len(run.changes)
                 self._queues[run.lane].append(run)
 
-    def take(self, lane: int) -> Run | None:
-        """Hand out the next batch of a lane: whole groups, as far as they are in this lane."""
+    def take(self, lane: int) -> ChangeRun | None:
+        """Hand out the next batch of a lane; it does not cut groups."""
         queue = self._queues[lane]
         if not queue:
             return None
@@ -93,8 +98,8 @@ class Lanes:
         self.put_back(rest)
         return run
 
-    def take_until(self, lane: int, range_id: int, until: int) -> Run | None:
-        """Hand out all that a lane has of a range up to an LSN: what is left of a batch."""
+    def take_until(self, lane: int, range_id: int, until: int) -> ChangeRun | None:
+        """Hand out all changes of a lane and range up to an LSN: the rest of a batch."""
         queue = self._queues[lane]
         mine = [run for run in queue if run.range_id == range_id and run.changes[0].lsn <= until]
         if not mine:
@@ -113,13 +118,13 @@ class Lanes:
             run.range_id == range_id and run.changes[0].lsn <= until for run in self._queues[lane]
         )
 
-    def put_back(self, run: Run | None) -> None:
-        """Take back what was handed out and is not finished; it comes first."""
+    def put_back(self, run: ChangeRun | None) -> None:
+        """Put an unfinished run back at the front of its lane."""
         if run is not None:
             run.out = run.pinned = False
             self._queues[run.lane].appendleft(run)
 
-    def _first_groups(self, runs: Sequence[Run]) -> int:
+    def _first_groups(self, runs: Sequence[ChangeRun]) -> int:
         """How many changes make a batch: as many as asked for, then to the end of the group."""
         changes = [change for run in runs for change in run.changes]
         size = min(self._max_items, len(changes))
@@ -129,11 +134,11 @@ class Lanes:
 
     def _spread(
         self, range_id: int, before: int, changes: Sequence[Change[Any]]
-    ) -> Iterable[tuple[bool, list[Run]]]:
+    ) -> Iterable[tuple[bool, list[ChangeRun]]]:
         """Yield runs by lane, and whether they have to be alone in flight."""
         if self.count == 1:
             if changes:
-                yield False, [Run(range_id, before, changes)]
+                yield False, [ChangeRun(range_id, before, changes)]
             return
         open_: dict[int, tuple[int, list[Change[Any]]]] = {}
         for lsn, group in groupby(changes, key=attrgetter("lsn")):
@@ -152,10 +157,10 @@ class Lanes:
         yield False, self._runs(range_id, open_)
 
     @staticmethod
-    def _runs(range_id: int, parts: dict[int, tuple[int, list[Change[Any]]]]) -> list[Run]:
+    def _runs(range_id: int, parts: dict[int, tuple[int, list[Change[Any]]]]) -> list[ChangeRun]:
         made = []
         for lane, (before, changes) in parts.items():
-            run = Run(range_id, before, changes)
+            run = ChangeRun(range_id, before, changes)
             run.lane = lane
             made.append(run)
         return made
@@ -164,5 +169,5 @@ class Lanes:
 _ordinal = attrgetter("ordinal")
 
 
-def _bytes(run: Run) -> int:
+def _bytes(run: ChangeRun) -> int:
     return sum(len(change.raw or "") for change in run.changes)

@@ -1,8 +1,8 @@
-"""The ledger of a lease: what was read, what is in flight, what is finished, what is stored. Pure.
+"""The ledger of a lease: changes read, in flight, finished and stored. Pure.
 
 Changes are in flight as runs: some changes of one range in the order of its log. The position to
-store for a range is the highest below which nothing is in flight. What was finished above it is
-remembered, so that nobody delivers it again: lanes, parts of groups, transactions and late
+store for a range is the highest below which nothing is in flight. Changes finished above it are
+remembered, so that they are not delivered again: lanes, parts of groups, transactions and late
 confirmations all finish in another order than they were read in.
 """
 
@@ -24,7 +24,7 @@ Done = tuple[int, int, int]
 """Range, LSN and ordinal of a change."""
 
 
-class Run:
+class ChangeRun:
     """Some changes of one range, in order, that are in flight together."""
 
     __slots__ = ("before", "changes", "lane", "out", "pinned", "range_id", "read_at", "read_for")
@@ -48,15 +48,15 @@ class Run:
         """The LSN of the last change."""
         return self.changes[-1].lsn
 
-    def piece(self, changes: Sequence[Change[Any]], before: int | None = None) -> Run:
+    def piece(self, changes: Sequence[Change[Any]], before: int | None = None) -> ChangeRun:
         """Return another run like this one."""
-        made = Run(self.range_id, self.before if before is None else before, changes)
+        made = ChangeRun(self.range_id, self.before if before is None else before, changes)
         made.lane, made.read_at, made.read_for = self.lane, self.read_at, self.read_for
         return made
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
-    """What the store is to say: positions, and what was finished above them."""
+class LedgerSnapshot(Struct, frozen=True, kw_only=True):
+    """Positions to store, and the changes finished above them."""
 
     positions: dict[int, int]
     done: tuple[Done, ...] = ()
@@ -65,8 +65,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """Whether the store may hold finished ones that the positions have passed."""
 
 
-class Ledger:
-    """What is known of the changes of one lease, by range."""
+class ChangeLedger:
+    """The changes of one lease, by range."""
 
     def __init__(self, positions: Mapping[int, int], done: Iterable[Done] = ()) -> None:
         self.read = dict(positions)
@@ -75,21 +75,21 @@ class Ledger:
         """The positions that the store has."""
         self.in_flight = 0
         """Changes that were read and are not finished."""
-        self._runs: dict[int, dict[Run, None]] = {one: {} for one in positions}
+        self._runs: dict[int, dict[ChangeRun, None]] = {position: {} for position in positions}
         self._remembered: set[Done] = set(done)
         """Finished ones that the store holds."""
         self._unsaved: set[Done] = set()
         """Finished ones above the positions that it does not hold yet."""
-        self._done: dict[int, set[Key]] = {one: set() for one in positions}
+        self._done: dict[int, set[Key]] = {position: set() for position in positions}
         self._forgotten = dict(positions)
         """Up to where finished ones were forgotten, by range."""
         for range_id, lsn, ordinal in self._remembered:
             if lsn > positions.get(range_id, 0):
                 self._done.setdefault(range_id, set()).add((lsn, ordinal))
 
-    def over(self, lineages: Mapping[int, Sequence[int]]) -> Ledger:
+    def over(self, lineages: Mapping[int, Sequence[int]]) -> ChangeLedger:
         """Return a ledger with nothing in flight over the ranges that there are now."""
-        made = Ledger(dict.fromkeys(lineages, 0) | inherited(self.positions, lineages))
+        made = ChangeLedger(dict.fromkeys(lineages, 0) | inherited(self.positions, lineages))
         made._remembered, made.stored = self._remembered, self.stored
         for one, line in lineages.items():
             keys = {key for i in line for key in self._done.get(i, ())}
@@ -100,12 +100,12 @@ class Ledger:
 
     @property
     def positions(self) -> dict[int, int]:
-        """What may be stored."""
+        """The positions that may be stored."""
         return {one: self._position(one) for one in self.read}
 
     @property
     def is_ahead(self) -> bool:
-        """Whether there is something that the store does not say yet."""
+        """Whether there is progress that is not stored yet."""
         return bool(self._unsaved) or self.positions != self.stored
 
     @property
@@ -129,7 +129,7 @@ class Ledger:
             return changes
         return [c for c in changes if (c.lsn, c.ordinal) not in done]
 
-    def add(self, run: Run) -> Run:
+    def add(self, run: ChangeRun) -> ChangeRun:
         """Take in a run that was read."""
         self._runs[run.range_id][run] = None
         self.in_flight += len(run.changes)
@@ -140,8 +140,8 @@ class Ledger:
         self.read[range_id] = max(self.read[range_id], position)
         self._forget_below(range_id)
 
-    def cut(self, run: Run, size: int) -> tuple[Run, Run | None]:
-        """Cut a run behind its first `size` changes; nothing is behind a whole one."""
+    def cut(self, run: ChangeRun, size: int) -> tuple[ChangeRun, ChangeRun | None]:
+        """Cut a run after its first `size` changes; the rest is None if nothing remains."""
         if size >= len(run.changes):
             return run, None
         left, right = run.changes[:size], run.changes[size:]
@@ -149,7 +149,7 @@ class Ledger:
         self._replace([run], pieces)
         return pieces
 
-    def join(self, runs: Sequence[Run]) -> Run:
+    def join(self, runs: Sequence[ChangeRun]) -> ChangeRun:
         """Make one run of several of the same range and lane."""
         if len(runs) == 1:
             return runs[0]
@@ -157,8 +157,8 @@ class Ledger:
         self._replace(runs, [joined])
         return joined
 
-    def keep(self, run: Run, keys: Collection[Key]) -> Run | None:
-        """Drop what is no longer in the log: an item that has changed since comes later."""
+    def keep(self, run: ChangeRun, keys: Collection[Key]) -> ChangeRun | None:
+        """Drop changes that are no longer in the log: an item that changed since comes later."""
         left = [c for c in run.changes if (c.lsn, c.ordinal) in keys]
         if len(left) == len(run.changes):
             return run
@@ -169,7 +169,7 @@ class Ledger:
         self._replace([run], [kept])
         return kept
 
-    def finish(self, run: Run, size: int | None = None) -> None:
+    def finish(self, run: ChangeRun, size: int | None = None) -> None:
         """The first `size` changes of a run are finished, or all; never taken back."""
         changes, range_id = run.changes, run.range_id
         if run not in self._runs.get(range_id, ()):
@@ -186,18 +186,20 @@ class Ledger:
         self._unsaved.update({(range_id, *key) for key in above} - self._remembered)
         self._forget_below(range_id)
 
-    def unstored(self, finished: Run | None = None) -> Snapshot:
-        """Return what the store is to say, as if `finished` were."""
+    def unstored(self, finished: ChangeRun | None = None) -> LedgerSnapshot:
+        """Return what to store, as if `finished` were finished."""
         positions = {one: self._position(one, finished) for one in self.read}
         done = self._unsaved
         if finished is not None:
             above = self._above(finished.range_id, finished.changes, finished)
             done = {d for d in done if d[1] > positions[d[0]]}
             done |= {(finished.range_id, *key) for key in above} - self._remembered
-        return Snapshot(positions=positions, done=tuple(sorted(done)), tidy=bool(self._remembered))
+        return LedgerSnapshot(
+            positions=positions, done=tuple(sorted(done)), tidy=bool(self._remembered)
+        )
 
-    def store(self, snapshot: Snapshot) -> None:
-        """The store says so now."""
+    def store(self, snapshot: LedgerSnapshot) -> None:
+        """Record that a snapshot is stored."""
         self._unsaved.difference_update(snapshot.done)
         self._remembered.update(snapshot.done)
         if self._remembered and self.stored != snapshot.positions:
@@ -212,12 +214,12 @@ class Ledger:
         self._remembered.update(done)
         self._unsaved.difference_update(done)
 
-    def _position(self, range_id: int, but: Run | None = None) -> int:
+    def _position(self, range_id: int, but: ChangeRun | None = None) -> int:
         runs = self._runs[range_id]
         return min((run.before for run in runs if run is not but), default=self.read[range_id])
 
     def _above(
-        self, range_id: int, changes: Sequence[Change[Any]], but: Run | None = None
+        self, range_id: int, changes: Sequence[Change[Any]], but: ChangeRun | None = None
     ) -> list[Key]:
         """Return the keys of finished changes that the position does not cover."""
         position = self._position(range_id, but)
@@ -234,7 +236,7 @@ class Ledger:
             self._done[range_id] = {key for key in self._done[range_id] if key[0] > position}
             self._unsaved = {d for d in self._unsaved if d[0] != range_id or d[1] > position}
 
-    def _replace(self, old: Iterable[Run], new: Iterable[Run]) -> None:
+    def _replace(self, old: Iterable[ChangeRun], new: Iterable[ChangeRun]) -> None:
         for run in old:
             del self._runs[run.range_id][run]
             self.in_flight -= len(run.changes)

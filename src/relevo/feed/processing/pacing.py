@@ -8,14 +8,14 @@ from relevo import limits
 from relevo.errors import InvalidValue
 
 UNSTORED_BATCHES = 10
-"""How many batches a thinned checkpoint is taken to hold where only seconds are given."""
+"""How many batches a checkpoint is assumed to cover if only seconds are given."""
 
 
 class CheckpointEvery(Struct, frozen=True, kw_only=True):
-    """When to store what automatic checkpoints have confirmed: whichever bound is reached first.
+    """How often automatic checkpoints are stored: whichever bound is reached first.
 
     Fewer writes, and more that is delivered again after a crash. A hand-off, a stop, a pause and a
-    failure store what was finished before.
+    failure store all finished changes first.
 
     >>> CheckpointEvery(batches=10, seconds=1.0)
     CheckpointEvery(batches=10, seconds=1.0)

@@ -1,4 +1,4 @@
-"""Changes that wait behind a dead letter of their key, in order (10.4, policy `block_key`).
+"""Changes that wait behind a dead letter of their key, in order (policy `block_key`).
 
 A key is blocked while the unit has a letter of it that blocks; a parked change is such a letter,
 too. Whether a change is parked and whether a key's last letter goes are decided one after the
@@ -53,7 +53,7 @@ async def park(
 async def _park(
     tx: Transaction, lease: Lease, host: UUID, changes: Sequence[Change[Any]], handler: str
 ) -> set[str]:
-    """Return the keys whose changes were parked: those that are blocked still."""
+    """Park changes of keys that are still blocked; return those keys."""
     unit_id = await tx.fetchval(SQL.unit_of_owned_lease, lease.fence.lease_id, lease.epoch, host)
     if unit_id is None:
         raise LeaseLost(

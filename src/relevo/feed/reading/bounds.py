@@ -19,7 +19,7 @@ from relevo.store.ranges import Interval
 if TYPE_CHECKING:
     from relevo.feed.model import Mode
     from relevo.feed.reading.filters import Filter
-    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.log import FeedSource
     from relevo.kernel.postgres import Database, Transaction
 
 SQL = catalog.load("relevo.feed")
@@ -55,7 +55,7 @@ async def begin(
     """Begin a run of the unit on this host, or join one: return where it ends.
 
     With "now" a run has one end, that of the host that began it, for as long as it lasts. The end
-    is kept with the unit; a host without one runs on, and says so for the unit.
+    is stored with the unit; a host without one runs without end, and so does the unit then.
     """
     stored = await tx.fetchval(SQL.find_until, unit_id)
     if until is None:
@@ -91,7 +91,7 @@ async def completed(connection: Database | Transaction, unit_id: int, container:
 
 
 async def _all_reached(
-    connection: Database | Transaction, unit_id: int, source: Source, bound: Mapping[int, int]
+    connection: Database | Transaction, unit_id: int, source: FeedSource, bound: Mapping[int, int]
 ) -> bool:
     for row in await connection.fetch(SQL.feed_leases, unit_id):
         positions = msgspec.json.decode(row["position"], type=dict[int, int])
@@ -99,21 +99,21 @@ async def _all_reached(
         # A range that was split since may be named by its own id here, and by its parent's there.
         places = unit.places_of(source.ranges, interval, positions)
         ends = inherited(
-            bound, {one.range_id: source.ranges.lineage(one.range_id) for one in places}
+            bound, {place.range_id: source.ranges.lineage(place.range_id) for place in places}
         )
-        if any(one.lsn < ends.get(one.range_id, 0) for one in places):
+        if any(place.lsn < ends.get(place.range_id, 0) for place in places):
             return False
     return True
 
 
 async def _resolve(
-    tx: Transaction, source: Source, mode: Mode, until: Until, wanted: Filter | None
+    tx: Transaction, source: FeedSource, mode: Mode, until: Until, wanted: Filter | None
 ) -> dict[int, int]:
     places = await starts.resolve(tx, source, mode, until, wanted=wanted)
     open_ = {one.id: source.ranges.lineage(one.id) for one in source.ranges.open}
     found = inherited({place.range_id: place.lsn for place in places}, open_)
     if missing := open_.keys() - found.keys():
-        raise InvalidValue(f"until says nothing about range {min(missing)}; give an LSN for each")
-    # What is numbered and not committed yet may come later, and must not lie behind the position.
+        raise InvalidValue(f"until has no LSN for range {min(missing)}; give an LSN for each")
+    # Uncommitted changes with an LSN may come later, and must not lie behind the position.
     heads = await reading.heads(tx, source)
     return {one: min(lsn, heads[one]) for one, lsn in found.items()}

@@ -65,16 +65,16 @@ Given = Filter | tuple[tuple[str, str, Any], ...] | list[tuple[str, str, Any]]
 
 
 def check(given: Given | None, mode: Mode) -> Filter | None:
-    """Return a filter in the one form in which equal filters are equal; refuse what is none."""
+    """Return a filter in its canonical form; refuse an invalid one."""
     if given is None:
         return None
     wanted = given if isinstance(given, Filter) else Filter(where=tuple(given))
     if mode == "events":
-        raise InvalidValue("the event log has no filters; let the handler look at the type")
+        raise InvalidValue("the event log has no filters; check the type in the handler")
     if unknown := set(wanted.operations) - set(get_args(Operation)):
         raise InvalidValue(f"an operation is create, replace or delete, not {min(unknown)!r}")
     if wanted.operations and mode != "all_versions":
-        raise InvalidValue("only mode='all_versions' tells operations apart; leave them out")
+        raise InvalidValue("only mode='all_versions' distinguishes operations; leave them out")
     wanted.compiled(mode, 1)
     where = tuple((path, operator, _plain(value)) for path, operator, value in wanted.where)
     found = Filter(where=where, operations=tuple(sorted(set(wanted.operations))))
@@ -82,7 +82,7 @@ def check(given: Given | None, mode: Mode) -> Filter | None:
 
 
 def sql_of(statement: str, wanted: Filter | None, mode: Mode, first: int) -> tuple[Any, ...]:
-    """Return a statement that judges rows where it says (true), and the filter's arguments."""
+    """Return a statement with the filter in place of `(true)`, and the filter's arguments."""
     if wanted is None:
         return (statement,)
     sql, arguments = wanted.compiled(mode, first)

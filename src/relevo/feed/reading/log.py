@@ -1,4 +1,4 @@
-"""Reads the log of one range: whole groups, in order, bounded in changes and bytes."""
+"""Reads the log of one range: complete groups, in order, bounded in changes and bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.feed")
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class FeedSource(Struct, frozen=True, kw_only=True):
     """A container as a reader sees it: its identity and its ranges, as one look showed them."""
 
     container_id: int
@@ -47,8 +47,8 @@ class Source(Struct, frozen=True, kw_only=True):
     trimmed: dict[int, int]
 
 
-async def look(connection: Database | Transaction, name: str) -> Source:
-    """Read what a reader needs to know of a container, or of the event log."""
+async def look(connection: Database | Transaction, name: str) -> FeedSource:
+    """Read the facts that a reader needs of a container, or of the event log."""
     if name == LOG_NAME:
         return await _look_at_events(connection)
     row = await connection.fetchrow(SQL.container_state, name)
@@ -60,7 +60,7 @@ async def look(connection: Database | Transaction, name: str) -> Source:
               parents=tuple(r["parents"]), sealed_lsn=r["sealed_lsn"])
         for r in rows
     )  # fmt: skip
-    return Source(
+    return FeedSource(
         container_id=row["id"],
         incarnation=str(row["incarnation"]),
         name=name,
@@ -73,11 +73,11 @@ async def look(connection: Database | Transaction, name: str) -> Source:
     )
 
 
-async def _look_at_events(connection: Database | Transaction) -> Source:
+async def _look_at_events(connection: Database | Transaction) -> FeedSource:
     """The event log as a container: its stripes are ranges that are never split."""
     state = await event_reading.look(connection)
     intervals = WHOLE.split(len(state.stripes))
-    return Source(
+    return FeedSource(
         container_id=LOG_ID,
         incarnation=state.incarnation,
         name=LOG_NAME,
@@ -93,17 +93,17 @@ async def _look_at_events(connection: Database | Transaction) -> Source:
     )
 
 
-def check_same(source: Source, incarnation: str) -> None:
+def check_same(source: FeedSource, incarnation: str) -> None:
     """Refuse a container that has only the name of the one that was read before."""
     if incarnation != source.incarnation:
         raise ContainerRecreated(
-            f"container {source.name!r} was dropped and made anew since this position was taken"
+            f"container {source.name!r} was dropped and created again since this position was taken"
         )
 
 
 async def check_positions(
     connection: Database | Transaction,
-    source: Source,
+    source: FeedSource,
     incarnation: str,
     mode: Mode,
     positions: Iterable[tuple[int, int]],
@@ -129,14 +129,14 @@ async def check_positions(
         _check_kept(source, mode, range_id, lsn)
 
 
-def _check_kept(source: Source, mode: Mode, range_id: int, lsn: int) -> None:
+def _check_kept(source: FeedSource, mode: Mode, range_id: int, lsn: int) -> None:
     """Refuse a position whose changes are gone; nothing is skipped silently."""
     if mode != "latest":
         lineage = source.ranges.lineage(range_id)
         oldest = max([source.oldest, *(source.trimmed.get(one, 0) for one in lineage)])
         if lsn < oldest:
             raise FeedExpired(
-                f"position {lsn} is older than what container {source.name!r} retains;"
+                f"position {lsn} is older than the changes that container {source.name!r} retains;"
                 f" the oldest that can be read from is {oldest}",
                 oldest=oldest,
             )
@@ -147,14 +147,14 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     changes: tuple[Change[Any], ...]
     position: int
-    """Everything up to here was looked at; what is not in `changes` was filtered out."""
+    """Everything up to here was read; changes not in `changes` were filtered out."""
     more: bool
     """Whether there is probably more behind it."""
 
 
 async def read(
     connection: Database | Transaction,
-    source: Source,
+    source: FeedSource,
     mode: Mode,
     range_id: int,
     interval: Interval,
@@ -186,12 +186,12 @@ async def read(
 
 
 async def _read_events(
-    connection: Database | Transaction, source: Source, stripe: int, interval: Interval,
+    connection: Database | Transaction, source: FeedSource, stripe: int, interval: Interval,
     after: int, max_items: int, max_bytes: int, *, frugal: bool,
 ) -> Batch:  # fmt: skip
     """Read one stripe of the event log; every event is a group of its own."""
     if interval != source.ranges.by_id[stripe].interval:
-        raise InvalidValue(f"a stripe of {LOG_NAME} is read whole, not {interval}")
+        raise InvalidValue(f"a stripe of {LOG_NAME} can only be read completely, not {interval}")
     events = await event_reading.read(
         connection, source.incarnation, {stripe: after}, max_items=max_items,
         max_bytes=max_bytes, frugal=frugal,
@@ -226,18 +226,18 @@ def _changes(
     ])  # fmt: skip
 
 
-async def heads(connection: Database | Transaction, source: Source) -> dict[int, int]:
+async def heads(connection: Database | Transaction, source: FeedSource) -> dict[int, int]:
     """Return the highest visible LSN of every open range: "now"."""
     if source.container_id == LOG_ID:
         return await event_reading.heads(connection)
     ids = [one.id for one in source.ranges.open]
-    lineages = [",".join(map(str, source.ranges.lineage(one))) for one in ids]
+    lineages = [",".join(map(str, source.ranges.lineage(id_))) for id_ in ids]
     rows = await connection.fetch(SQL.heads, ids, lineages)
     return {row["id"]: row["lsn"] for row in rows}
 
 
 async def positions_at(
-    connection: Database | Transaction, source: Source, at: datetime
+    connection: Database | Transaction, source: FeedSource, at: datetime
 ) -> dict[int, int]:
     """Return, for every open range, the position behind which everything is younger than `at`."""
     if source.container_id == LOG_ID:

@@ -1,6 +1,6 @@
 """Asks for all idle leases of a processor at once whether there is anything to read.
 
-Idle leases cost one statement per poll interval and host, whatever their number. A wake-up makes
+Idle leases cost one statement per poll interval and host, however many they are. A wake-up makes
 the question come at once; losing one only delays it.
 """
 
@@ -25,7 +25,7 @@ POLLS: Final[dict[Mode, str]] = {
 
 
 class Idle:
-    """One lease that waits: where it stands in each of its ranges, and what was found."""
+    """One waiting lease: its position in each of its ranges, and what was found."""
 
     def __init__(self, positions: dict[int, int]) -> None:
         self.positions = positions
@@ -34,12 +34,12 @@ class Idle:
         self.split = False
         """Whether a range of it was split, or is gone with its container."""
         self.error: Exception | None = None
-        """Why nobody can tell whether there is anything."""
+        """Why the poll failed, if it did."""
         self.found = asyncio.Event()
 
 
 class Poller:
-    """The one who asks, for one container and mode."""
+    """Polls for changes of one container and mode."""
 
     def __init__(
         self, database: Database, wakeups: Wakeups, container_id: int, mode: Mode, interval: float
@@ -52,7 +52,7 @@ class Poller:
         self._waiting: set[Idle] = set()
         self._joined = asyncio.Event()
         self.hints = 0
-        """Wake-ups that came: whoever reads notes it before, and passes it to `wait` after."""
+        """Number of wake-ups; a reader notes it before reading, and passes it to `wait` after."""
 
     async def wait(
         self,
@@ -71,17 +71,17 @@ class Poller:
         self._joined.set()
         if since is not None and self.hints != since:
             self._woken.set()
-        told = [asyncio.ensure_future(event.wait()) for event in (idle.found, *stops)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (idle.found, *stops)]
         try:
-            await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
         finally:
             self._waiting.discard(idle)
-            for one in told:
-                one.cancel()
+            for wait in waits:
+                wait.cancel()
         return idle
 
     async def run(self) -> None:
-        """Ask whenever somebody waits: at a wake-up, and at least once per interval."""
+        """Poll while a lease waits: at each wake-up, and at least once per interval."""
         with self._woken:
             while True:
                 if not self._waiting:
@@ -91,7 +91,7 @@ class Poller:
                 self.hints += await self._woken.wait(self._interval)
 
     async def _ask_or_tell(self) -> None:
-        """Ask; each lease that waits is told if that fails, for it is the one who reports it."""
+        """Poll; if that fails, each waiting lease gets the error and reports it."""
         try:
             await self._ask()
         except Exception as error:
@@ -108,7 +108,7 @@ class Poller:
         for row in rows:
             one = waiting[row["n"]]
             if one not in self._waiting:
-                continue  # it has read since, and what it saw may be less than this head
+                continue  # it has read since, perhaps less than this head
             one.split = one.split or row["sealed"]
             if row["lsn"] is not None and row["lsn"] > one.positions[row["range_id"]]:
                 one.heads[row["range_id"]] = row["lsn"]

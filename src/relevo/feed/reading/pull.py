@@ -8,11 +8,11 @@ import msgspec
 
 from relevo import limits
 from relevo.errors import BadContinuation, InvalidValue, Unavailable
-from relevo.feed.model import Page
+from relevo.feed.model import ChangePage
 from relevo.feed.reading import filters, tokens
 from relevo.feed.reading import log as reading
 from relevo.feed.reading import start as starts
-from relevo.feed.reading.tokens import Place, Token
+from relevo.feed.reading.tokens import Token, TokenPlace
 from relevo.kernel.events.model import LOG_ID
 from relevo.store.ranges import WHOLE
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from relevo.feed.model import Change, Mode
     from relevo.feed.reading.filters import Filter, Given
-    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.log import FeedSource
     from relevo.feed.reading.start import Start
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.store.ranges import Interval
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MODES = ("latest", "all_versions")
 
 
-def check_mode(mode: str, source: Source) -> None:
+def check_mode(mode: str, source: FeedSource) -> None:
     """Refuse a mode that does not exist, or that the container does not keep."""
     if source.container_id == LOG_ID:
         if mode != "events":
@@ -47,7 +47,7 @@ class Reader:
     """Reads one container's feed page by page, and knows where it is."""
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, source: Source, token: Token, model: Any,
+        self, database: Database, wakeups: Wakeups, source: FeedSource, token: Token, model: Any,
         wanted: Filter | None = None,
     ) -> None:  # fmt: skip
         self._database = database
@@ -71,7 +71,7 @@ class Reader:
         model: Any = Any,
         filter: Given | None = None,  # noqa: A002
     ) -> Reader:
-        """Begin where `continuation` says, else where `start` says."""
+        """Begin at `continuation`, else at `start`."""
         source = await reading.look(database, container)
         check_mode(mode, source)
         wanted = filters.check(filter, mode)
@@ -92,18 +92,18 @@ class Reader:
 
     @property
     def continuation(self) -> str:
-        """Where to go on, for whoever reads next."""
+        """Where the next reader goes on."""
         return tokens.encode(self._token)
 
     async def page(
         self,
         max_items: int = limits.FEED_ITEMS_DEFAULT,
         max_bytes: int = limits.FEED_BYTES_MAX,
-    ) -> Page[Any]:
+    ) -> ChangePage[Any]:
         """Read the next page: ranges in turn, caught up after a full round without changes.
 
         The round begins with this call, so nothing that was committed before it is pending then.
-        A page of a reader with a filter may be empty without that: then it came so far.
+        With a filter, a page may be empty before the end: no change so far matched.
         """
         quiet = 0
         while True:
@@ -123,8 +123,8 @@ class Reader:
                     return self._page((), caught_up=True)
                 quiet = 0
 
-    def _page(self, changes: tuple[Change[Any], ...], *, caught_up: bool) -> Page[Any]:
-        return Page(changes=changes, continuation=self.continuation, caught_up=caught_up)
+    def _page(self, changes: tuple[Change[Any], ...], *, caught_up: bool) -> ChangePage[Any]:
+        return ChangePage(changes=changes, continuation=self.continuation, caught_up=caught_up)
 
     async def follow(
         self,
@@ -132,7 +132,7 @@ class Reader:
         max_bytes: int = limits.FEED_BYTES_MAX,
         *,
         wait: float | None = None,
-    ) -> AsyncIterator[Page[Any]]:
+    ) -> AsyncIterator[ChangePage[Any]]:
         """Yield pages; when caught up, wait up to `wait` seconds for more, or end."""
         with self._wakeups.signal(f"feed:{self._source.container_id}") as woken:
             while True:
@@ -144,7 +144,7 @@ class Reader:
                     return
                 await woken.wait(min(wait, limits.FEED_WAIT_SECONDS_MAX))
 
-    def _advance(self, place: Place, position: int) -> None:
+    def _advance(self, place: TokenPlace, position: int) -> None:
         token = self._token
         places = list(token.places)
         places[token.next] = msgspec.structs.replace(place, lsn=position)
@@ -156,15 +156,15 @@ class Reader:
         """Look at the ranges again before saying "caught up"; go on with the children."""
         source = await reading.look(self._database, self._source.name)
         if source.incarnation != self._source.incarnation:
-            raise Unavailable(f"container {source.name!r} was dropped and made anew")
+            raise Unavailable(f"container {source.name!r} was dropped and created again")
         self._source = source
         before, self._token = self._token, tokens.follow_splits(self._token, source.ranges)
         return self._token is not before
 
 
-def _within(places: tuple[Place, ...], interval: Interval) -> tuple[Place, ...]:
-    near = [(one, one.interval.intersect(interval)) for one in places
-            if one.interval.overlaps(interval)]  # fmt: skip
+def _within(places: tuple[TokenPlace, ...], interval: Interval) -> tuple[TokenPlace, ...]:
+    near = [(place, place.interval.intersect(interval)) for place in places
+            if place.interval.overlaps(interval)]  # fmt: skip
     if not near:
-        raise InvalidValue(f"the start says nothing about {interval}; give one that does")
-    return tuple(Place(one.range_id, part.low, part.high, one.lsn) for one, part in near)
+        raise InvalidValue(f"the start does not cover {interval}; give one that does")
+    return tuple(TokenPlace(one.range_id, part.low, part.high, one.lsn) for one, part in near)

@@ -1,4 +1,4 @@
-"""Reads rows of one log in whole groups, and of those what a filter lets through."""
+"""Reads rows of one log in complete groups, and filters them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ FIRST: Final[dict[tuple[Mode, bool], str]] = {
     ("all_versions", False): SQL.read_versions,
     ("all_versions", True): SQL.read_versions_alone,
 }
-"""What to read with, by mode and whether the range has no ancestors."""
+"""The statements, by mode and whether the range has no ancestors."""
 BODY: Final = itemgetter(6)
 """The body of a row: found by number, for there are very many rows."""
 SCAN_ROWS: Final = 1_000
 """Rows that one statement looks at for a reader with a filter."""
 SCANS_MAX: Final = 20
-"""Statements that a reader with a filter makes before it says how far it came."""
+"""Statements that a reader with a filter runs before it reports its position."""
 
 
 class Scan:
-    """Reads the rows of one log in whole groups."""
+    """Reads the rows of one log in complete groups."""
 
     def __init__(
         self, connection: Database | Transaction, name: str, mode: Mode, lineage: list[int],
@@ -89,7 +89,7 @@ class Scan:
     async def _few_at_a_time(
         self, statement: tuple[Any, ...], rows_max: int, bytes_max: int
     ) -> tuple[list[asyncpg.Record], bool]:
-        """Return whole groups that have not many more bytes than may be, and whether more."""
+        """Return complete groups of about the allowed bytes, and whether there are more."""
         found = await pages.fetch_page(
             self._connection, *statement, rows=rows_max, bytes_max=bytes_max
         )
@@ -113,7 +113,7 @@ class Scan:
     ) -> tuple[Sequence[asyncpg.Record], int, bool]:
         """Return the next rows that the filter lets through, how far that was, and whether more.
 
-        Looks at so many rows at the most that a caller can store its progress in between.
+        Reads a bounded number of rows, so that the caller can store its progress in between.
         """
         position, more = after, True
         for _ in range(SCANS_MAX):
@@ -145,7 +145,7 @@ class Scan:
 def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.Record]:
     """Cut at the end of the last group that fits; the first group always does."""
     if sum(map(len, filter(None, map(BODY, rows)))) <= max_bytes:
-        return rows  # as a rule; then nobody need look for the ends of groups
+        return rows  # usually; then the ends of groups need no search
     sizes = [len(BODY(row) or "") for row in rows]
     size, end = 0, 0
     for index, row in enumerate(rows):

@@ -15,12 +15,12 @@ from relevo.errors import BadContinuation, Conflict, InvalidValue, NotFound
 from relevo.feed.reading import log as reading
 from relevo.feed.reading import tokens
 from relevo.feed.reading.filters import Filter
-from relevo.feed.reading.tokens import Place
+from relevo.feed.reading.tokens import TokenPlace
 from relevo.kernel.postgres import catalog, clock
 
 if TYPE_CHECKING:
     from relevo.feed.model import Mode
-    from relevo.feed.reading.log import Source
+    from relevo.feed.reading.log import FeedSource
     from relevo.kernel.postgres import Database, Transaction
 
 SQL = catalog.load("relevo.feed")
@@ -42,7 +42,7 @@ def check(start: object) -> Start:
     match start:
         case datetime():
             if start.tzinfo is None:
-                raise InvalidValue(f"start={start!r} has no time zone; say which instant is meant")
+                raise InvalidValue(f"start={start!r} has no time zone; add one")
             return "beginning" if start == _SMALLEST else start
         case str() if start:
             return start
@@ -57,7 +57,7 @@ def check(start: object) -> Start:
 
 
 def record(start: Start) -> dict[str, Any]:
-    """Return what a unit remembers of the option that it was made with."""
+    """Return the text that a unit stores of its start option."""
     match start:
         case datetime():
             return {"kind": "time", "value": start.astimezone(UTC).isoformat()}
@@ -74,14 +74,14 @@ def record(start: Start) -> dict[str, Any]:
 
 async def resolve(
     connection: Database | Transaction,
-    source: Source,
+    source: FeedSource,
     mode: Mode,
     start: Start,
     *,
     wanted: Filter | None = None,
     unit_id: int | None = None,
-) -> tuple[Place, ...]:
-    """Return the places that a start option means now; those in ranges that were split, too.
+) -> tuple[TokenPlace, ...]:
+    """Return the positions that a start option means now, also in ranges that were split.
 
     `unit_id` is the unit whose own snapshots come first; `wanted` the filter that is read with.
     """
@@ -103,9 +103,9 @@ async def resolve(
 
 
 async def current(
-    connection: Database | Transaction, source: Source, mode: Mode, places: Sequence[Place]
-) -> tuple[Place, ...]:
-    """Return places in the ranges that are open now; refuse those that cannot be read from."""
+    connection: Database | Transaction, source: FeedSource, mode: Mode, places: Sequence[TokenPlace]
+) -> tuple[TokenPlace, ...]:
+    """Return positions in the ranges that are open now; refuse unreadable ones."""
     token = tokens.Token(incarnation=source.incarnation, mode=mode, places=tuple(places))
     found = tokens.follow_splits(token, source.ranges).places
     await reading.check_positions(
@@ -116,7 +116,7 @@ async def current(
 
 
 async def _at(
-    connection: Database | Transaction, source: Source, mode: Mode, instant: datetime
+    connection: Database | Transaction, source: FeedSource, mode: Mode, instant: datetime
 ) -> dict[int, int]:
     now = await clock.now(connection)
     if instant > now + timedelta(seconds=FUTURE_SECONDS_MAX):
@@ -130,40 +130,40 @@ async def _at(
 
 async def _snapshot(
     connection: Database | Transaction,
-    source: Source,
+    source: FeedSource,
     mode: Mode,
     name: str,
     wanted: Filter | None,
     unit_id: int | None,
-) -> tuple[Place, ...] | None:
+) -> tuple[TokenPlace, ...] | None:
     rows = await connection.fetch(SQL.find_snapshots, UUID(source.incarnation), mode, name)
     rows = [row for row in rows if row["unit_id"] == unit_id] or rows
     if not rows:
         return None
     if len(rows) > 1:
         units = ", ".join(row["unit"] for row in rows)
-        raise Conflict(f"{units} have a snapshot named {name!r}; say 'processor/{name}' for one")
+        raise Conflict(
+            f"{units} have a snapshot named {name!r}; choose one with 'processor/{name}'"
+        )
     made_with = rows[0]["filter"]
     if made_with is not None and msgspec.json.decode(made_with, type=Filter) != wanted:
         raise Conflict(
             f"snapshot {name!r} is of a unit that reads with another filter, so it lies behind"
             " changes that were never delivered; start from 'beginning' or from an instant"
         )
-    return msgspec.json.decode(rows[0]["places"], type=tuple[Place, ...])
+    return msgspec.json.decode(rows[0]["places"], type=tuple[TokenPlace, ...])
 
 
 def _of_tokens(
-    texts: Sequence[str], source: Source, mode: Mode, wanted: Filter | None
-) -> tuple[Place, ...]:
+    texts: Sequence[str], source: FeedSource, mode: Mode, wanted: Filter | None
+) -> tuple[TokenPlace, ...]:
     digest = None if wanted is None else wanted.digest
-    places: list[Place] = []
+    places: list[TokenPlace] = []
     for text in texts:
         try:
             token = tokens.decode(text, incarnation=source.incarnation, mode=mode)
         except BadContinuation as error:
-            raise NotFound(
-                f"{text[:40]!r} is no snapshot and no token to go on from: {error}"
-            ) from error
+            raise NotFound(f"{text[:40]!r} is neither a snapshot nor a token: {error}") from error
         if token.filter not in (None, digest):
             raise BadContinuation("the token is of a reader with another filter, and lies behind"
                                   " changes that it never saw")  # fmt: skip
@@ -171,15 +171,15 @@ def _of_tokens(
     return tuple(places)
 
 
-def _places(source: Source, positions: Mapping[int, int]) -> tuple[Place, ...]:
+def _places(source: FeedSource, positions: Mapping[int, int]) -> tuple[TokenPlace, ...]:
     for range_id in positions:
         if range_id not in source.ranges.by_id:
             raise NotFound(f"container {source.name!r} has no range {range_id}")
     found = ((source.ranges.by_id[one].interval, one, lsn) for one, lsn in positions.items())
-    return tuple(Place(one, interval.low, interval.high, lsn) for interval, one, lsn in found)
+    return tuple(TokenPlace(one, interval.low, interval.high, lsn) for interval, one, lsn in found)
 
 
-def _oldest(source: Source, mode: Mode, range_id: int) -> int:
+def _oldest(source: FeedSource, mode: Mode, range_id: int) -> int:
     if mode == "latest":
         return 0
     lineage = source.ranges.lineage(range_id)

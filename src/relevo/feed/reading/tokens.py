@@ -16,7 +16,7 @@ from relevo.store.ranges import Interval, RangeMap
 _DIGEST_BYTES = 8
 
 
-class Place(Struct, frozen=True, array_like=True):
+class TokenPlace(Struct, frozen=True, array_like=True):
     """A position in the log of one range, for one interval of it."""
 
     range_id: int
@@ -36,11 +36,11 @@ class Token(Struct, frozen=True, kw_only=True, rename="lower", omit_defaults=Tru
     version: int = 1
     incarnation: str
     mode: Mode
-    places: tuple[Place, ...]
+    places: tuple[TokenPlace, ...]
     filter: str | None = None
     """Digest of the filter that was read with."""
     next: int = 0
-    """Which place is read next: whole-container reads visit ranges in turn."""
+    """Which place is read next: reads of a container visit its ranges in turn."""
 
 
 def encode(token: Token) -> str:
@@ -50,7 +50,7 @@ def encode(token: Token) -> str:
 
 
 def decode(text: str, *, incarnation: str, mode: Mode) -> Token:
-    """Return the token of a text; refuse what is damaged or belongs elsewhere, by name."""
+    """Return the token of a text; refuse a damaged one, or one of another feed."""
     token = opened(text)
     if token.incarnation != incarnation:
         raise BadContinuation(
@@ -62,7 +62,7 @@ def decode(text: str, *, incarnation: str, mode: Mode) -> Token:
 
 
 def opened(text: str) -> Token:
-    """Return the token of a text, of whatever container; refuse what is damaged."""
+    """Return the token of a text, of any container; refuse a damaged one."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         token = msgspec.json.decode(raw[_DIGEST_BYTES:], type=Token)
@@ -71,7 +71,7 @@ def opened(text: str) -> Token:
     if _digest(raw[_DIGEST_BYTES:], token.incarnation) != raw[:_DIGEST_BYTES]:
         raise BadContinuation("the continuation token was changed; pass it as it was given")
     if token.version != 1:
-        raise BadContinuation(f"continuation tokens of version {token.version} are not known here")
+        raise BadContinuation(f"continuation tokens of version {token.version} are not supported")
     if not token.places or not 0 <= token.next < len(token.places):
         raise BadContinuation("the continuation token names no place to read from")
     return token
@@ -82,7 +82,7 @@ def follow_splits(token: Token, ranges: RangeMap) -> Token:
     if all(place.range_id in ranges.by_id and ranges.by_id[place.range_id].open
            for place in token.places):  # fmt: skip
         return token
-    places: list[Place] = []
+    places: list[TokenPlace] = []
     for place in token.places:
         known = ranges.by_id.get(place.range_id)
         if known is not None and known.open:
@@ -90,7 +90,7 @@ def follow_splits(token: Token, ranges: RangeMap) -> Token:
             continue
         for child in ranges.over(place.interval):
             part = child.interval.intersect(place.interval)
-            places.append(Place(child.id, part.low, part.high, place.lsn))
+            places.append(TokenPlace(child.id, part.low, part.high, place.lsn))
     return msgspec.structs.replace(token, places=tuple(places), next=0)
 
 
@@ -101,7 +101,7 @@ def split(token: Token, parts: int) -> tuple[Token, ...]:
         widest = max(places, key=_width)
         places.remove(widest)
         places.extend(
-            Place(widest.range_id, half.low, half.high, widest.lsn)
+            TokenPlace(widest.range_id, half.low, half.high, widest.lsn)
             for half in widest.interval.split(2)
         )
     places.sort(key=lambda place: place.low)
@@ -110,7 +110,7 @@ def split(token: Token, parts: int) -> tuple[Token, ...]:
     )
 
 
-def _width(place: Place) -> int:
+def _width(place: TokenPlace) -> int:
     return int(place.high[:8].ljust(8, "0"), 16) - int(place.low[:8].ljust(8, "0") or "0", 16)
 
 

@@ -1,7 +1,7 @@
 -- name: read_latest
 -- The next changes of a range in latest-version mode: each item once, at its newest LSN. The log of
 -- a range after a split is that of its ancestors within its interval, then its own. A filter takes
--- the place of (true); what it does not want comes without a body, to be skipped.
+-- the place of (true); other changes come without a body, to be skipped.
 select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from unnest($1::integer[]) as r (id)
 cross join lateral (
@@ -13,7 +13,7 @@ cross join lateral (
 order by i.lsn, i.ordinal limit $5;
 
 -- name: read_latest_alone
--- The same for a range that has no ancestors, as most have not: the index has the order already.
+-- The same for a range without ancestors, as most are: the index has the order already.
 select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from relevo.item i
 where i.range_id = ($1::integer[])[1] and i.lsn > $2 and i.epk >= $3 and i.epk < $4
@@ -21,7 +21,7 @@ where i.range_id = ($1::integer[])[1] and i.lsn > $2 and i.epk >= $3 and i.epk <
 order by i.lsn, i.ordinal limit $5;
 
 -- name: read_latest_rest
--- What is left of a group that a page's limit cut through.
+-- The rest of a group that the limit of a page has cut.
 select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body
 from relevo.item i
 where i.range_id = any ($1::integer[]) and i.lsn = $2 and i.ordinal > $5
@@ -29,8 +29,8 @@ where i.range_id = any ($1::integer[]) and i.lsn = $2 and i.ordinal > $5
 order by i.ordinal;
 
 -- name: read_versions
--- The next changes of a range with all versions and deletes; what a filter does not want comes
--- without its operation.
+-- The next changes of a range with all versions and deletes; changes that the filter leaves out come
+-- without their operation.
 select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body,
        case when (true) then i.previous end as previous,
        case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
@@ -52,7 +52,7 @@ where i.range_id = ($1::integer[])[1] and i.lsn > $2 and i.epk >= $3 and i.epk <
 order by i.lsn, i.ordinal limit $5;
 
 -- name: read_versions_rest
--- What is left of a group that a page's limit cut through.
+-- The rest of a group that the limit of a page has cut.
 select i.lsn, i.ordinal, date_part('epoch', i.ts), i.pk, i.id, i.range_id, case when (true) then i.body end as body,
        case when (true) then i.previous end as previous,
        case when (true) then i.operation end as operation, i.previous_lsn, i.ttl_expired
@@ -96,7 +96,7 @@ cross join lateral (
 ) i;
 
 -- name: container_state
--- What a reader checks its position against.
+-- The bounds of a reader's position.
 select c.id, c.incarnation, c.retention is not null as versions, c.versions_since,
        (select last_value from relevo.lsn) as last_lsn,
        coalesce((select s.value -> 'lost' from relevo.setting s where s.key = 'database'), '[]') as lost
@@ -112,7 +112,7 @@ select id, epk_min, epk_max, parents, sealed_lsn, trimmed_lsn
 from relevo.feed_range where container_id = $1 order by id;
 
 -- name: find_feed_unit
--- What the first instance of a unit decided for all.
+-- The options that the first host of a unit decided for all.
 select container_id, container_incarnation, mode, start, settings, generation, hold_seconds, hold_bytes,
        block_keys
 from relevo.feed_unit where unit_id = $1;
@@ -122,7 +122,7 @@ from relevo.feed_unit where unit_id = $1;
 select from relevo.unit where id = $1;
 
 -- name: set_policies
--- The host that joined last decides how long trimming waits for the unit, and what letters block.
+-- The host that joined last decides how long trimming waits for the unit, and whether dead letters block.
 update relevo.feed_unit set hold_seconds = $2, hold_bytes = $3, block_keys = $4 where unit_id = $1;
 
 -- name: find_until
@@ -134,7 +134,7 @@ select until from relevo.feed_unit where unit_id = $1;
 update relevo.feed_unit set until = $2 where unit_id = $1;
 
 -- name: insert_feed_unit
--- Makes a unit; the lock on the unit is held.
+-- Creates a unit; the lock on the unit is held.
 insert into relevo.feed_unit
   (unit_id, container_id, container_incarnation, mode, start, settings, hold_seconds, hold_bytes,
    block_keys)
@@ -154,7 +154,7 @@ from unnest($2::text[], $3::text[]) as l (low, high) join made on made.name = l.
 
 -- name: feed_leases
 -- The leases of a unit, in the order of the hash space.
-select l.id, l.name, relevo.standing(l.position, f.cleared) as position, l.owner, l.epoch, l.state, h.name as owner_name,
+select l.id, l.name, relevo.lease_position(l.position, f.cleared) as position, l.owner, l.epoch, l.state, h.name as owner_name,
        f.epk_min, f.epk_max, f.checkpoint_at, f.position_ts, f.attempts, f.failing,
        f.properties, case when f.stalled_epoch = l.epoch then f.stalled_since end as stalled_since
 from relevo.lease l join relevo.feed_lease f on f.lease_id = l.id
@@ -162,21 +162,21 @@ left join relevo.host h on h.incarnation = l.owner
 where l.unit_id = $1 order by f.epk_min;
 
 -- name: feed_lease
--- What a worker needs to begin; trouble that belongs to another position is over.
-select f.epk_min, f.epk_max, f.crashes, relevo.standing(l.position, f.cleared) as position,
+-- The stored state of a lease for a new worker; trouble of another position is dropped.
+select f.epk_min, f.epk_max, f.crashes, relevo.lease_position(l.position, f.cleared) as position,
        exists (select from relevo.feed_done d where d.lease_id = f.lease_id) as has_done,
        case when f.isolation -> 'at' = l.position then f.isolation - 'at' end as isolation
 from relevo.feed_lease f join relevo.lease l on l.id = f.lease_id where f.lease_id = $1;
 
 -- name: settle_lease
--- Excludes for a moment whoever stores something in a transaction of its own in the name of the owner:
+-- Waits until no other transaction writes on behalf of the owner:
 -- the lock is that of fences, the row is what positions are written to.
 with alone as materialized (select relevo.lock_leases(array[$1::integer]))
 select l.id from alone cross join relevo.lease l
 where l.id = $1 and l.epoch = $2 and l.owner = $3 for share of l;
 
 -- name: note_failure
--- Counts a failed call, so that whoever owns the lease next goes on counting.
+-- Counts a failed call; the next owner of the lease goes on counting.
 update relevo.feed_lease f set attempts = $4, failing = $5,
   failing_since = coalesce(f.failing_since, relevo.now()), stalled_since = null,
   isolation = $6::jsonb || jsonb_build_object('at', l.position)
@@ -186,8 +186,8 @@ from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2
 returning f.lease_id;
 
 -- name: checkpoint
--- Moves a lease's position in the name of its owner, and clears what failures left behind; a batch
--- that is through only in part keeps its trouble, and with it the count of crashes.
+-- Moves a lease's position on behalf of its owner, and clears the notes of failures; a partly finished
+-- batch keeps its trouble, and with it the count of crashes.
 with moved as (
   update relevo.lease l set position = $4::jsonb
   where l.id = $1 and l.epoch = $2 and l.owner = $3
@@ -203,9 +203,9 @@ from moved where f.lease_id = moved.id
 returning f.lease_id;
 
 -- name: checkpoints
--- The same for several leases at once. One whose rows somebody else writes at this moment is left out,
--- and tried alone: so this statement waits for nobody. If nobody waits for it either ($7), it is flushed to
--- disk a moment later: a server that crashes before forgets the position, and the changes come again.
+-- The same for several leases at once. It skips leases whose rows another transaction holds, which are then
+-- stored alone: so this statement never waits. With $7 no caller waits for it, and it is flushed to disk a
+-- moment later: a server crash before loses the position, and the changes come again.
 with relaxed as materialized (
   select case when $7::boolean then set_config('synchronous_commit', 'off', true) else '' end as told
 ), mine as materialized (
@@ -229,7 +229,7 @@ from mine where f.lease_id = mine.id
 returning f.lease_id;
 
 -- name: checkpoint_done
--- The same with changes that were finished above the position; those that it has passed go.
+-- The same with changes that were finished above the position; removes those that it has passed.
 with moved as (
   update relevo.lease l set position = $4::jsonb
   where l.id = $1 and l.epoch = $2 and l.owner = $3
@@ -255,14 +255,14 @@ from moved where f.lease_id = moved.id
 returning f.lease_id;
 
 -- name: insert_done
--- What a transaction of the caller finishes of a lease; its fence was checked and holds to the end.
+-- Changes of a lease that the caller's transaction finishes; its fence was checked and holds to the end.
 insert into relevo.feed_done (lease_id, range_id, lsn, ordinal)
 select $1, d.range_id, d.lsn, d.ordinal
 from unnest($2::integer[], $3::bigint[], $4::integer[]) as d (range_id, lsn, ordinal)
 on conflict do nothing;
 
 -- name: list_done
--- What a lease has finished above its position.
+-- Changes that a lease has finished above its position.
 select range_id, lsn, ordinal from relevo.feed_done where lease_id = $1;
 
 -- name: forget_done
@@ -270,7 +270,7 @@ select range_id, lsn, ordinal from relevo.feed_done where lease_id = $1;
 delete from relevo.feed_done where lease_id = any ($1::integer[]);
 
 -- name: copy_done
--- Leases that take the place of another one skip what it had finished; what is not theirs is harmless.
+-- Copies the finished changes of a lease to those that replace it; a surplus is harmless.
 insert into relevo.feed_done (lease_id, range_id, lsn, ordinal)
 select l.id, d.range_id, d.lsn, d.ordinal
 from relevo.feed_done d
@@ -286,7 +286,7 @@ where i.range_id = any ($1::integer[]) and i.lsn = any ($2::bigint[])
 
 -- name: count_pending
 -- How many changes leases have before them in some ranges, counted up to a bound each and as far as a
--- filter wants them, and the oldest one; what they have finished above their positions is not pending.
+-- filter wants them, and the oldest one; changes finished above their positions are not pending.
 select p.n, c.*
 from unnest($1::integer[], $2::integer[], $3::text[], $4::bigint[], $5::text[], $6::text[])
   as p (n, lease_id, lineage, lsn, low, high)
@@ -333,7 +333,7 @@ cross join lateral (
 where c.looked_at > 0;
 
 -- name: count_events
--- The same for stripes of the event log, which are read whole.
+-- The same for stripes of the event log.
 select p.n, c.*
 from unnest($1::integer[], $2::integer[], $3::text[], $4::bigint[], $5::text[], $6::text[])
   as p (n, lease_id, stripe, lsn, low, high)
@@ -399,8 +399,8 @@ select pg_advisory_xact_lock(1380273154, $1), relevo.stay_awake();
 select relevo.lock_leases($1);
 
 -- name: unit_leases
--- The leases of a unit; one runs until its owner let go of it, or has ended and its time has passed.
-select l.id, l.name, relevo.standing(l.position, f.cleared) as position, l.epoch, l.state, l.owner, h.name as owner_name,
+-- The leases of a unit; one runs until its owner has released it, or has ended and its time has passed.
+select l.id, l.name, relevo.lease_position(l.position, f.cleared) as position, l.epoch, l.state, l.owner, h.name as owner_name,
        f.epk_min, f.epk_max, f.checkpoint_at, f.position_ts, f.attempts, f.failing,
        f.properties,
        l.owner is not null and (h.ended_at is null or h.lease_until > relevo.now()) as running
@@ -409,12 +409,12 @@ left join relevo.host h on h.incarnation = l.owner
 where l.unit_id = $1 order by f.epk_min;
 
 -- name: set_lease_states
--- Pauses or resumes leases; their owners learn it and let go.
+-- Pauses or resumes leases; their owners notice and release them.
 update relevo.lease l set state = $2, free_since = case when l.owner is null then relevo.now() end
 where l.id = any ($1::integer[]) returning l.owner;
 
 -- name: set_properties
--- What users keep with a lease.
+-- Stores users' data with a lease.
 update relevo.feed_lease set properties = $2 where lease_id = $1;
 
 -- name: rewind_leases
@@ -424,17 +424,17 @@ from unnest($1::integer[], $2::text[]) as g (id, position)
 where l.id = g.id returning l.owner;
 
 -- name: forget_failures
--- What failed before a rewind says nothing about what comes after it.
+-- Clears the notes of failures before a rewind.
 update relevo.feed_lease set checkpoint_at = null, position_ts = null, attempts = 0, failing = null,
   failing_since = null, isolation = null, crashes = 0, crash_position = null, crash_epoch = null, cleared = '{}'
 where lease_id = any ($1::integer[]);
 
 -- name: raise_generation
--- Tells one life of a unit's positions from the next.
+-- Increments the generation of a unit's positions.
 update relevo.feed_unit set generation = generation + 1 where unit_id = $1;
 
 -- name: save_snapshot
--- Keeps where the unit stands under a name; the newest of that name counts.
+-- Stores the position of the unit under a name, in place of an older one.
 insert into relevo.feed_snapshot (unit_id, name, generation, places) values ($1, $2, $3, $4)
 on conflict (unit_id, name) do update set
   taken_at = excluded.taken_at, generation = excluded.generation, places = excluded.places
@@ -461,7 +461,7 @@ select h.name from relevo.member m join relevo.host h on h.incarnation = m.host
 where m.unit_id = $1 and h.ended_at is null and h.lease_until > relevo.now() order by h.name;
 
 -- name: forget_memory_units
--- Units of leases in memory that nobody has served for an hour: their process was killed.
+-- Removes units of leases in memory that no host has served for an hour: their process was killed.
 delete from relevo.unit u
 where u.kind = 'feed' and starts_with(u.name, $1)
   and not exists (select from relevo.member m join relevo.host h on h.incarnation = m.host
@@ -471,14 +471,14 @@ where u.kind = 'feed' and starts_with(u.name, $1)
     where l.unit_id = u.id and coalesce(l.free_since, h.ended_at, relevo.now()) > relevo.now() - interval '1 hour');
 
 -- name: note_stall
--- A call of this owner runs for too long already.
+-- Records that a call of this owner stalls.
 update relevo.feed_lease f
 set stalled_since = relevo.now() - make_interval(secs => $4), stalled_epoch = l.epoch
 from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2 and l.owner = $3
 returning f.lease_id;
 
 -- name: delete_unit
--- Forgets a unit with its leases, positions and snapshots.
+-- Deletes a unit with its leases, positions and snapshots.
 delete from relevo.unit where id = $1;
 
 -- name: hold_host
@@ -488,7 +488,7 @@ select from relevo.host where incarnation = $1 and ended_at is null and lease_un
 for key share;
 
 -- name: owned_lease
--- Whether a lease is still this owner's, and what its unit says about splits.
+-- Whether a lease is still this owner's, and whether its unit follows splits.
 select l.state, coalesce((u.settings ->> 'follow_splits')::boolean, true) as follow
 from relevo.lease l join relevo.feed_unit u on u.unit_id = l.unit_id
 where l.id = $1 and l.epoch = $2 and l.owner = $3;
@@ -516,17 +516,17 @@ select (copied.lease).* from (
 ) copied;
 
 -- name: delete_lease
--- The lease whose place others have taken.
+-- Deletes a lease that others have replaced.
 delete from relevo.lease where id = $1;
 
 -- name: wake_host
--- Tells the owner's host at the commit to look at what it owns; splits are too rare for the price
+-- Wakes the owner's host at the commit; splits are too rare for the price
 -- that NOTIFY has in a transaction.
 select pg_notify('relevo', E'sql\nhost:' || $1::uuid);
 
 -- name: expired_versions
 -- Up to which LSN each log of all versions is past its retention. Seconds tell about where that is,
--- as far as they are kept; the log of a range that nobody has written since is expired to its end.
+-- as far as they are kept; the log of a range without later writes is expired to its end.
 select f.container_id, f.id, f.trimmed_lsn as before, v.lsn
 from relevo.feed_range f
 join relevo.container c on c.id = f.container_id and c.retention is not null
@@ -540,7 +540,7 @@ cross join lateral (
 where v.lsn > f.trimmed_lsn;
 
 -- name: mark_trimmed
--- From here on a position below is refused; comes before the rows go.
+-- Refuses positions below from now on; before the rows are removed.
 update relevo.feed_range f set trimmed_lsn = g.lsn
 from unnest($1::integer[], $2::bigint[]) as g (id, lsn)
 where f.id = g.id and f.trimmed_lsn < g.lsn;
@@ -548,7 +548,7 @@ where f.id = g.id and f.trimmed_lsn < g.lsn;
 -- name: versions_leases
 -- Where leases stand that read all versions of some containers, and how long trimming waits for them.
 select l.id, l.owner, u.container_id, u.hold_seconds, u.hold_bytes, f.epk_min, f.epk_max,
-       relevo.standing(l.position, f.cleared) as position
+       relevo.lease_position(l.position, f.cleared) as position
 from relevo.feed_unit u
 join relevo.lease l on l.unit_id = u.unit_id
 join relevo.feed_lease f on f.lease_id = l.id
@@ -566,8 +566,8 @@ from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
 order by g.n;
 
 -- name: hold_floor
--- Up to where a log is trimmed although somebody waits for it: what is longer past its retention than
--- so many seconds, or more than so many bytes.
+-- Up to where a log is trimmed although a unit still needs it: rows past their retention by more than
+-- the given seconds, or beyond the given bytes.
 select greatest(
   (select max(v.lsn) from relevo.item_version v
    join relevo.container c on c.id = v.container_id
@@ -586,7 +586,7 @@ from (select g.id, jsonb_object_agg(g.range_id, g.lsn) as cleared
 where f.lease_id = g.id;
 
 -- name: fence_leases
--- The owners begin anew with these leases, and find out that they stand too far back.
+-- Makes the owners start again with these leases, and find that their position was trimmed.
 update relevo.lease set epoch = epoch + 1 where id = any ($1::integer[]) returning owner;
 
 -- name: trim_versions
@@ -606,7 +606,7 @@ select count(*) from gone;
 select distinct t.range_id from relevo.feed_time t where t.at < relevo.now() - interval '1 day';
 
 -- name: thin_times
--- Forgets some of the times of a range: after a day all but the first of each minute, after a month
+-- Removes some of the times of a range: after a day all but the first of each minute, after a month
 -- all but the first of each hour.
 with gone as (
   delete from relevo.feed_time t using (
@@ -622,7 +622,7 @@ with gone as (
 select count(*) from gone;
 
 -- name: item_table_size
--- What all items together are; below a range's bound there is nothing to look at closer.
+-- About how many items there are in all; below the bound of a range no further check is needed.
 select greatest(c.reltuples, 0)::bigint as items, pg_table_size(c.oid) as bytes
 from pg_class c where c.oid = 'relevo.item'::regclass;
 
@@ -633,8 +633,8 @@ from relevo.feed_range f join relevo.container c on c.id = f.container_id
 where f.sealed_lsn is null;
 
 -- name: note_loss
--- Counts, once per epoch, that the lease was lost without being released: at the same position as
--- the time before, or while a batch was in trouble. What was marked then is a suspect.
+-- Counts, once per epoch, that the lease was lost without a release: at the same position as the time
+-- before, or while a batch was in trouble. The change that was marked then is the suspect.
 update relevo.feed_lease f set
   crashes = case when f.crash_epoch = $2 then f.crashes
                  when f.crash_position = l.position or f.isolation -> 'at' = l.position then f.crashes + 1
@@ -648,7 +648,7 @@ from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2
 returning f.lease_id;
 
 -- name: mark_call
--- Names the change that a call is about to be made with, in case that the process does not survive it.
+-- Marks the change of the next call, in case the process does not survive it.
 update relevo.feed_lease f set isolation = $4::jsonb || jsonb_build_object('at', l.position)
 from relevo.lease l where f.lease_id = $1 and l.id = f.lease_id and l.epoch = $2 and l.owner = $3
   and exists (select from relevo.host h where h.incarnation = $3
@@ -680,7 +680,7 @@ where l.id = $1 and l.epoch = $2 and l.owner = $3 and l.state = 'active' and l.h
 returning l.id;
 
 -- name: bury
--- Writes dead letters and moves past them: both or neither, and only in the name of the owner.
+-- Writes dead letters and moves past them: both or neither, and only on behalf of the owner.
 with moved as (
   update relevo.lease l set position = $4::jsonb, state = case when $7 then 'blocked' else l.state end
   where l.id = $1 and l.epoch = $2 and l.owner = $3
@@ -730,7 +730,7 @@ select * from relevo.dead_letter where unit_id = $1 and id > $2 order by id limi
 select * from relevo.dead_letter where unit_id = $1 and id = $2;
 
 -- name: claim_dead_letter
--- Only the oldest letter of a key can be had, by one at a time: so each key is redriven in order.
+-- Claims a dead letter; only the oldest of a key, and one claim at a time, so that keys are redriven in order.
 update relevo.dead_letter d set claimed_by = $3, claimed_until = relevo.now() + make_interval(secs => $4)
 where d.unit_id = $1 and d.id = $2 and (d.claimed_until is null or d.claimed_until <= relevo.now())
   and not exists (select from relevo.dead_letter e where e.unit_id = d.unit_id and e.pk = d.pk
@@ -738,11 +738,11 @@ where d.unit_id = $1 and d.id = $2 and (d.claimed_until is null or d.claimed_unt
 returning d.id;
 
 -- name: remove_dead_letter
--- The letter was delivered by the one who claimed it.
+-- Removes a dead letter that was delivered under a claim.
 delete from relevo.dead_letter where id = $1 and claimed_by = $2 returning id;
 
 -- name: next_parked
--- The change that waited next behind a letter that is gone.
+-- The next change that was parked behind a removed dead letter.
 select n.id from (
   select d.id, d.reason from relevo.dead_letter d
   where d.unit_id = $1 and d.pk = $2 and (d.lsn, d.ordinal) > ($3::bigint, $4::integer)
@@ -750,18 +750,18 @@ select n.id from (
 where n.reason = 'parked';
 
 -- name: lock_letter_keys
--- Parking behind the letters of a key and removing them take turns; always in the same order.
+-- Serialises parking behind dead letters of a key and removing them; always in the same order.
 select pg_advisory_xact_lock(1380273168, k.number), relevo.stay_awake() from (
   select distinct hashtext($1::integer || '/' || k.pk) as number from unnest($2::text[]) as k (pk) order by 1) k;
 
 -- name: blocked_keys
--- Keys of which the unit of a lease has a letter that blocks.
+-- Keys for which the unit of a lease has a blocking dead letter.
 select k.pk from relevo.lease l cross join unnest($2::text[]) as k (pk)
 where l.id = $1 and exists (
   select from relevo.dead_letter d where d.unit_id = l.unit_id and d.pk = k.pk and d.blocks);
 
 -- name: unit_of_owned_lease
--- The unit of a lease, if the lease is still this owner's; nobody takes it before the transaction ends.
+-- The unit of a lease, if the lease is still this owner's; it stays so until the transaction ends.
 select l.unit_id from relevo.lease l
 where l.id = $1 and l.epoch = $2 and l.owner = $3
   and exists (select from relevo.host h where h.incarnation = $3
@@ -769,7 +769,7 @@ where l.id = $1 and l.epoch = $2 and l.owner = $3
 for share of l;
 
 -- name: park_changes
--- Changes that wait behind a letter of their key; those that wait already do so.
+-- Parks changes behind a dead letter of their key; parked ones stay.
 insert into relevo.dead_letter (
   unit_id, token, incarnation, range_id, lsn, ordinal, ts, pk, item_id, operation, body, previous,
   previous_lsn, ttl_expired, reason, error_type, message, traceback, attempts, first_failed_at,
@@ -784,19 +784,19 @@ from unnest($6::bigint[], $7::integer[], $8::timestamptz[], $9::integer[], $10::
 on conflict (unit_id, range_id, lsn, ordinal) do nothing;
 
 -- name: return_dead_letter
--- The letter was not delivered; it stays.
+-- Returns a dead letter that was not delivered.
 update relevo.dead_letter set claimed_by = null, claimed_until = null, attempts = attempts + 1,
   reason = case when reason = 'parked' then 'failed' else reason end,
   error_type = $3, message = $4, traceback = $5, last_failed_at = relevo.now()
 where id = $1 and claimed_by = $2 returning id;
 
 -- name: discard_dead_letter
--- An operator decides that a letter is not needed.
+-- Discards a dead letter.
 delete from relevo.dead_letter where unit_id = $1 and id = $2
   and (claimed_until is null or claimed_until <= relevo.now()) returning id;
 
 -- name: current_version
--- The item of a letter as it is now, if it still exists.
+-- The item of a dead letter as it is now, if it still exists.
 select i.range_id, i.lsn, i.ordinal, i.ts, i.body from relevo.item i
 join relevo.container c on c.id = i.container_id
 where c.incarnation = $1 and i.pk = $2 and i.id = $3
@@ -807,7 +807,7 @@ where c.incarnation = $1 and i.pk = $2 and i.id = $3
 select coalesce(max(trimmed_lsn), 0) from relevo.feed_range where id = any ($1::integer[]);
 
 -- name: stay_awake
--- Before a checkpoint in the user's transaction: a client that sleeps on the lease's row is ended.
+-- Before a checkpoint in the user's transaction: PostgreSQL ends a client that idles on the lease's row.
 -- path: any
 select relevo.stay_awake();
 

@@ -1,4 +1,4 @@
--- Units of the change feed processor, what their leases add, and dead letters.
+-- Units of the change feed processor, additions to their leases, and dead letters.
 -- after: leases
 
 create table relevo.feed_unit (

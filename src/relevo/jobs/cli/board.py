@@ -24,7 +24,7 @@ BAR_WIDTH: Final = 24
 
 @contextmanager
 def screen(renderer: Renderer, *, live: bool) -> Iterator[Callable[[RenderableType], None]]:
-    """Give what shows a picture: in place on a terminal, one after the other elsewhere."""
+    """Return the printer of a view: in place on a terminal, one after the other elsewhere."""
     if live and renderer.output == "table" and renderer.console.is_terminal:
         with Live(console=renderer.console, auto_refresh=False) as drawn:
             yield lambda picture: drawn.update(picture, refresh=True)
@@ -35,7 +35,7 @@ def screen(renderer: Renderer, *, live: bool) -> Iterator[Callable[[RenderableTy
 def board(
     renderer: Renderer, lanes: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]]
 ) -> RenderableType:
-    """Return the picture of lanes and running jobs, which are given as the API answers them."""
+    """Return the view of lanes and running jobs, from the answers of the API."""
     parts: list[RenderableType] = [_lanes(lanes)]
     if running:
         parts.append(_running(running[:ROWS_MAX]))
@@ -57,22 +57,22 @@ def _table(*names: str) -> Table:
 
 def _lanes(lanes: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("lane", "running", "ready", "suspended", "oldest ready")
-    for one in lanes:
+    for lane in lanes:
         table.add_row(
-            Text(printable(one["name"])), *(str(one[n]) for n in ("running", "ready", "suspended")),
-            _ago(one["oldest"]),
+            Text(printable(lane["name"])),
+            *(str(lane[n]) for n in ("running", "ready", "suspended")), _ago(lane["oldest"]),
         )  # fmt: skip
     return table
 
 
 def _running(jobs: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("job", "lane", "status", "host", "attempt", "runs for", "progress")
-    for one in jobs:
+    for job in jobs:
         table.add_row(
-            Text(printable(one["name"])), Text(printable(one["lane"])),
-            Text(one["status"].replace("_", " "), style=STYLES.get(one["status"], "")),
-            Text(printable(one["host_name"] or "-")), str(one["attempt"]), _ago(one["started_at"]),
-            _bar(one["progress"]),
+            Text(printable(job["name"])), Text(printable(job["lane"])),
+            Text(job["status"].replace("_", " "), style=STYLES.get(job["status"], "")),
+            Text(printable(job["host_name"] or "-")), str(job["attempt"]), _ago(job["started_at"]),
+            _bar(job["progress"]),
         )  # fmt: skip
     return table
 
@@ -86,15 +86,15 @@ def _bar(progress: float | None) -> RenderableType:
     return grid
 
 
-def _ago(told: str | datetime | None) -> str:
+def _ago(given: str | datetime | None) -> str:
     """How long ago something was.
 
     >>> _ago(None)
     '-'
     """
-    if told is None:
+    if given is None:
         return "-"
-    instant = told if isinstance(told, datetime) else datetime.fromisoformat(told)
+    instant = given if isinstance(given, datetime) else datetime.fromisoformat(given)
     seconds = max(0, int((datetime.now(UTC) - instant).total_seconds()))
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

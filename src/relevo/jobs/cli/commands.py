@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ID: Final = "The job's id, as `relevo job list` shows it."
 _EMPTY: Final = "nothing"
 _UNKNOWN: Final = codes.shown(codes.HANDLER_MISSING)
-"""What a suspended job has whose arguments no host has known so far."""
+"""The error code of a suspended job whose arguments no host knows."""
 _LATE: Final = 6
 """Exit code of a wait that was given up: the same command may be tried again."""
 
@@ -68,7 +68,7 @@ def submit(session: Session, /, **given: Any) -> int:
     wait = given.pop("wait")
     rule, zone = given.pop("recurrence"), given.pop("timezone")
     if zone and not rule:
-        raise click.UsageError("--timezone is that of a --recurrence; give both or neither")
+        raise click.UsageError("--timezone needs --recurrence")
     values = {name: each for name, each in given.items() if each not in (None, False, Null)}
     if not isinstance(values.get("data", {}), dict):
         raise click.UsageError('DATA is an object of arguments, such as {"customer": "ana"}')
@@ -104,7 +104,7 @@ async def _submit(session: Session, values: dict[str, Any], *, wait: bool) -> in
 @click.option("--payload", is_flag=True, help="Also what it was given, saved and returned.")
 @click.pass_obj
 def show(session: Session, id: Any, payload: bool) -> None:  # noqa: A002 - the word of the API
-    """Show a job: what it is, how it is, and what keeps it."""
+    """Show a job: its fields, its status, and the reason why it waits."""
     session.log_quietly()
     asyncio.run(_show(session, str(id), payload=payload))
 
@@ -136,7 +136,7 @@ async def _show(session: Session, key: str, *, payload: bool) -> None:
 
 
 def _sentence(job: dict[str, Any]) -> str:
-    """What keeps a job, or what became of it."""
+    """Return why a job waits, or how it ended."""
     name = f"{job['name']}: "
     match job["status"]:
         case "waiting_for_resources" if job["blocked_by"]:
@@ -165,7 +165,7 @@ def _sentence(job: dict[str, Any]) -> str:
 
 
 def _reason(job: dict[str, Any]) -> str:
-    """Why a job failed, as far as everybody may know it."""
+    """Return why a job failed, without confidential details."""
     code = job["error_code"]
     meaning = None if code is None else codes.TEXTS.get(codes.stored(int(code, 16)))
     return str(job["friendly_message"] or meaning or "its handler gave this code")
@@ -241,7 +241,7 @@ async def _wait(session: Session, calls: Calls, key: str, timeout: float | None)
 )
 @click.pass_obj
 def views(session: Session, names: tuple[str, ...], hours: float) -> None:
-    """Show how jobs stand: counts, what runs, waits, is suspended, fails, blocks and stores."""
+    """Show views of jobs: counts, running, waiting, suspended, failing, blocked, storage."""
     session.log_quietly()
     wanted = [one for one in VIEWS if not names or one.name.rpartition(".")[2] in names]
 
@@ -280,7 +280,7 @@ def views(session: Session, names: tuple[str, ...], hours: float) -> None:
 )
 @click.pass_obj
 def watch(session: Session, once: bool, every: float) -> None:
-    """Watch jobs: what each lane holds, and what runs with its progress.
+    """Watch jobs: the contents of each lane, and running jobs with their progress.
 
     On a terminal it is drawn in place, until Ctrl-C; into a pipe one picture after the other, and
     with --output json a line each time.

@@ -1,1 +1,1 @@
-"""What decides about jobs: codes, kinds, outcomes, patches and series. Pure."""
+"""Pure decisions about jobs: codes, operation types, outcomes, patches and series."""

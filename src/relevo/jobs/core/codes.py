@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _texts: Final[dict[int, str]] = {}
 TEXTS: Final[Mapping[int, str]] = MappingProxyType(_texts)
-"""What a code means, in a sentence; every code that this part can give stands here."""
+"""The meaning of every code of this part, in a sentence."""
 
 
 def stored(unsigned: int) -> int:
@@ -44,7 +44,7 @@ def _code(unsigned: int, text: str) -> int:
     return code
 
 
-# What may happen to a job.
+# Refused commands.
 CANNOT_CHANGE: Final = _code(0x80044162, "The job is in a state that does not allow this change.")
 STATE_CHANGED: Final = _code(0x80044163, "The job was changed by another process meanwhile.")
 CANNOT_CANCEL: Final = _code(0x80044165, "A completed job cannot be canceled.")

@@ -1,10 +1,10 @@
-"""What kinds of job there are, by number: label, lane, and who may create them.
+"""The operation types of jobs, by number: label, lane, and the creators allowed.
 
     label_of(13)  # "Bulk Delete"
     lane_of(13)  # "bulk"
 
 Numbers are open: one that is not here can be stored, has its number as its label and runs in the
-lane `default` if somebody registers a handler for it.
+lane `default` if an app registers a handler for it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ OWN_PLATFORM: Final = (
 """The platform's jobs that Relevo itself creates."""
 
 DAILY_AT_MOST: Final = frozenset({DUPLICATE_DETECTION, BULK_DELETE})
-"""What may recur, and not more often than once a day."""
+"""Types that may recur, at most once a day."""
 
 RECURRING: Final = DAILY_AT_MOST | {ASYNC_REQUEST} | frozenset(OWN_PLATFORM)
-"""What may recur at all. The others are caused by an event or by another job, not by a clock."""
+"""Types that may recur. The others are caused by an event or by another job."""
 
 _BULK: Final = frozenset(
     {*range(2, 9), QUICK_CAMPAIGN, BULK_DELETE, IMPORT_SUBPROCESS, BULK_DELETE_SUBPROCESS, 59, 94}
@@ -63,7 +63,7 @@ _BULK: Final = frozenset(
 
 
 class OperationType(Struct, frozen=True):
-    """A kind of job: `handled` if Relevo ships what runs it, `platform` if nobody may cancel it."""
+    """An operation type: `handled` if Relevo has its handler, `platform` if it is protected."""
 
     number: int
     label: str
@@ -235,8 +235,8 @@ def label_of(number: int) -> str:
 
 
 def is_platform(number: int, *, system: bool = False) -> bool:
-    """Whether jobs of that type are the platform's: nobody cancels, pauses or resumes them.
+    """Whether jobs of that type belong to the platform: no one may cancel, pause or resume them.
 
-    Those that were made with `system=True` are, whatever their type.
+    Jobs submitted with `system=True` do, whatever their type.
     """
     return system or number in _PLATFORM

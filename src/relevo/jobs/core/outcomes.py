@@ -1,4 +1,4 @@
-"""What an error makes of a job: fail, try again, wait for somebody.
+"""Maps an error to the outcome of a job: fail, retry, suspend.
 
     found = classify(error, workflow=False, retries=job.retries, random=random)
     found.event  # "retry", one of the events of `relevo.jobs.states`
@@ -50,15 +50,15 @@ TEXT_MAX: Final = 100_000
 
 
 class Attempts(Struct, frozen=True, kw_only=True):
-    """How many attempts a job has in all, the first included, by what it failed with."""
+    """How many attempts a job has in all, the first included, by the kind of error."""
 
     retry_later: int = 4
     infrastructure: int = 10
     time_limit: int = 2
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """What is to happen to a job; `delay` (seconds) is there for `retry` and `defer` only."""
+class JobOutcome(Struct, frozen=True, kw_only=True):
+    """What happens to a job; only `retry` and `defer` have a `delay` (seconds)."""
 
     event: Event
     error_code: int | None = None
@@ -68,7 +68,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Rule(Struct, frozen=True):
-    """What one kind of error means.
+    """The outcome of one kind of error.
 
     `attempts` names the limit of `Attempts` after which a retry is a failure.
     """
@@ -90,7 +90,7 @@ _STORAGE: Final = (
     MonitoredError,
 )
 _STORAGE_STATES: Final = ("08", "40", "53", "55", "57", "58", "XX")
-"""Classes of SQLSTATE that are no fault of the statement: it may succeed another time."""
+"""Classes of SQLSTATE that are no fault of the statement: a retry may succeed."""
 _STORAGE_NAMES: Final = frozenset(
     {"DeadlockDetectedError", "SerializationError", "InterfaceError", "OperationalError"}
 )
@@ -133,9 +133,9 @@ def _of_storage(error: BaseException) -> bool:
 
 
 def _remote_status(error: BaseException) -> int | None:
-    """The HTTP status of another system that an error carries, whatever client made it."""
+    """Return the HTTP status of another system that an error of any HTTP client carries."""
     if isinstance(error, RelevoError):
-        return None  # the status of Relevo's own errors is what Relevo answers
+        return None  # Relevo's own errors carry the status of Relevo's answers
     for holder in (error, getattr(error, "response", None)):
         for name in ("status", "status_code"):
             found = getattr(holder, name, None)
@@ -178,7 +178,7 @@ RULES: Final = (
     Rule("data operation", _is(CallerError), "fail", "suspend", None),
     Rule("anything else", _is(BaseException), "fail", "fail", codes.HANDLER_FAILED),
 )
-"""The first that fits counts."""
+"""The first rule that fits applies."""
 
 
 def classify(
@@ -190,25 +190,25 @@ def classify(
     limits: Attempts = Attempts(),  # noqa: B008 - frozen
     canceling: bool = False,
     deferred: float = 0.0,
-) -> Outcome:
-    """Return what is to happen to a job whose handler ended with `error`.
+) -> JobOutcome:
+    """Return what happens to a job whose handler ended with `error`.
 
-    `retries` are those already made; `canceling` says that a cancel was asked for, without which
-    `JobCanceled` is an error like another; `deferred` is for how many seconds no host has known the
-    arguments. Of a group of errors the most serious decides.
+    `retries` is the number of past retries. `canceling` is whether a cancel was requested; without
+    one, `JobCanceled` is an error like any other. `deferred` is the seconds for which no host has
+    known the arguments. In a group of errors the most serious decides.
     """
     found = [
         _classify_one(
             one, workflow=workflow, retries=retries, random=random, limits=limits, deferred=deferred
         )
         if not (stopped := _interruption(one, canceling=canceling))
-        else Outcome(event=stopped)
+        else JobOutcome(event=stopped)
         for one in leaves(error)
     ]
     worst = min(found, key=lambda one: _SERIOUS.index(one.event))
     if worst.event in ("stop", "yield"):
         return worst
-    return Outcome(
+    return JobOutcome(
         event=worst.event,
         error_code=worst.error_code,
         friendly=worst.friendly,
@@ -232,7 +232,7 @@ def _interruption(error: BaseException, *, canceling: bool) -> Event | None:
 def _classify_one(
     error: BaseException, *, workflow: bool, retries: int, random: Random, limits: Attempts,
     deferred: float,
-) -> Outcome:  # fmt: skip
+) -> JobOutcome:  # fmt: skip
     rule = next(rule for rule in RULES if rule.fits(error))
     event = rule.workflow if workflow else rule.plugin
     if rule.attempts is not None and retries + 1 >= getattr(limits, rule.attempts):
@@ -245,7 +245,7 @@ def _classify_one(
     text = str(error.text or "") if isinstance(error, Verdict) else ""
     if isinstance(error, UnknownArguments) and event == "fail":
         text = error.failure
-    return Outcome(
+    return JobOutcome(
         event=event,
         error_code=code,
         friendly=shortened(text) or None,
@@ -268,7 +268,7 @@ _BACKOFF: Final = Backoff(first=30.0, longest=3_600.0, jitter=(0.8, 1.2))
 
 
 def backoff(retries: int, random: Random) -> float:
-    """Seconds to wait before the next attempt, after so many retries; a fifth more or less."""
+    """Return the seconds before the next attempt after `retries` retries, ± 20 %."""
     return _BACKOFF.delay(retries, random)
 
 

@@ -1,4 +1,4 @@
-"""What a `PATCH` of a job asks for: one command, other changes, or neither.
+"""Reads a `PATCH` of a job: one command, other changes, or neither.
 
     command_of({"statecode": 3}, columns)  # Command(name="cancel")
     command_of({"name": "x"}, columns)  # Refusal(PROTECTED_COLUMN, ...)
@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from relevo import limits
 from relevo.jobs.core import codes
-from relevo.jobs.states import CANCELED, LABELS, READY, STATE_LABELS, WAITING, Refusal
+from relevo.jobs.states import CANCELED, LABELS, READY, STATE_LABELS, WAITING, CommandRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -48,8 +48,8 @@ _INSTANT: Final = re.compile(
 )
 
 
-class Command(Struct, frozen=True, kw_only=True):
-    """What is to be done: a command, a change of the recurrence, both, or nothing.
+class PatchCommand(Struct, frozen=True, kw_only=True):
+    """What a patch does: a command, a change of the recurrence, both, or nothing.
 
     `until` is the time of a postponement; one that is not later than now is `if_past` instead,
     which only the database's clock can tell: see `at`. `pattern` and `anchor` are there if the body
@@ -72,8 +72,8 @@ class Command(Struct, frozen=True, kw_only=True):
         """Whether it ends the recurrence."""
         return self.pattern is not UNSET and not self.pattern
 
-    def at(self, now: datetime) -> Command:
-        """Return what it means at that time."""
+    def at(self, now: datetime) -> PatchCommand:
+        """Return what it does at that time."""
         if self.if_past is None or self.until is None or self.until > now:
             return self
         return structs.replace(self, name=self.if_past, until=None, if_past=None)
@@ -82,11 +82,13 @@ class Command(Struct, frozen=True, kw_only=True):
 class _Refused(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
-        self.refusal = Refusal(code, text)
+        self.refusal = CommandRefusal(code, text)
 
 
-def command_of(patch: Mapping[str, object], columns: Collection[str]) -> Command | Refusal:
-    """Return what a body asks for, or why it is refused; `columns` are those of the table.
+def command_of(
+    patch: Mapping[str, object], columns: Collection[str]
+) -> PatchCommand | CommandRefusal:
+    """Return what a body does, or why it is refused; `columns` are those of the table.
 
     Annotations (`@odata.type`, `x@…`) say nothing about the row and are passed over, except
     `x@odata.bind`, which is a change of `x`.
@@ -125,10 +127,10 @@ def _updatable(patch: Mapping[str, object], columns: Collection[str]) -> dict[st
     return values
 
 
-def _asked(values: Mapping[str, object]) -> Command:
+def _asked(values: Mapping[str, object]) -> PatchCommand:
     target = _target(values)
     if "postponeuntil" not in values:
-        return Command(name=target)
+        return PatchCommand(name=target)
     until = _instant("postponeuntil", values["postponeuntil"])
     if until is None:
         if target is None:
@@ -137,13 +139,15 @@ def _asked(values: Mapping[str, object]) -> Command:
                 "postponeuntil is null and statecode is missing; to let the job run, resume it:"
                 " statecode 0",
             )
-        return Command(name=target)
+        return PatchCommand(name=target)
     if target == "cancel":
         raise _Refused(
             codes.BAD_REQUEST,
             "a job that is canceled cannot be postponed too; send statecode 3 or postponeuntil",
         )
-    return Command(name="postpone", until=until, if_past="resume" if target == "resume" else None)
+    return PatchCommand(
+        name="postpone", until=until, if_past="resume" if target == "resume" else None
+    )
 
 
 def _target(values: Mapping[str, object]) -> CommandName | None:

@@ -1,11 +1,11 @@
-"""When a recurring job runs, and what becomes of instants that were missed.
+"""Decides when a recurring job runs, and what happens to missed instants.
 
     series = plan("FREQ=DAILY;INTERVAL=3;", anchor=created, operation_type=ASYNC_REQUEST)
     row = first(series)  # the waiting row, postponed until row.nominal
-    following(series, row, row.nominal)  # what its claim inserts, if it is due in time
-    due(series, row, now=now)  # when it is due: what happens to it, and what its claim inserts
+    following(series, row, row.nominal)  # the next row, which the claim inserts
+    due(series, row, now=now)  # what happens to the row when it is due
 
-Pure: the caller stores what comes out with the waiting row, so that the claim needs no calendar.
+Pure: the caller stores the result with the waiting row, so that the claim needs no calendar.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec import Struct
 from relevo.errors import InvalidRecurrence
 from relevo.jobs.core import codes
 from relevo.jobs.core.operation_types import DAILY_AT_MOST, RECURRING, label_of
-from relevo.jobs.states import Refusal
+from relevo.jobs.states import CommandRefusal
 from relevo.kernel.recurrence import Pattern, after, instants, parse
 from relevo.kernel.zones import zone_of
 
@@ -36,7 +36,7 @@ MISSED_MAX: Final = 100
 """Instants that `all` catches up with; of more, the latest, the oldest of them first."""
 MISFIRE_GRACE: Final = timedelta(hours=1)
 ON_TIME: Final = timedelta(seconds=2)
-"""What is not late whatever the grace: a second until it is noticed that a row is due, and one."""
+"""Seconds that never count as late: Relevo needs up to a second to notice a due row, and one."""
 _RULE_SHIFT_MAX: Final = timedelta(hours=3)
 
 _CODES: Final = {
@@ -65,7 +65,7 @@ class Occurrence(Struct, frozen=True):
 
 
 class Due(Struct, frozen=True, kw_only=True):
-    """What happens to a waiting row that is due.
+    """The decision about a waiting row that is due.
 
     `run`: it becomes Ready as `occurrence`, with `friendly` if it is late; its claim inserts
     `next`. `later`: it goes on waiting, for `occurrence`. `wait`: for the former run to finish; ask
@@ -116,7 +116,7 @@ def code_of(error: InvalidRecurrence) -> int:
     return _CODES.get(error.kind, codes.BAD_PATTERN)
 
 
-def change_refusal(operation_type: int, *, recurring: bool) -> Refusal | None:
+def change_refusal(operation_type: int, *, recurring: bool) -> CommandRefusal | None:
     """Return why the pattern of a job cannot be changed, None if it can."""
     if operation_type not in RECURRING:
         code = codes.CANNOT_RECUR
@@ -124,7 +124,7 @@ def change_refusal(operation_type: int, *, recurring: bool) -> Refusal | None:
         code = codes.NOT_RECURRING
     else:
         return None
-    return Refusal(code, f"{codes.TEXTS[code]} It is a {label_of(operation_type)!r}.")
+    return CommandRefusal(code, f"{codes.TEXTS[code]} It is a {label_of(operation_type)!r}.")
 
 
 def first(series: Series) -> Occurrence:
@@ -139,7 +139,7 @@ def first(series: Series) -> Occurrence:
 
 
 def restarted(series: Series, now: datetime) -> Occurrence:
-    """Return what a waiting row waits for once its pattern was changed: never a past instant.
+    """Return the next instant of a waiting row after its pattern changed; never a past one.
 
     Raises `InvalidRecurrence` if there is none any more.
     """
@@ -172,10 +172,10 @@ def due(
     caught_up: datetime | None = None,
     unfinished: bool = False,
 ) -> Due:
-    """Return what happens to a waiting row at `now`; `unfinished` is whether the former run is.
+    """Return the decision about a waiting row at `now`; `unfinished`: the former run still runs.
 
-    A row that somebody postponed is late only from `postponed_until` on. `caught_up` is when the
-    former run was claimed: with what was due by then that run has caught up, except under `all`.
+    A postponed row is late only from `postponed_until` on. `caught_up` is when the former run was
+    claimed: that run has caught up with all instants due by then, except with `all`.
     """
     aligned = realigned(series, occurrence)
     if caught_up is not None and postponed_until is None and series.missed != "all":
@@ -220,7 +220,7 @@ def realigned(series: Series, occurrence: Occurrence) -> Occurrence:
 
 
 def late(by: timedelta, grace: timedelta) -> str | None:
-    """Return what a run says that is so late; None if that is not worth a word."""
+    """Return the note about a late run; None if it is not worth mentioning."""
     return late_text(by) if by > max(grace, ON_TIME) else None
 
 
@@ -260,7 +260,7 @@ def _after_now(series: Series, occurrence: Occurrence, now: datetime) -> Due:
 
 
 def _latest(series: Series, occurrence: Occurrence, now: datetime, most: int) -> list[Occurrence]:
-    """The last instants from that of `occurrence` to `now`, at most so many, in order.
+    """Return the last instants from that of `occurrence` to `now`, in order, at most `most`.
 
     They are looked for in a growing span before now: a series that was down for a year is not
     walked through, except if its instants have to be counted.

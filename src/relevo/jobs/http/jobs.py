@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.jobs.model import Job
-    from relevo.jobs.querying.query import Found, JobQuery
+    from relevo.jobs.querying.query import JobPage, JobQuery
 
 V = TypeVar("V")
 _EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
@@ -63,26 +63,26 @@ operation = Operations(minds_reach=True)
     scope="handler:{handler}",
 )
 async def submit_job(services: Services, principal: Principal, command: SubmitJob) -> JobSubmitted:
-    """Submit a job for a handler; it is stored when this answers.
+    """Submit a job for a handler; it is stored when the answer comes.
 
-    A host that has its handler runs it, in the name of who submitted it.
+    A host that has its handler runs it on behalf of the submitter.
     """
     check_open(command.handler)
     who = await requester_of(services, principal)
-    told = msgspec.structs.asdict(command)
-    handler, data, recurrence = (told.pop(name) for name in ("handler", "data", "recurrence"))
+    options = msgspec.structs.asdict(command)
+    handler, data, recurrence = (options.pop(name) for name in ("handler", "data", "recurrence"))
     if recurrence is not None:
         recurrence = Recurrence(**msgspec.structs.asdict(recurrence))
     owner = None if who.user.id == SYSTEM else who.user.id
     made = await services.app.jobs.submit(
-        handler, data, recurrence=recurrence, owner=owner, **told
+        handler, data, recurrence=recurrence, owner=owner, **options
     )  # fmt: skip
     return JobSubmitted(made.id)
 
 
 @operation("jobs.list", "GET /v1/jobs", "jobs:read", errors=(InvalidQuery, QueryTooCostly))
 async def list_jobs(services: Services, principal: Principal, command: ListJobs) -> Page[JobView]:
-    """List jobs, by what they are and how they are."""
+    """List jobs, filtered by their fields and status."""
     who = await requester_of(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
     found = await jobs_found(query, command, payload=False)
@@ -92,15 +92,15 @@ async def list_jobs(services: Services, principal: Principal, command: ListJobs)
 
 async def jobs_found(
     query: JobQuery, command: ListJobs | ListBulkDeletes, *, payload: bool
-) -> Found:
+) -> JobPage:
     """Return a page of jobs that are ordered by the time of their submit."""
     after = paging.decode(command.cursor, _Place)
     position = None if after is None else Position((after.created_at, after.sequence, after.id))
     return await query.page(command.limit, position, payload=payload)
 
 
-def page_of(services: Services, found: Found, views: list[V]) -> Page[V]:
-    """Return what is shown of a page of jobs."""
+def page_of(services: Services, found: JobPage, views: list[V]) -> Page[V]:
+    """Return a page of jobs as it is shown."""
     end = None if found.position is None else _Place(*found.position.values)
     pairs = Fetched(list(zip(found.jobs, views, strict=True)), found.position is not None)
     return paging.page(
@@ -130,7 +130,7 @@ def _narrowed(query: JobQuery, command: ListJobs) -> JobQuery:
 
 
 async def views_of(services: Services, principal: Principal, jobs: list[Job]) -> list[JobView]:
-    """Return what is shown of jobs, with those they wait for."""
+    """Return jobs as they are shown, with the jobs that they wait for."""
     blocked, heads = [job.id for job in jobs if job.blocked], dict[UUID, UUID | None]()
     if blocked:
         who = await requester_of(services, principal)
@@ -159,7 +159,7 @@ async def get_job(services: Services, principal: Principal, command: ByJob) -> V
 
 @operation("jobs.payload", "GET /v1/jobs/{id}/payload", "jobs:payload", errors=(JobMissing,))
 async def get_payload(services: Services, principal: Principal, command: ByJob) -> JobPayload:
-    """Show what a job was given, saved and returned, and the trace of its error."""
+    """Show the data, saved state and result of a job, and the trace of its error."""
     job = await seen(services, principal, command.id, PAYLOAD)
     return JobPayload(
         id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
@@ -170,7 +170,7 @@ async def get_payload(services: Services, principal: Principal, command: ByJob) 
     "jobs.wait", "GET /v1/jobs/{id}/end", "jobs:read", wait="wait_seconds", errors=(JobMissing,)
 )
 async def wait_for_job(services: Services, principal: Principal, command: WaitForJob) -> JobWaited:
-    """Wait until a job has ended, and say how."""
+    """Wait until a job has ended; returns its outcome."""
     await seen(services, principal, command.id)  # one that never was is not waited for
     try:
         end = await services.app.jobs.end_of(command.id, command.wait_seconds)
@@ -231,7 +231,7 @@ async def delete_job(services: Services, principal: Principal, command: CommandJ
 
 
 async def _give(
-    services: Services, principal: Principal, command: CommandJob, name: str, **told: Any
+    services: Services, principal: Principal, command: CommandJob, name: str, **options: Any
 ) -> None:
     who = await requester_of(services, principal)
     permission = "jobs:delete" if name == "delete" else "jobs:write"
@@ -242,5 +242,5 @@ async def _give(
         version=version_of(command.if_match),
         user=who.user.id,
         scope=scope,
-        **told,
+        **options,
     )

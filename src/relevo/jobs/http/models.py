@@ -1,6 +1,6 @@
-"""What `/v1/jobs` takes and answers.
+"""Requests and answers of `/v1/jobs`.
 
-What users put into their jobs, what handlers saved and returned, and traces have a permission of
+The data of jobs, saved states, results and traces have a permission of
 their own, `jobs:payload`; everything else of a job is seen with `jobs:read`.
 """
 
@@ -159,7 +159,7 @@ class CommandJob(ByJob, frozen=True, kw_only=True):
 
 
 class CancelJob(CommandJob, frozen=True, kw_only=True):
-    """What is canceled."""
+    """What to cancel: the job, or its series."""
 
     series: Annotated[bool, Meta(description="End the series that it belongs to, too.")] = False
 
@@ -180,7 +180,7 @@ class WaitForJob(ByJob, frozen=True, kw_only=True):
 
 
 class JobView(Struct, frozen=True, kw_only=True):
-    """A system job without what users put into it."""
+    """A system job without its data."""
 
     id: UUID
     name: str
@@ -211,7 +211,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     progress: float | None
     error_code: str | None
     friendly_message: str | None
-    """What its handler says to people."""
+    """The handler's message to users."""
     host: str | None
     series: UUID | None
     pattern: str | None
@@ -220,19 +220,19 @@ class JobView(Struct, frozen=True, kw_only=True):
 
 
 class JobUnblocked(Struct, frozen=True):
-    """What a job no longer waits for."""
+    """A job that another one no longer waits for."""
 
     taken_out: UUID
     """The job that left the chain. It keeps its state and its time, and runs apart from it."""
 
 
 class JobPayload(Struct, frozen=True, kw_only=True):
-    """What users put into a job, and what came of it."""
+    """The data of a job, and its result."""
 
     id: UUID
     data: Any
     state: Any
-    """What the handler saved to go on from."""
+    """The state that the handler saved to resume from."""
     result: Any
     message: str | None
     """The technical text of an error, with its trace."""
@@ -245,11 +245,11 @@ class JobWaited(Struct, frozen=True, kw_only=True):
     job: JobView | None
     """Null if its record was removed meanwhile: then it counts as succeeded."""
     deleted: bool = False
-    """Whether somebody deleted it before it had ended."""
+    """Whether it was deleted before it had ended."""
 
 
 def view_of(job: Job, heads: Mapping[UUID, UUID | None]) -> JobView:
-    """Return what is shown of a job; `heads` are what jobs wait for, None for what is not shown."""
+    """Return a job as it is shown; `heads` are the jobs waited for, None if not visible."""
     return JobView(
         id=job.id, name=job.name, handler=job.handler, lane=job.lane, state=job.state,
         status=job.status, status_code=job.status_code, operation_type=job.operation_type,

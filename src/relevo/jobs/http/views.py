@@ -1,6 +1,6 @@
-"""`/v1/job-views` and `/v1/lanes`: what operators of system jobs look at first.
+"""`/v1/job-views` and `/v1/lanes`: overviews of system jobs for operators.
 
-They count the jobs of everybody: a key whose right reaches fewer is not let in.
+They count the jobs of all owners: a key that may see fewer is refused.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Listed(Struct, Generic[T], frozen=True):
     items: list[T]
 
 
-class Look(Struct, frozen=True, kw_only=True):
-    """Nothing to choose."""
+class ViewAll(Struct, frozen=True, kw_only=True):
+    """No options."""
 
 
 class LookBack(Struct, frozen=True, kw_only=True):
@@ -77,12 +77,12 @@ async def counts(services: Services, _: Principal, command: LookBack) -> Listed[
 
 @operation("jobs.views.running", "GET /v1/job-views/running", "jobs:read")
 async def running(services: Services, _: Principal, command: LookAtSome) -> Listed[RunningJob]:
-    """List what runs and how far it is."""
+    """List running jobs and their progress."""
     return Listed(await services.app.jobs.views.running(limit=command.limit))
 
 
 @operation("jobs.views.waiting", "GET /v1/job-views/waiting", "jobs:read")
-async def waiting(services: Services, _: Principal, __: Look) -> Listed[WaitingCount]:
+async def waiting(services: Services, _: Principal, __: ViewAll) -> Listed[WaitingCount]:
     """Count jobs that wait for resources, by lane and age."""
     return Listed(await services.app.jobs.views.waiting())
 
@@ -91,7 +91,7 @@ async def waiting(services: Services, _: Principal, __: Look) -> Listed[WaitingC
 async def suspended(
     services: Services, _: Principal, command: LookAtSome
 ) -> Listed[SuspendedCount]:
-    """Count suspended jobs by type and by what they wait for."""
+    """Count suspended jobs by type and by the reason why they wait."""
     return Listed(await services.app.jobs.views.suspended(command.limit))
 
 
@@ -111,13 +111,13 @@ async def chains(services: Services, _: Principal, command: LookAtSome) -> Liste
 
 @operation("jobs.views.volumes", "GET /v1/job-views/volumes", "jobs:read")
 async def volumes(services: Services, _: Principal, command: LookBackAtSome) -> Listed[Volume]:
-    """Sum up what jobs store, by name."""
+    """Sum up the stored bytes of jobs, by name."""
     return Listed(await services.app.jobs.views.volumes(_since(command), command.limit))
 
 
 @operation("lanes.list", "GET /v1/lanes", "jobs:read")
-async def lanes(services: Services, _: Principal, __: Look) -> Listed[LaneStanding]:
-    """List the lanes of system jobs and what is in them."""
+async def lanes(services: Services, _: Principal, __: ViewAll) -> Listed[LaneStanding]:
+    """List the lanes of system jobs and their contents."""
     return Listed(await services.app.jobs.views.lanes())
 
 

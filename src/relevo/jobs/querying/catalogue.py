@@ -1,4 +1,4 @@
-"""Jobs, and what stands around them, as query surfaces read them.
+"""Jobs and their related tables, as query languages see them.
 
     catalogue = served(tables of the pipeline)
 
@@ -79,7 +79,7 @@ def workflow_key(handler: str) -> str:
 
 
 def _of_workflow(sql: str) -> str:
-    """What only instances of workflows have."""
+    """A column that only workflow instances have."""
     return f"(case when {{t}}.operation_type = {WORKFLOW} then {sql} end)"
 
 
@@ -166,7 +166,7 @@ _COLUMNS: Final = (
         name="datablobid", type="guid", sql=_BLOB, filterable=False
     ),
     Column(name="errorcode", type="int", sql="{t}.error_code"),
-    # A trace: it names files, and can tell what users put in.
+    # A trace names files, and may contain users' data.
     Column(name="message", type="memo", payload=True),
     Column(name="friendlymessage", type="memo", sql="{t}.friendly"),
     Column(name="retrycount", type="int", sql="{t}.retries", required=True),
@@ -180,7 +180,7 @@ _COLUMNS: Final = (
     _detail("breadcrumbid", "guid", "::uuid"),
     _detail("expanderstarttime", "datetime", "::timestamptz"),
     _detail("rootexecutioncontext", "memo", payload=True),
-    # The journal of an instance is what it saves.
+    # The journal of an instance is its saved state.
     Column(
         name="workflowstagename", type="text", sql=_of_workflow("({t}.saved::json ->> 'stage')")
     ),
@@ -206,7 +206,7 @@ _COLUMNS: Final = (
         key_of="asyncoperation",
         key_source="relevo.job",
     ),
-    # Also for who may not see the job that it waits for.
+    # Also for callers that may not see the job it waits for.
     Column(name="relevo_isblocked", type="bool", sql=f"({_HEAD} is not null)", filterable=False),
     Column(name="relevo_lane", type="text", sql="{t}.lane", required=True),
     Column(name="relevo_handler", type="text", sql="{t}.handler", required=True),
@@ -284,17 +284,17 @@ def served(others: Iterable[Table]) -> Catalogue:
         type="lookup",
         sql="{t}.regarding_id",
         stored="text",
-        targets=tuple(one.name for one in tables),
+        targets=tuple(table.name for table in tables),
         target="{t}.regarding_type",
     )
     ways = tuple(
         Navigation(
-            name=f"regardingobjectid_{one.name}",
-            table=one.name,
+            name=f"regardingobjectid_{table.name}",
+            table=table.name,
             column="regardingobjectid",
-            target_column=one.key,
+            target_column=table.key,
         )
-        for one in tables
+        for table in tables
     )
     jobs = replace(JOBS, columns=(*JOBS.columns, regarding), navigations=(*JOBS.navigations, *ways))
     return Catalogue((jobs, *map(_with_jobs, tables)))

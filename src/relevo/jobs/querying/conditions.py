@@ -1,4 +1,4 @@
-"""Conditions over columns of jobs from Python values; what no row could fulfil is refused."""
+"""Conditions over columns of jobs from Python values; impossible ones are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 from relevo.errors import InvalidValue
 from relevo.jobs import states
 from relevo.jobs.querying import catalogue
-from relevo.jobs.querying.surroundings import SURROUNDINGS
+from relevo.jobs.querying.related_tables import RELATED_TABLES
 from relevo.kernel.decoding import refuse_unstorable
 from relevo.kernel.expressions.tree import (
     Compare,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from relevo.kernel.expressions.tree import CompareOperator
     from relevo.kernel.querying.catalogue import Column, ColumnType
 
-CATALOGUE: Final = catalogue.served(SURROUNDINGS)
-"""Jobs and what is around them, as other surfaces serve them."""
+CATALOGUE: Final = catalogue.served(RELATED_TABLES)
+"""Jobs and related tables, as the other query surfaces serve them."""
 JOBS: Final = CATALOGUE.by_name[catalogue.JOBS.name]
 AGE_MAX: Final = timedelta(days=365_000)
 
@@ -72,7 +72,7 @@ SHORT: Final = {
     "error_code": "errorcode", "created_at": "createdon", "started_at": "startedon",
     "completed_at": "completedon", "modified_at": "modifiedon", "postpone_until": "postponeuntil",
 }  # fmt: skip
-"""What Python calls columns; their logical names are understood as well."""
+"""Python names of columns; their logical names work as well."""
 _CODES: Final[Mapping[str, Mapping[str, int]]] = {
     "statecode": {word: code for code, word in states.STATE_WORDS.items()},
     "statuscode": {word: code for code, word in states.WORDS.items()},
@@ -106,14 +106,14 @@ def column_of(name: str) -> str:
 
 
 def condition(name: str, value: Any) -> Expression:
-    """Return what holds for jobs with a value, or one of several, in a column."""
+    """Return the condition that a column has a value, or one of several."""
     column = column_of(name)
     if value is None:
         return IsNull(Name(column))
     several = isinstance(value, list | tuple | set | frozenset)
     values = [one for one in (value if several else (value,)) if one is not None]
     wanted = [_checked(JOBS.by_name[column], one, name) for one in values]
-    if column == "statecode":  # it stands for its statuses, of which the database has statistics
+    if column == "statecode":  # as its statuses, for which PostgreSQL has statistics
         column = "statuscode"
         wanted = [one for one in states.LABELS if states.state_of(one) in wanted]
     elif not several:
@@ -125,7 +125,7 @@ def condition(name: str, value: Any) -> Expression:
 
 
 def compared(operator: CompareOperator, name: str, value: Any, called: str = "") -> Expression:
-    """Return a comparison of a column with a value; `called` is what the caller calls it."""
+    """Return a comparison of a column with a value; `called` is the caller's name for it."""
     column = column_of(name)
     return _compare(operator, column, _checked(JOBS.by_name[column], value, called or name))
 
@@ -141,15 +141,15 @@ def age(**parts: float) -> timedelta:
     except (OverflowError, ValueError):
         found = timedelta.max
     if not timedelta() <= found <= AGE_MAX:
-        told = ", ".join(f"{name}={value:g}" for name, value in parts.items() if value)
+        given = ", ".join(f"{name}={value:g}" for name, value in parts.items() if value)
         raise InvalidValue(
-            f"older_than takes 0 to {AGE_MAX.days:,} days, not {told}", pointer="older_than"
+            f"older_than takes 0 to {AGE_MAX.days:,} days, not {given}", pointer="older_than"
         )
     return found
 
 
 def all_of(conditions: Sequence[Expression]) -> Expression | None:
-    """Return what holds if all conditions do; None if there are none."""
+    """Return the conjunction of all conditions; None if there are none."""
     if not conditions:
         return None
     return conditions[0] if len(conditions) == 1 else Logic("and", tuple(conditions), RULES)

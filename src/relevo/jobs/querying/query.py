@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.jobs")
 PAGE_ROWS: Final = 500
 EVERYBODY: Final = Caller(user_id=UUID(int=0), scope="all", may_read_payload=True)
-"""Who asks in Python: code that has the database sees every row."""
+"""The caller in Python: code with access to the database sees every row."""
 
 
-class Found(Struct, frozen=True):
+class JobPage(Struct, frozen=True):
     """A page of jobs, and where the next one starts."""
 
     jobs: list[Job]
@@ -70,14 +70,14 @@ class JobQuery:
 
     @property
     def caller(self) -> Caller:
-        """Who asks, and what it may see."""
+        """The caller, with the rows that it may see."""
         return self._caller
 
     def where(self, **columns: Any) -> JobQuery:
         """Keep jobs whose columns have these values; several values are alternatives, None is null.
 
         Columns go by the names of `Job` or by logical names: `where(token="index")` or
-        `where(dependencytoken="index")`. Raises `InvalidValue` for what a column cannot have.
+        `where(dependencytoken="index")`. Raises `InvalidValue` for an impossible value.
         """
         return self._with(*(condition(name, value) for name, value in columns.items()))
 
@@ -113,7 +113,7 @@ class JobQuery:
         return self._asking(orders=orders)
 
     def top(self, rows: int) -> JobQuery:
-        """Take so many jobs at most."""
+        """Return at most `rows` jobs."""
         return self._asking(top=_rows(rows, "top"))
 
     async def count(self) -> int:
@@ -130,8 +130,8 @@ class JobQuery:
 
     async def page(
         self, rows: int, position: Position | None = None, *, payload: bool = True
-    ) -> Found:
-        """Return up to so many jobs behind a position, and no more than a page's bytes of them.
+    ) -> JobPage:
+        """Return up to `rows` jobs behind a position, within the byte limit of a page.
 
         Without `payload` they come without data, state, result and message.
         """
@@ -143,16 +143,16 @@ class JobQuery:
         keys = [row[shape.key_cell] for row in found[: shape.rows_max]]
         jobs, taken = await self._read(keys, payload=payload)
         if taken == len(found):
-            return Found(jobs, None)
+            return JobPage(jobs, None)
         values = tuple(found[taken - 1][key.cell] for key in shape.sort)
-        return Found(jobs, Position(values, shape.taken + taken))
+        return JobPage(jobs, Position(values, shape.taken + taken))
 
     def __await__(self) -> Generator[Any, None, list[Job]]:
         """Return all the jobs."""
         return self._all().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Job]:
-        """Give job after job, page by page; what changes meanwhile shifts nothing."""
+        """Yield jobs, page by page; concurrent changes shift nothing."""
         position: Position | None = None
         while True:
             found = await self.page(PAGE_ROWS, position)
@@ -168,7 +168,7 @@ class JobQuery:
     async def _read(self, ids: Sequence[UUID], *, payload: bool) -> tuple[list[Job], int]:
         """The records in this order, and how many of the ids that were.
 
-        What was removed a moment ago is not among them; what makes them too large comes later.
+        Jobs removed meanwhile are missing; jobs beyond the byte limit come on the next page.
         """
         if not ids:
             return [], 0

@@ -1,7 +1,7 @@
-"""Ready-made views of system jobs: what an operator looks at first.
+"""Ready-made views of system jobs for operators.
 
-Live jobs are all counted; of completed ones those that ended within `since`, so that a view costs
-what is going on and not what ever was.
+They count all live jobs, and jobs completed since `since`, so that the cost of a view does not
+grow with the history.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGES: Final = (
     (10.0, "under 10 s"), (60.0, "under 1 min"), (600.0, "under 10 min"), (3_600.0, "under 1 h"),
     (86_400.0, "under 1 d"),
 )  # fmt: skip
-"""How waiting jobs are grouped; what is older is in the last group."""
+"""Age groups of waiting jobs, in seconds; older ones are in the last group."""
 OLDEST: Final = "1 d and more"
 
 
@@ -42,7 +42,7 @@ class JobCount(Struct, frozen=True, kw_only=True):
 
 
 class SuspendedCount(Struct, frozen=True, kw_only=True):
-    """Suspended jobs of a type and handler, and what they wait for."""
+    """Suspended jobs of a type and handler, and the reason why they wait."""
 
     operation_type: int
     type_label: str
@@ -51,13 +51,13 @@ class SuspendedCount(Struct, frozen=True, kw_only=True):
     for_event: int
     for_time: int
     for_somebody: int
-    """Paused, held or suspended by their handler: they go on when somebody resumes them."""
+    """Paused, held or suspended by their handler: they go on when resumed."""
     since: datetime
     next_at: datetime | None
 
 
 class WaitingCount(Struct, frozen=True, kw_only=True):
-    """Ready jobs of a lane that have waited for so long."""
+    """Ready jobs of a lane, by how long they have waited."""
 
     lane: str
     age: str
@@ -79,7 +79,7 @@ class FailureCount(Struct, frozen=True, kw_only=True):
 
 
 class Volume(Struct, frozen=True, kw_only=True):
-    """What jobs of a name store."""
+    """Bytes that jobs of a name store."""
 
     name: str
     jobs: int
@@ -105,7 +105,7 @@ class BlockedChain(Struct, frozen=True, kw_only=True):
 
 
 class LaneStanding(Struct, frozen=True, kw_only=True):
-    """A lane as hosts configured it, and what is in it."""
+    """A lane as hosts configured it, and its contents."""
 
     name: str
     ready: int
@@ -135,7 +135,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
 
 
 class Views:
-    """The views of one database; nothing in them is what users put into their jobs."""
+    """The views of one database; they contain no data of jobs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -153,7 +153,7 @@ class Views:
         ]  # fmt: skip
 
     async def suspended(self, limit: int = ROWS_DEFAULT) -> list[SuspendedCount]:
-        """Return what suspended jobs wait for, by type."""
+        """Return why suspended jobs wait, by type."""
         rows = await self._database.fetch(SQL.suspended_jobs, limit)
         return [
             SuspendedCount(type_label=operation_types.label_of(row["operation_type"]), **row)
@@ -175,7 +175,7 @@ class Views:
     async def failures(
         self, since: timedelta = SINCE_DEFAULT, limit: int = ROWS_DEFAULT
     ) -> list[FailureCount]:
-        """Return which extensions failed, with what, and how often."""
+        """Return which extensions failed, with which codes, and how often."""
         rows = await self._database.fetch(SQL.failed_jobs, since, limit)
         return [
             FailureCount(
@@ -206,7 +206,7 @@ class Views:
         ]  # fmt: skip
 
     async def lanes(self) -> list[LaneStanding]:
-        """Return every lane with what is in it."""
+        """Return every lane with its contents."""
         return [
             _struct(LaneStanding, row) for row in await self._database.fetch(SQL.lane_standings)
         ]
@@ -214,7 +214,7 @@ class Views:
     async def running(
         self, host: UUID | None = None, limit: int = ROWS_DEFAULT
     ) -> list[RunningJob]:
-        """Return what runs, on one host or on all, the longest first."""
+        """Return running jobs, on one host or on all, the longest first."""
         rows = await self._database.fetch(SQL.running_jobs, host, limit)
         return [RunningJob(**{**row, "status": states.status_word(row["status"])}) for row in rows]
 

@@ -1,1 +1,1 @@
-"""The host's side of jobs: claiming in batches, running handlers, settling what they came to."""
+"""The host's side of jobs: claims in batches, runs handlers, settles the outcomes."""

@@ -1,4 +1,4 @@
-"""What a job's handler with `process=True` sees in its process; the host does what it asks for."""
+"""The context of a handler with `process=True` in its process; the host carries out its calls."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ OPERATIONS: Final = (
     "associate", "create", "delete", "disassociate", "execute", "related", "retrieve",
     "retrieve_multiple", "update",
 )  # fmt: skip
-"""What a handler may call of `ctx.service` from its process; arguments and answers are JSON."""
+"""Operations of `ctx.service` that a handler may call from its process, with JSON values."""
 _UNSAID: Final = object()
 _SHAPES: Final[dict[str, Callable[[Any], Any]]] = {
     "related": lambda found: [tuple(one) for one in found],
     "retrieve_multiple": tuple,
 }
-"""What operations return that JSON has no word for."""
+"""Converts results that JSON cannot represent."""
 
 
 class ChildService:
     """Data operations of a plain function in its own process: its host does them for it.
 
-    Each commits by itself; arguments and answers travel as JSON.
+    Each commits separately; arguments and results travel as JSON.
     """
 
     def __init__(self, run: ChildRun) -> None:
@@ -45,7 +45,8 @@ class ChildService:
         """Every data operation, waiting until it is done."""
         if name not in OPERATIONS:
             raise AttributeError(
-                f"{name!r} is no data operation of a process; there are {', '.join(OPERATIONS)}"
+                f"{name!r} is not a data operation for handlers with process=True; use one of"
+                f" {', '.join(OPERATIONS)}"
             )
         return lambda *args, **options: self._call(name, args, options)
 
@@ -56,8 +57,8 @@ class ChildService:
         from relevo.store import items
 
         given = {name: _plain(value) for name, value in options.items()}
-        _, told = items.encoded({"args": [_plain(one) for one in args], "options": given})
-        found = self._run.ask("service", method=method, **told)
+        _, encoded = items.encoded({"args": [_plain(arg) for arg in args], "options": given})
+        found = self._run.ask("service", method=method, **encoded)
         return _SHAPES.get(method, lambda value: value)(found)
 
 
@@ -116,7 +117,7 @@ class ChildContext:
 
 
 class AsyncChildContext(ChildContext):
-    """The same for a coroutine: what waits is awaited."""
+    """The same for a coroutine: waiting calls are awaited."""
 
     @property
     def service(self) -> AsyncChildService:
@@ -175,20 +176,20 @@ def _loop_runs() -> bool:
 
 
 def _checkpoint(progress: float | None, state: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {"progress": progress}
-    return told if state is _UNSAID else {**told, "state": state}
+    fields: dict[str, Any] = {"progress": progress}
+    return fields if state is _UNSAID else {**fields, "state": state}
 
 
 def _plain(value: Any) -> Any:
-    """A model of pydantic as it says itself that it looks; anything else as it is."""
+    """Return a pydantic model as plain values; anything else unchanged."""
     dump = getattr(value, "model_dump", None)
     return value if dump is None else dump(mode="json", by_alias=True)
 
 
 def _elsewhere(what: str) -> Conflict:
     return Conflict(
-        f"{what} is not there in a process of its own, whose host has the connection; use"
-        " ctx.service, whose operations commit one by one, or leave out process=True"
+        f"{what} is not available with process=True, because the host has the connection; use"
+        " ctx.service, whose operations commit separately, or leave out process=True"
     )
 
 
@@ -203,7 +204,7 @@ def _resolved(path: str, main: str | None) -> Handler:
 
 
 def called(run: ChildRun, job: dict[str, Any]) -> Any:
-    """Call the handler that an order names, and return what it comes to."""
+    """Call the handler that an order names, and return its result."""
     handler = _resolved(job["handler"], job["main"])
     arguments = handler.arguments(job["data"])
     if callables.is_async(handler.function):

@@ -1,4 +1,4 @@
-"""What a host holds: claimed jobs, and what became of those it has run."""
+"""Claimed jobs of a host, and the settlements of those that have run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Particulars(Struct, frozen=True, gc=False, kw_only=True):
-    """What few jobs have; it comes as one text, for a column costs a client more than a job."""
+    """Rare fields of a job, sent as one JSON text: a column would cost the client more."""
 
     owner: UUID | None = None
     chain: str | None = None
@@ -27,7 +27,7 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
     retries: int = 0
     crashes: int = 0
     deferred: float = 0.0
-    """For how many seconds hosts have not known its arguments."""
+    """Seconds for which no host has known its arguments."""
     depth: int = 1
     root: UUID | None = None
     root_at: datetime | None = None
@@ -35,10 +35,10 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
     regarding_id: str | None = None
     details: str | None = None
     alone: bool = False
-    """Whether the host has nothing else in hand: if it ends, this job was the reason."""
+    """Whether the host runs nothing else: if it crashes, this job was the cause."""
 
 
-class Claim(Particulars, frozen=True, gc=False):
+class JobClaim(Particulars, frozen=True, gc=False):
     """A job that this host may run, until it settles it or its life ends; `number` is the fence.
 
     The fields stand in the order of `relevo.job_notice`, from which they are filled.
@@ -55,29 +55,20 @@ class Claim(Particulars, frozen=True, gc=False):
     created: float
     """When, in seconds of the epoch."""
     taken_at: float
-    """When, by this host's clock: what waits here for long is given back."""
+    """When it was claimed, by this host's clock; a claim that waits too long is given back."""
 
     @classmethod
-    def of(cls, row: asyncpg.Record, at: float) -> Claim:
-        """Return the claim that a row of `relevo.job_notice` tells."""
-        _, id_, _, *told, particulars, _, _ = row
-        common: Any = (id_, *told, at)
+    def of(cls, row: asyncpg.Record, at: float) -> JobClaim:
+        """Return the claim of a row of `relevo.job_notice`."""
+        _, id_, _, *fields, particulars, _, _ = row
+        common: Any = (id_, *fields, at)
         if particulars is None:
             return cls(*common)
         return cls(*common, **structs.asdict(_DECODER.decode(particulars)))
 
-    @classmethod
-    def of_parcel(cls, row: asyncpg.Record, at: float) -> list[Claim]:
-        """Return the claims of such a row that tells of many jobs at once."""
-        _, _, _, number, lane, handler, name, _, attempt, type_, created, _, ids, datas = row
-        return [
-            cls(id_, number, lane, handler, name, data, attempt, type_, created, at)
-            for id_, data in zip(ids, datas, strict=True)
-        ]
-
     @property
     def correlation(self) -> UUID:
-        """What it belongs to: the job with which it began, which may be itself."""
+        """The job with which its correlation began, which may be itself."""
         return self.root or self.id
 
     @property
@@ -89,10 +80,10 @@ class Claim(Particulars, frozen=True, gc=False):
 _DECODER: Final = msgspec.json.Decoder(Particulars)
 
 
-class Settlement(Struct, frozen=True, kw_only=True, gc=False):
-    """What became of a run, to be written with the next statement."""
+class JobSettlement(Struct, frozen=True, kw_only=True, gc=False):
+    """The outcome of a run, written with the next statement."""
 
-    claim: Claim
+    claim: JobClaim
     event: str
     postpone: datetime | None = None
     delay: float | None = None
@@ -104,43 +95,49 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float = 0.0
 
 
-def returned(claim: Claim) -> Settlement:
-    """Give back a claim that was not begun, or not to its end."""
-    return Settlement(claim=claim, event="return")
+def returned(claim: JobClaim) -> JobSettlement:
+    """Return the settlement that gives a claim back, whether it has begun or not."""
+    return JobSettlement(claim=claim, event="return")
 
 
-def is_plain(settlement: Settlement, capped: frozenset[str]) -> bool:
-    """Whether nothing follows from it but a record and an event: so for most jobs."""
+def is_plain(settlement: JobSettlement, capped: frozenset[str]) -> bool:
+    """Whether only a record and an event follow from it, as for most jobs."""
     claim = settlement.claim
     return settlement.event == "done" and claim.series is None and not gates(claim, capped)
 
 
-def arguments(settlements: Sequence[Settlement], capped: frozenset[str]) -> tuple[list[Any], ...]:
+def arguments(
+    settlements: Sequence[JobSettlement], capped: frozenset[str]
+) -> tuple[list[Any], ...]:
     """Return the arrays of `relevo.serve_jobs` from `ids` on; `capped` are lanes with owner caps.
 
-    A column of which nothing is said is empty, also that of events if all jobs are done and of no
-    series: then rows are locked in one pass, as a rule.
+    A column without values is empty, also that of events if all jobs succeeded and belong to no
+    series: then one pass usually locks all rows.
     """
-    keys = {key for one in settlements for key in gates(one.claim, capped)}
-    plain = all(one.event == "done" and one.claim.series is None for one in settlements)
-    special: Sequence[Settlement] = () if plain else settlements
+    keys = {key for settlement in settlements for key in gates(settlement.claim, capped)}
+    plain = all(
+        settlement.event == "done" and settlement.claim.series is None for settlement in settlements
+    )
+    special: Sequence[JobSettlement] = () if plain else settlements
     columns: list[list[Any]] = [
-        [one.postpone for one in special], [one.delay for one in special],
-        [one.error for one in special], [one.message for one in special],
-        [one.friendly for one in settlements], [one.result for one in settlements],
-        [one.saved for one in special], [one.seconds for one in settlements],
+        [getattr(settlement, name) for settlement in of]
+        for of, name in (
+            (special, "postpone"), (special, "delay"), (special, "error"), (special, "message"),
+            (settlements, "friendly"), (settlements, "result"), (special, "saved"),
+            (settlements, "seconds"),
+        )
     ]  # fmt: skip
     unsaid = [None] * len(settlements)
     return (
-        [one.claim.id for one in settlements],
-        [one.event for one in special],
-        [one.claim.number for one in settlements],
+        [settlement.claim.id for settlement in settlements],
+        [settlement.event for settlement in special],
+        [settlement.claim.number for settlement in settlements],
         *([] if column == unsaid else column for column in columns),
         sorted(keys),
     )
 
 
-def gates(claim: Claim, capped: frozenset[str]) -> Sequence[str]:
+def gates(claim: JobClaim, capped: frozenset[str]) -> Sequence[str]:
     """Return the keys of the gates that a job holds shut for others as long as it is not over."""
     if claim.chain is None and not capped:
         return ()

@@ -1,9 +1,8 @@
-"""What a handler sees of its job: arguments, progress, state to resume from, its transaction."""
+"""The context of a job's handler: data, progress, saved state, transactions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from relevo.errors import Conflict
-from relevo.jobs import states
+from relevo.jobs import parcels, states
 from relevo.jobs.errors import JobCanceled, JobPaused
 from relevo.jobs.model import RESULT_BYTES_MAX
 from relevo.kernel.postgres import catalog
@@ -21,12 +20,12 @@ from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from uuid import UUID
 
-    from relevo.jobs.running.claims import Claim
+    from relevo.jobs.running.claims import JobClaim
     from relevo.kernel.postgres import Database, Transaction
     from relevo.kernel.postgres.handler_transactions import HandlerTransaction
     from relevo.kernel.running.threads import Threads
@@ -34,23 +33,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SQL = catalog.load("relevo.jobs")
 _UNSAID: Final = object()
-Store = Callable[["Claim", float | None, str | None], Awaitable[int]]
+Checkpoint = tuple["JobClaim", float | None, str | None]
+"""A claim, how much of its job is done (0 to 1), and the saved state as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """What all runs of a host share."""
+    """Shared by all runs of a host."""
 
     host: UUID
     database: Database
-    store: Store
-    """Writes a checkpoint, and answers the status of its job."""
+    store: Callable[[Checkpoint], Awaitable[int]]
+    """Stores a checkpoint, and returns the status of its job."""
     loop: asyncio.AbstractEventLoop
     threads: Threads
     """Where plain functions run."""
     service_for: Callable[[JobContext], Any] | None = None
     writing: set[str] = field(default_factory=set)
-    """Lanes whose handlers write while they run: parcels would cost them more than rows."""
+    """Lanes whose handlers write while they run: rows are cheaper for them than parcels."""
 
 
 class JobContext:
@@ -62,25 +62,25 @@ class JobContext:
     ...         await ctx.checkpoint(progress=n / total, state=n)
     """
 
-    # What a run begins with stands with the class: most runs change none of it.
+    # Defaults are on the class, because most runs change none of them.
     asked: int = states.IN_PROGRESS
-    """The status of the job, as far as this host was told: 21 to pause, 22 to cancel."""
+    """The status of the job, as far as this host knows: 21 to pause, 22 to cancel."""
     gone = False
     """Whether the job was deleted, or is not this host's any more."""
     cut_for: BaseException | None = None
-    """Why the host wants the run to end, whatever the job's status: it took too long …"""
+    """Why the host ends the run, apart from the job's status, such as a time limit."""
     settled = False
     """Whether its completion was committed in a transaction of the handler."""
     friendly: str | None = None
-    """What people are told of a job that succeeds."""
+    """The message to users of a job that succeeds."""
     state: Any = None
-    """What the last `checkpoint(state=…)` or `save` stored; None at first."""
+    """The state that the last `checkpoint(state=…)` or `save` stored; None at first."""
     _service: Any = None
     _transactions: HandlerTransactions | None = None
     _fenced: tuple[Any, ...] = ()
     """Transactions that end with a fenced write."""
 
-    def __init__(self, claim: Claim, workplace: Workplace, now: float) -> None:
+    def __init__(self, claim: JobClaim, workplace: Workplace, now: float) -> None:
         self._claim = claim
         self._at = workplace
         self.beaten_at = now
@@ -126,7 +126,7 @@ class JobContext:
         return self._claim.id
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> JobClaim:
         """The row as it was claimed."""
         return self._claim
 
@@ -142,7 +142,7 @@ class JobContext:
 
     @property
     def data(self) -> Any:
-        """What was submitted."""
+        """The submitted data."""
         return None if self._claim.data is None else msgspec.json.decode(self._claim.data)
 
     @property
@@ -168,13 +168,13 @@ class JobContext:
     async def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:
         """Store how far the work is; then raise if the job was paused or canceled.
 
-        What was stored is there as `ctx.state` when the job is called again after a pause, a retry
+        The stored state is `ctx.state` when the handler is called again after a pause, a retry
         or a crash.
         """
         self._writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()
         self.beaten_at = time.monotonic()
-        status = await self._at.store(self._claim, progress, saved)
+        status = await self._at.store((self._claim, progress, saved))
         if status < 0:
             self.gone = True
         else:
@@ -186,7 +186,7 @@ class JobContext:
     async def checkpoint_in(
         self, tx: Transaction, *, progress: float | None = None, state: Any = _UNSAID
     ) -> None:
-        """Store how far the work is, together with what else the transaction does.
+        """Store how far the work is, together with the other writes of the transaction.
 
         Raises `JobCanceled` if the job was canceled or is not this host's any more; let it roll the
         transaction back. A pause is obeyed after the commit, by `check()`.
@@ -209,7 +209,7 @@ class JobContext:
     def fenced_at_end(self, tx: Transaction | HandlerTransaction) -> Iterator[None]:
         """Say that a transaction ends with a fenced write of this run.
 
-        What is done in it meanwhile needs no fence of its own.
+        Writes inside it need no fence of their own.
         """
         self._fenced = (*self._fenced, tx)
         try:
@@ -225,14 +225,14 @@ class JobContext:
         """Keep the job this host's until the transaction ends; the last thing done in it.
 
         Raises `JobCanceled` if the job was canceled or is another's by now; let it roll the
-        transaction back. Else the row is locked, so that nobody takes the job from this host and
-        runs it again before what the transaction wrote is committed, or is not. The lock lasts
+        transaction back. Otherwise the row is locked, so that no other host takes the job and runs
+        it again before the transaction has ended. The lock lasts
         while the process is awake: the server ends a transaction that is idle for 5 s.
         """
         self._writes()
         fence = (self.id, self._at.host, self._claim.number)
         row = await tx.fetchrow(SQL.hold_job, *fence)
-        if row is None and await tx.fetchval(SQL.unpack, [self.id]):
+        if row is None and await parcels.unpack(tx, [self.id]):
             row = await tx.fetchrow(SQL.hold_job, *fence)
         if row is None:
             self.gone = True
@@ -258,7 +258,9 @@ class JobContext:
         rows = await tx.fetch(SQL.suspend, self.id, self._at.host, self._claim.number, until, spent)
         if not rows:
             self.gone = True
-            raise JobCanceled(f"job {self.id} is not this host's any more; nothing was committed")
+            raise JobCanceled(
+                f"job {self.id} is no longer held by this host; nothing was committed"
+            )
         if not event:
             await tx.execute(SQL.wait_for_time, self.id)
 
@@ -293,14 +295,16 @@ class JobContext:
         return self._transactions is not None
 
     async def end_call(self) -> None:
-        """Roll back what the handler left open; raises `HandlerError` then."""
+        """Roll back a transaction that the handler left open; raises `HandlerError` then."""
         if self._transactions is not None:
             await self._transactions.end()
 
     @asynccontextmanager
     async def _begin(self, result: Any) -> AsyncIterator[HandlerTransaction]:
         if self.settled:
-            raise Conflict(f"job {self.id} was completed by a former transaction of its handler")
+            raise Conflict(
+                f"job {self.id} was already completed by an earlier transaction of its handler"
+            )
         self.check()
         self._writes()
         async with self._at.database.transaction() as connection:
@@ -321,13 +325,15 @@ class JobContext:
 
     async def _complete(self, tx: Transaction, result: str | None) -> None:
         claim, spent = self._claim, time.monotonic() - self._claim.taken_at
-        # Its gates are noted, not locked: the transaction may hold what others take after gates.
+        # Its gates are noted, not locked: the transaction may hold locks that come after gates.
         rows = await tx.fetch(
             SQL.settle, [claim.id], ["done"], self._at.host, [claim.number], [result], [spent], []
         )
         if not rows:
             self.gone = True
-            raise JobCanceled(f"job {self.id} is not this host's any more; nothing was committed")
+            raise JobCanceled(
+                f"job {self.id} is no longer held by this host; nothing was committed"
+            )
         if rows[0]["after"] != states.SUCCEEDED:
             self.gone = rows[0]["after"] == states.REMOVED
             self.asked = states.CANCELING
@@ -358,9 +364,9 @@ class BlockingContext:
         manager = self._ctx.transaction(result=result)
         return manager if is_here(self._ctx.loop) else entered(manager, self._ctx.loop)
 
-    def checkpoint(self, **told: Any) -> Any:
+    def checkpoint(self, **options: Any) -> Any:
         """As `JobContext.checkpoint`."""
-        return self._done(self._ctx.checkpoint(**told))
+        return self._done(self._ctx.checkpoint(**options))
 
     def save(self, state: Any) -> Any:
         """As `JobContext.save`."""
@@ -375,7 +381,7 @@ class BlockingContext:
 
 
 def encoded_result(value: Any) -> str | None:
-    """Return what a handler returned as it is stored, or refuse it."""
+    """Return the result of a handler as it is stored, or refuse it."""
     if value is None:
         return None
     text = msgspec.json.encode(value)

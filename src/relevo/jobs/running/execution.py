@@ -1,4 +1,4 @@
-"""One run of one job: how its handler is called, and what becomes of the job by its end."""
+"""One run of one job: calls its handler, and turns the result into a settlement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import structlog
 
 from relevo.jobs import states
 from relevo.jobs.core import outcomes
-from relevo.jobs.running.claims import Claim, Settlement
+from relevo.jobs.running.claims import JobClaim, JobSettlement
 from relevo.jobs.running.context import BlockingContext, encoded_result
 from relevo.kernel import error_text
 from relevo.kernel.running.runs import Run
@@ -24,41 +24,43 @@ if TYPE_CHECKING:
     from relevo.jobs.running.context import JobContext
 
 Caller = Callable[["Handler", "JobContext"], Awaitable[Any]]
-"""How a handler is called; processes have a way of their own."""
+"""Calls a handler, in the loop, a thread or a process."""
 log = structlog.get_logger(__name__)
 _DECODER: Final = msgspec.json.Decoder()
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 
 
-class JobRun(Run[Claim, Settlement]):
+class JobRun(Run[JobClaim, JobSettlement]):
     """A handler at work on a job."""
 
     part = "jobs"
     ctx: JobContext
     handler: Handler
 
-    def done(self, value: Any) -> Settlement:
-        """Complete the job; raises what a data operation refused, whoever caught it."""
+    def done(self, value: Any) -> JobSettlement:
+        """Complete the job; raises the error of a refused data operation, even if it was caught."""
         ctx = self.ctx
-        # What takes the context alone decides by itself: a bulk job notes the row and goes on.
+        # A raw handler decides itself: a bulk job records the row and goes on.
         if ctx.refusal is not None and not self.handler.raw:
             raise ctx.refusal
-        return Settlement(
+        return JobSettlement(
             claim=self.claim, event="done",
             result=None if value is None else encoded_result(value),
             friendly=None if ctx.friendly is None else outcomes.shortened(str(ctx.friendly)),
             seconds=time.monotonic() - self.began,
         )  # fmt: skip
 
-    def returned(self) -> Settlement:
+    def returned(self) -> JobSettlement:
         """As `Run.returned`."""
-        return Settlement(claim=self.claim, event="return", seconds=time.monotonic() - self.began)
+        return JobSettlement(
+            claim=self.claim, event="return", seconds=time.monotonic() - self.began
+        )
 
-    def failed(self, error: BaseException) -> Settlement:
-        """Classify an error, unless the job was deleted: nothing of it is kept then."""
+    def failed(self, error: BaseException) -> JobSettlement:
+        """Classify an error; of a deleted job nothing is kept."""
         ctx, claim = self.ctx, self.claim
         if ctx.gone:
-            return Settlement(claim=claim, event="fail")
+            return JobSettlement(claim=claim, event="fail")
         found = outcomes.classify(
             error, workflow=claim.lane == "workflow", retries=claim.retries,
             random=_RANDOM, limits=self.handler.attempts,
@@ -69,7 +71,7 @@ class JobRun(Run[Claim, Settlement]):
                 "jobs.handler_failed", job=str(claim.id), handler=claim.handler,
                 attempt=claim.attempt, outcome=found.event, error=error_text.shown(error),
             )  # fmt: skip
-        return Settlement(
+        return JobSettlement(
             claim=claim, event=found.event, delay=found.delay, error=found.error_code,
             message=found.message, friendly=found.friendly, seconds=time.monotonic() - self.began,
         )  # fmt: skip

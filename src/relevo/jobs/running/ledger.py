@@ -1,4 +1,4 @@
-"""The jobs' ledger: the statement that settles and claims them, and what its rows say."""
+"""The jobs' ledger: the statement that settles and claims jobs, and its answer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from relevo.jobs import states
+from relevo.jobs import parcels, states
 from relevo.jobs.core import codes, outcomes
 from relevo.jobs.errors import JobCanceled
-from relevo.jobs.running.checkpoints import Checkpoints
-from relevo.jobs.running.claims import Claim, Settlement, arguments, is_plain, returned
-from relevo.jobs.running.context import JobContext, Workplace
+from relevo.jobs.running.claims import JobClaim, JobSettlement, arguments, is_plain, returned
+from relevo.jobs.running.context import Checkpoint, JobContext, Workplace
 from relevo.jobs.running.execution import JobRun, call
 from relevo.jobs.running.lone import LoneJobs
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.grouping import Group
 from relevo.kernel.running.calls import Limits
 from relevo.kernel.running.ledger import Answer
 from relevo.kernel.running.threads import Threads
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.brakes import Brakes
-    from relevo.jobs.registry import Registry
+    from relevo.jobs.registry import HandlerRegistry
     from relevo.jobs.running.execution import Caller
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.running.lanes import HostLane
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
 CANCEL_GRACE: Final = 10.0
-"""How long an asked handler has to reach a checkpoint before it is cancelled at an await."""
+"""Seconds for a canceled handler to reach a checkpoint before it is cancelled at an await."""
 ENDED: Final = "jobs:ended"
-"""Wakes those who wait for the end of a job."""
+"""Wakes callers that wait for the end of a job."""
 
 
 class JobLedger:
-    """What one life of a host knows of its jobs."""
+    """The jobs of one life of a host."""
 
     part = JobRun.part
     canceled = JobCanceled
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, host: UUID, name: str, registry: Registry,
-        lanes: Mapping[str, HostLane[Claim]], in_process: Caller,
+        self, database: Database, wakeups: Wakeups, host: UUID, name: str,
+        registry: HandlerRegistry, lanes: Mapping[str, HostLane[JobClaim]], in_process: Caller,
         service_for: Callable[[JobContext], Any] | None, brakes: Brakes | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:  # fmt: skip
@@ -63,25 +63,33 @@ class JobLedger:
         self._lone = LoneJobs(database, host, name)
         self._handlers = registry.handlers
         self._limits = {
-            one.name: Limits(
-                time_limit=one.time_limit or registry.lanes[one.lane].time_limit,
-                stall_after=registry.lanes[one.lane].stall_after,
+            handler.name: Limits(
+                time_limit=handler.time_limit or registry.lanes[handler.lane].time_limit,
+                stall_after=registry.lanes[handler.lane].stall_after,
             )
-            for one in registry.handlers.values()
+            for handler in registry.handlers.values()
         }
         self._capped = frozenset(
             name for name in lanes if registry.lanes[name].max_running_per_owner
         )
         self.is_plain = partial(is_plain, capped=self._capped)
-        self._threads = Threads(sum(one.slots for one in lanes.values()))
-        self._checkpoints = Checkpoints(database, host)
+        self._threads = Threads(sum(lane.slots for lane in lanes.values()))
+        self._checkpoints: Group[Checkpoint, int] = Group(
+            "job checkpoint", self._store_checkpoints, key=lambda given: given[0].id,
+            metrics=database.metrics,
+        )  # fmt: skip
         self._workplace = Workplace(
-            host=host, database=database, store=self._checkpoints.store, loop=loop,
+            host=host, database=database, store=self._checkpoints.call, loop=loop,
             threads=self._threads, service_for=service_for,
         )  # fmt: skip
 
     async def work(
-        self, number: int, finished: Sequence[Settlement], rooms: Mapping[str, int], *, vacant: bool
+        self,
+        number: int,
+        finished: Sequence[JobSettlement],
+        rooms: Mapping[str, int],
+        *,
+        vacant: bool,
     ) -> Sequence[Any]:
         """As `Ledger.work`."""
         handlers = self._served(self._lanes) if self._listens(rooms) else []
@@ -95,19 +103,19 @@ class JobLedger:
             vacant and self._lone.hears(time.monotonic()),
         )  # fmt: skip
 
-    def read(self, rows: Sequence[Any], rooms: Mapping[str, int]) -> Answer[Claim]:
+    def read(self, rows: Sequence[Any], rooms: Mapping[str, int]) -> Answer[JobClaim]:
         """As `Ledger.read`."""
-        now, claims = time.monotonic(), dict[str, list[Claim]]()
+        now, claims = time.monotonic(), dict[str, list[JobClaim]]()
         asked: dict[UUID, int] = {}
-        # Of these nothing is to begin; a statement that was on its way may have claimed some.
+        # No job of these may begin; a statement under way may have claimed some.
         braked: dict[str, UUID | None] = dict.fromkeys(self._stopped)
         for row in rows:
             match row[0]:
                 case "claimed":
-                    claim = Claim.of(row, now)
+                    claim = JobClaim.of(row, now)
                     claims.setdefault(claim.lane, []).append(claim)
                 case "parcel":
-                    claims.setdefault(row["lane"], []).extend(Claim.of_parcel(row, now))
+                    claims.setdefault(row["lane"], []).extend(parcels.claims_in(row, now))
                 case "asked":
                     asked[row["id"]] = row["status"]
                 case "braked":
@@ -119,47 +127,47 @@ class JobLedger:
         return _answer(claims, asked, braked)
 
     def _listens(self, rooms: Mapping[str, int]) -> bool:
-        """Whether a statement also looks for a job that is to run alone."""
+        """Whether a statement also looks for a job that must run alone."""
         return bool(rooms) or self._lone.wanted
 
-    def settled(self, batch: Sequence[Settlement]) -> None:
+    def settled(self, batch: Sequence[JobSettlement]) -> None:
         """As `Ledger.settled`."""
         self._wakeups.send(ENDED)
         if self._brakes is not None:
             self._brakes.note(batch)
 
-    async def held(self, numbers: Sequence[int] | None) -> list[Claim]:
+    async def held(self, numbers: Sequence[int] | None) -> list[JobClaim]:
         """As `Ledger.held`; none of it is in a parcel then."""
-        await self._database.write(SQL.unpack_held, self._host, numbers, idempotent=True)
+        await parcels.unpack_held(self._database, self._host, numbers)
         rows = await self._database.fetch(SQL.held, self._host, numbers)
         now = time.monotonic()
-        return [Claim.of(row, now) for row in rows]
+        return [JobClaim.of(row, now) for row in rows]
 
     async def held_keys(self) -> list[tuple[UUID, int]]:
         """As `Ledger.held_keys`."""
         rows = await self._database.fetch(SQL.held_jobs, self._host)
         return [(row["id"], row["claim"]) for row in rows]
 
-    def adopted(self, claims: Sequence[Claim]) -> Answer[Claim]:
+    def adopted(self, claims: Sequence[JobClaim]) -> Answer[JobClaim]:
         """As `Ledger.adopted`."""
-        by_lane: dict[str, list[Claim]] = {}
-        for one in claims:
-            by_lane.setdefault(one.lane, []).append(one)
-            if one.alone:
-                self._lone.begin(one, one.taken_at)
+        by_lane: dict[str, list[JobClaim]] = {}
+        for claim in claims:
+            by_lane.setdefault(claim.lane, []).append(claim)
+            if claim.alone:
+                self._lone.begin(claim, claim.taken_at)
         return _answer(by_lane, {}, dict.fromkeys(self._stopped))
 
-    def returned(self, claim: Claim) -> Settlement:
+    def returned(self, claim: JobClaim) -> JobSettlement:
         """As `Ledger.returned`."""
         return returned(claim)
 
-    def broken(self, claim: Claim, text: str) -> Settlement:
+    def broken(self, claim: JobClaim, text: str) -> JobSettlement:
         """As `Ledger.broken`."""
-        return Settlement(
+        return JobSettlement(
             claim=claim, event="fail", error=codes.UNEXPECTED, message=outcomes.shortened(text)
         )
 
-    def ended(self, settlement: Settlement) -> Callable[[Claim], bool] | None:
+    def ended(self, settlement: JobSettlement) -> Callable[[JobClaim], bool] | None:
         """Give back the jobs of a handler if a run that ended just now is one failure too many."""
         if self._brakes is None or not self._brakes.stops(settlement):
             return None
@@ -180,8 +188,8 @@ class JobLedger:
             if run.ctx.asked == states.PAUSING and id_ not in asked:
                 run.ctx.asked = states.IN_PROGRESS
 
-    async def prepare(self, hands: Rounds[Claim, Settlement]) -> None:
-        """Make room for a job that is to run alone, claim it, and let others in after it."""
+    async def prepare(self, hands: Rounds[JobClaim, JobSettlement]) -> None:
+        """Make room for a job that must run alone, claim it, and go on after it."""
         lone, now = self._lone, time.monotonic()
         if lone.claim is not None:
             await lone.watch(now, over=not hands.holds(lone.claim.id))
@@ -194,16 +202,16 @@ class JobLedger:
 
     @property
     def keeps_others_away(self) -> bool:
-        """Whether a job is to run alone, or does."""
+        """Whether a job must run alone, or does."""
         return self._lone.busy
 
-    def goes_on(self, hands: Rounds[Claim, Settlement]) -> bool:
-        """Whether a job that is to run alone can begin, or is over."""
+    def goes_on(self, hands: Rounds[JobClaim, JobSettlement]) -> bool:
+        """Whether a job that must run alone can begin, or has ended."""
         claim = self._lone.claim
         return hands.vacant if claim is None else not hands.holds(claim.id)
 
     def begin(
-        self, claim: Claim, task: asyncio.Task[Any], now: float, over: asyncio.Event
+        self, claim: JobClaim, task: asyncio.Task[Any], now: float, over: asyncio.Event
     ) -> JobRun:
         """As `Ledger.begin`."""
         handler = self._handlers[claim.handler]
@@ -212,17 +220,30 @@ class JobLedger:
         limits, in_thread = self._limits[claim.handler], handler.kind == "thread"
         return JobRun(claim, ctx, handler, way, limits, task, over, in_thread=in_thread)
 
+    async def _store_checkpoints(self, given: Sequence[Checkpoint]) -> list[int | Exception]:
+        """Store checkpoints of many handlers with one statement; return the status of each job.
+
+        -1 is a job that was deleted, or that this host does not hold any more.
+        """
+        rows = await self._database.write(
+            SQL.checkpoints, self._host, [claim.id for claim, _, _ in given],
+            [claim.number for claim, _, _ in given], [progress for _, progress, _ in given],
+            [saved for _, _, saved in given], idempotent=True,
+        )  # fmt: skip
+        statuses = {row["id"]: -1 if row["deleted"] else row["status"] for row in rows}
+        return [statuses.get(claim.id, -1) for claim, _, _ in given]
+
     async def close(self) -> None:
         """As `Ledger.close`."""
         self._threads.close()
         await self._checkpoints.close()
 
     def _served(self, lanes: Iterable[str]) -> list[tuple[str, str]]:
-        """Handlers by lane, without those that fail too often here."""
+        """Return handlers by lane, except those that fail too often here."""
         stopped = self._stopped
         return [
-            (name, one) for name in lanes for one in self._lanes[name].handlers
-            if one not in stopped
+            (name, handler) for name in lanes for handler in self._lanes[name].handlers
+            if handler not in stopped
         ]  # fmt: skip
 
     @property
@@ -232,9 +253,9 @@ class JobLedger:
 
 
 def _answer(
-    claims: dict[str, list[Claim]], asked: Mapping[UUID, int], braked: Mapping[str, UUID | None]
-) -> Answer[Claim]:
-    """Return an answer; of braked handlers all claims but the one that is let through go back."""
+    claims: dict[str, list[JobClaim]], asked: Mapping[UUID, int], braked: Mapping[str, UUID | None]
+) -> Answer[JobClaim]:
+    """Return an answer; claims of braked handlers go back, except the probe."""
     return Answer(
         claims, {lane: sum([len(one.data or "") for one in many]) for lane, many in claims.items()},
         asked, (lambda one: one.handler in braked and one.id != braked[one.handler])

@@ -1,11 +1,11 @@
 """When a host runs a job with nothing beside it: hosts were lost with the job, and it may be why.
 
-Of all jobs that a lost host held, any may have brought it down. A job that was lost twice is to run
+Any of the jobs that a lost host held may have crashed it. A job that was lost twice must run
 alone: if its host ends then, it was this job and no other. A host that hears of such a job claims
-nothing more and gives back what it has not begun. When all that runs has ended, it claims the job
+nothing more and gives back claims that have not begun. When all runs have ended, it claims the job
 and keeps everything else away until the job is over.
 
-Both waits have a bound. What runs longer than the first goes on beside the job, whose crash then
+Both waits have a bound. A run longer than the first goes on beside the job, whose crash then
 proves nothing; a job that takes longer than the second has company again.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from relevo import limits
-from relevo.jobs.running.claims import Claim
+from relevo.jobs.running.claims import JobClaim
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ RETRY_SECONDS: Final = 1.0
 
 
 class LoneJobs:
-    """What a host knows of jobs that are to run alone; times are seconds of its monotonic clock."""
+    """Jobs that must run alone, as one host sees them; times are of its monotonic clock."""
 
     def __init__(self, database: Database, host: UUID, name: str) -> None:
         self._database = database
         self._host = host
         self._name = name
-        self.claim: Claim | None = None
+        self.claim: JobClaim | None = None
         """The one that the host has in hand."""
         self._began = 0.0
         self._since: float | None = None
@@ -53,7 +53,7 @@ class LoneJobs:
 
     @property
     def busy(self) -> bool:
-        """Whether nothing else is to be claimed."""
+        """Whether nothing else may be claimed."""
         return self.claim is not None or self._since is not None
 
     def hears(self, now: float) -> bool:
@@ -68,12 +68,12 @@ class LoneJobs:
             self._since = now
 
     def is_late(self, now: float) -> bool:
-        """Whether the host has made room for long enough: what still runs stays."""
+        """Whether the host has waited long enough for other runs to end."""
         return self._since is not None and now - self._since >= limits.JOB_ALONE_WAIT_SECONDS_MAX
 
     async def take(
         self, number: int, handlers: Sequence[tuple[str, str]], *, vacant: bool
-    ) -> list[Claim]:
+    ) -> list[JobClaim]:
         """Claim one of handlers (lane, name), under a number; nothing if there is none.
 
         Then another host has it, or its slots are taken for long. Only a `vacant` host, which holds
@@ -88,12 +88,12 @@ class LoneJobs:
             pause = RETRY_SECONDS if vacant else limits.JOB_ALONE_RETRY_SECONDS
             self._deaf_until = now + pause
             return []
-        claim = Claim.of(rows[0], now)
+        claim = JobClaim.of(rows[0], now)
         log.warning("jobs.runs_alone", job=str(claim.id), handler=claim.handler)
         self.begin(claim, now)
         return [claim]
 
-    def begin(self, claim: Claim, now: float) -> None:
+    def begin(self, claim: JobClaim, now: float) -> None:
         """The host has one in hand."""
         self.claim, self._began = claim, now
 

@@ -1,4 +1,4 @@
-"""Handlers of jobs in processes of their own: the order, and what the host does for a handler."""
+"""Handlers of jobs in separate processes: the order, and the host's side of its calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relevo.kernel.running.processes import Processes
 
 CALL: Final = "relevo.jobs.running.child:called"
-"""What makes the call in the process."""
+"""The function that makes the call in the process."""
 
 
 def call_in_process(processes: Processes, handler: Handler, ctx: JobContext) -> Awaitable[Any]:
@@ -26,7 +26,7 @@ def call_in_process(processes: Processes, handler: Handler, ctx: JobContext) -> 
 
 
 async def _answer(ctx: JobContext, message: dict[str, Any]) -> Any:
-    """Do one thing that a handler asks for, and return what it came to."""
+    """Carry out one call of a handler's process, and return its result."""
     match message["kind"]:
         case "check":
             ctx.check()

@@ -1,33 +1,33 @@
 -- name: submit
--- Submits jobs, a row of each array per job; see the function.
+-- Submits jobs, one element of each array per job; see the function.
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[],
   $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
 
 -- name: submit_plain
--- The same of jobs of which there is nothing else to say: most, and every value costs time.
+-- The same for plain jobs, which most are; every further argument costs time.
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[]);
 
 -- name: work
--- Settles what a host has finished and claims what is next: one round trip, one commit.
+-- Settles finished jobs of a host and claims the next: one round trip, one commit.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],
   $10::bigint[], $11::timestamptz[], $12::float8[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[],
   $18::float8[], $19::text[], $20::integer[], $21, $22);
 
 -- name: claim
--- The same where there is nothing to settle.
+-- The same if there is nothing to settle.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[],
   slots => $8::integer[], singly => $9, vacant => $10);
 
 -- name: claim_lone
--- Claims a job that is to run alone.
+-- Claims a job that must run alone.
 select * from relevo.claim_lone_job($1, $2, $3, $4::text[], $5::text[], $6);
 
 -- name: end_alone
--- Notes that a job does not run alone any more.
+-- Records that a job no longer runs alone.
 update relevo.job set alone = false where id = $1 and host = $2 and claim = $3 returning id;
 
 -- name: held
--- What a host holds, all or by numbers of claims; columns as of relevo.job_notice.
+-- The jobs that a host holds, all or by claim numbers; the columns are those of relevo.job_notice.
 select 'claimed' as kind, j.id, null::smallint as status, j.claim, j.lane, j.handler, j.name, j.data, j.attempt,
   j.operation_type, date_part('epoch', j.created_at) as created, relevo.job_particulars(j) as particulars,
   null::uuid[] as ids, null::text[] as datas
@@ -35,57 +35,57 @@ from relevo.job j where j.host = $1 and ($2::bigint[] is null or j.claim = any (
 order by j.rank, j.sequence;
 
 -- name: held_jobs
--- What a host holds, as far as the database knows.
+-- Ids and claim numbers of the jobs that a host holds.
 select id, claim from relevo.job where host = $1
 union all
 select i.id, p.claim from relevo.job_parcel p cross join unnest(p.ids) as i (id)
 where p.host = $1 and not (i.id = any (p.done));
 
 -- name: unpack
--- Takes jobs out of parcels, so that each is a row.
+-- Turns jobs in parcels into rows.
 select relevo.unpack_jobs($1::uuid[]);
 
 -- name: unpack_held
--- Takes what a host holds out of its parcels: all, or by numbers of claims.
+-- Turns jobs in parcels of a host into rows: all, or by claim numbers.
 select relevo.unpack_parcels($1, $2::bigint[]);
 
 -- name: set_aside
--- Lets a row of a series wait whose next instant cannot be computed here.
+-- Postpones a row of a series whose next instant cannot be computed on this host.
 update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendly = $2, version = version + 1,
   modified_at = relevo.now() where id = $1;
 
 -- name: checkpoints
--- Stores how far handlers are, and answers what is asked of their jobs.
+-- Stores checkpoints, and returns the status of their jobs.
 select * from relevo.checkpoint_jobs($1, $2::uuid[], $3::bigint[], $4::real[], $5::text[]);
 
 -- name: hold_job
--- Locks the row of a job that a host still holds under a claim: it cannot be taken from the host until the transaction
--- ends. Checkpoints go on meanwhile, and a process that falls asleep loses the lock.
+-- Locks the row of a job that a host still holds under a claim, so that no other host can take it until the transaction
+-- ends. Checkpoints remain possible. A process that is suspended loses the lock.
 select j.status, relevo.stay_awake() from relevo.job j
 where j.id = $1 and j.host = $2 and j.claim = $3 and not j.deleted for key share;
 
 -- name: lock_gates
--- First in a transaction that ends jobs: waits for their gates, in one order.
+-- Locks gates in one order; first statement of a transaction that ends jobs.
 select relevo.lock_job_gates($1::text[]);
 
 -- name: settle
--- Moves jobs in the name of their host, inside a transaction of the handler.
+-- Moves jobs on behalf of their host, inside a transaction of the handler.
 -- path: any
 select * from relevo.move_jobs($1::pg_catalog.uuid[], $2::pg_catalog.text[], $3::pg_catalog.uuid, $4::pg_catalog.int8[],
   results => $5::pg_catalog.text[], seconds => $6::pg_catalog.float8[], keys => $7::pg_catalog.text[]);
 
 -- name: gates_of
--- Which gates jobs stand at; read before any row is locked.
+-- The gates of jobs; read before any row is locked.
 select j.id, j.chain, case when l.owner_cap is not null then relevo.job_owner_key(j.lane, j.owner) end as owner_key
 from relevo.job j join relevo.job_lane l on l.name = j.lane where j.id = any ($1::uuid[]);
 
 -- name: lock_jobs
--- Live jobs by id, to be judged and moved.
+-- Locks live jobs by id.
 select id, status, version, system, deleted, owner, host, series, attempt, pattern, operation_type, postpone_until
 from relevo.job where id = any ($1::uuid[]) order by id for update;
 
 -- name: lock_free_jobs
--- The same, without those that somebody else is writing: who waits for none never waits in a circle.
+-- The same without rows that another transaction holds: a statement that never waits cannot deadlock.
 select id, status, version, system, deleted, owner, host, series, attempt, pattern, operation_type, postpone_until
 from relevo.job where id = any ($1::uuid[]) order by id for update skip locked;
 
@@ -94,19 +94,19 @@ from relevo.job where id = any ($1::uuid[]) order by id for update skip locked;
 select id, status, version, system, owner, series, attempt, operation_type from relevo.job_history where id = any ($1::uuid[]);
 
 -- name: command
--- Moves jobs as clients asked.
+-- Carries out commands of clients.
 select * from relevo.move_jobs($1::uuid[], $2::text[], postpones => $3::timestamptz[], p_user => $4, audit => true,
   keys => $5::text[]);
 
 -- name: delete_completed
--- Removes completed jobs, as clients asked, and says so in the log.
+-- Removes completed jobs on a client's command, and writes events.
 with gone as (delete from relevo.job_history where id = any ($1::uuid[]) returning *)
 select relevo.announce_jobs(array_agg(id), array_agg(version + 1), array_agg('deleted'::text), array_agg(status), array_agg(-1::smallint),
   array_agg(name), array_agg(lane), array_agg(operation_type), array_agg(attempt), array_agg(host_name), array_agg(error_code),
   array_agg(created_at), array_agg(started_at)), count(*) from gone;
 
 -- name: change_recurrence
--- Gives the waiting row of a series another pattern, anchor and next instant; it leaves its chain until then.
+-- Changes pattern, anchor and next instant of the waiting row of a series; it leaves its chain until then.
 with former as (
   select id, chain, lane, owner from relevo.job where id = $1
 ), changed as (
@@ -121,7 +121,7 @@ union all
 select relevo.job_owner_key(lane, owner) from former where owner is not null;
 
 -- name: tend
--- Whether there is anything of what the leader sees to: one look instead of four.
+-- Whether there is due work for the leader: one statement instead of four.
 with recursive hosts as (
   (select host from relevo.job where host is not null order by host limit 1)
   union all
@@ -138,12 +138,12 @@ select
     or exists (select from relevo.job j where j.status = 10 and j.waiting_event and j.error_code = -2147088105) as brakes;
 
 -- name: recover
--- Takes jobs from hosts that have ended, so many at a time.
+-- Takes jobs from hosts that have ended, $1 at a time.
 select relevo.recover_jobs($1, $2, $3);
 
 -- name: due_series
--- Rows of series whose time has come, to be told their next instant first.
--- `caught_up` is when the claim of the former run made the row: what was due by then is not missed.
+-- Due rows of series; their next instant is computed before they become ready.
+-- `caught_up` is when the claim of the former run created the row: instants due by then are not missed.
 select j.id, j.series, j.pattern, j.anchor, j.zone, j.nominal, j.postpone_until, j.details, j.token, relevo.now() as now,
   case when j.id <> j.series then j.created_at end as caught_up, exists (select from relevo.job r where r.series = j.series and r.attempt > 0) as running
 from relevo.job j
@@ -151,8 +151,8 @@ where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event
 order by j.postpone_until limit $1 for update skip locked;
 
 -- name: start_series_rows
--- Makes rows of series ready, or what they need for that: they enter their chain behind those already there, that of
--- their token or, where runs are to follow each other, that of the series.
+-- Makes rows of series ready, or prepares them: they join the end of their chain, which is that of their token or, if runs
+-- must not overlap, that of the series.
 with turned as (
   update relevo.job j set status = $8, sequence = nextval('relevo.job_sequence'), rank = (extract(epoch from relevo.now()) * 1000000)::bigint
       - case when l.priority then j.priority * 60000000::bigint else 0 end,
@@ -181,7 +181,7 @@ update relevo.job j set postpone_until = s.at, nominal = s.at, version = j.versi
 from unnest($1::uuid[], $2::timestamptz[], $3::integer[]) as s (id, at, ordinal) where j.id = s.id and j.status = 10;
 
 -- name: ready_series
--- Rows of series that are ready for a while and do not run, as pages. Those that somebody resumed are late for nobody.
+-- Rows of series that have been ready for a while and do not run, in pages; without resumed rows, which are not late.
 select j.id, j.series, j.details, relevo.now() as now, greatest(j.nominal, j.postpone_until) as since
 from relevo.job j
 where j.series > $1 and j.status = 0 and j.attempt = 0 and j.postpone_until is not null
@@ -189,7 +189,7 @@ where j.series > $1 and j.status = 0 and j.attempt = 0 and j.postpone_until is n
 order by j.series limit $2;
 
 -- name: mark_late
--- Writes how late rows of series are that did not start meanwhile; who claims one finds it a moment later.
+-- Notes how late rows of series are, unless they have started meanwhile.
 with free as (
   select id from relevo.job where id = any ($1::uuid[]) and status = 0 and attempt = 0 order by id for update skip locked
 )
@@ -198,14 +198,14 @@ from free f join unnest($1::uuid[], $2::text[]) as s (id, friendly) on s.id = f.
 where j.id = f.id and j.friendly is distinct from s.friendly;
 
 -- name: end_series
--- Removes waiting rows of series that have no further instant, and says so in the log.
+-- Removes waiting rows of series that have no further instant, and writes events.
 with gone as (
   delete from relevo.job where id = any ($1::uuid[]) and status = 10 and attempt = 0 returning series
 )
 select array_agg(series) from gone;
 
 -- name: announce_series_ends
--- Says in the log which series have come to their end.
+-- Writes events for series that have ended.
 select relevo.announce_series_ends($1::uuid[]);
 
 -- name: read_jobs
@@ -213,8 +213,8 @@ select relevo.announce_series_ends($1::uuid[]);
 select * from relevo.jobs_by_id($1::uuid[]);
 
 -- name: read_job_page
--- Jobs by id in a given order, with or without what users put into them, as long as those before have fewer than so many
--- bytes: the server knows the length of a text without reading it. `followed` says whether there is one behind.
+-- Jobs by id in a given order, with or without their data, up to a number of bytes (PostgreSQL knows the length of a text
+-- without reading it). `followed` is whether more follow.
 select j.* from (
   select j.*, coalesce(sum(coalesce(octet_length(j.data), 0) + coalesce(octet_length(j.saved), 0)
     + coalesce(octet_length(j.result), 0) + coalesce(octet_length(j.message), 0) + coalesce(octet_length(j.friendly), 0)) over before, 0)
@@ -231,12 +231,12 @@ select j.* from (
 where j.bytes_before < $3::bigint order by j.place;
 
 -- name: awaited
--- Of jobs that are looked at for the first time, those that are not over: whether success leaves no record of them.
+-- Unfinished jobs by id, and whether success leaves no record of them.
 select id, auto_delete and not retain as brief from relevo.jobs_by_id($1::uuid[]) where status < 30;
 
 -- name: ends
--- Which of some jobs are over, or are no more, and then why; not those whose transaction is under way. Without `gone` a job
--- without a record has succeeded: it is known that it was there (`brief`, `handler`), and that success leaves no record.
+-- Which of some jobs have ended or are gone, and why; not jobs whose transaction is under way. A job without a record and
+-- without `gone` has succeeded: it existed (`brief`, `handler`), and success leaves no record of it.
 select w.id, h.status, h.result, h.error_code, h.friendly, h.message,
   case
     when h.id is not null then null
@@ -253,27 +253,27 @@ where not relevo.is_live(w.id) and (w.tx is null
   or pg_visible_in_snapshot(split_part(w.tx, ' ', 1)::xid8, pg_current_snapshot()));
 
 -- name: declare_lanes
--- Writes what lanes were configured with; a changed cap is applied by whoever claims.
+-- Stores the configuration of lanes; the next claims apply a changed cap.
 select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::boolean[]);
 
 -- name: declare_handlers
--- Writes which handlers there are; repeated while they are served.
+-- Stores the handlers of a host; repeated while it serves them.
 insert into relevo.job_handler (name, lane, operation_type, auto_delete, crashes_max)
 select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[], $5::integer[])
 on conflict (name) do update set lane = excluded.lane, operation_type = excluded.operation_type,
   auto_delete = excluded.auto_delete, crashes_max = excluded.crashes_max, served_at = relevo.now();
 
 -- name: open_gates
--- Works off noted gates, where there may be no host that claims.
+-- Opens noted gates, in case no host claims.
 select relevo.open_noted_job_gates();
 
 -- name: fail_unserved
--- Fails ready jobs for which no host has had a handler for so long.
+-- Fails ready jobs whose handler no host has had for $1.
 select relevo.fail_unserved_jobs($1::interval, $2, $3, $4);
 
 -- name: forget_completed
--- Looks at completed jobs from a position on, in the order in which they were created, and removes those that were
--- completed longer ago than their status is kept; answers how many, and the position to go on from.
+-- Reads completed jobs from a position on, in order of creation, and removes those past the retention of their status;
+-- returns how many, and the next position.
 with kept as materialized (
   select k.status, relevo.now() - k.age as since from unnest($1::smallint[], $2::interval[]) as k (status, age)
 ), looked as materialized (
@@ -288,7 +288,7 @@ with kept as materialized (
 select (select count(*) from gone) as removed, created_at, sequence from looked order by created_at desc, sequence desc limit 1;
 
 -- name: record_deletion
--- Leaves a record of what the platform did by itself.
+-- Stores a record of a platform job.
 insert into relevo.job_history (id, rank, created_at, modified_at, started_at, completed_at, run_seconds, attempt,
   operation_type, status, progress, system, lane, handler, name, extension, correlation, correlation_at, result)
 values ($1, (extract(epoch from $3::timestamptz) * 1000000)::bigint, $3, relevo.now(), $3, relevo.now(),
@@ -296,11 +296,11 @@ values ($1, (extract(epoch from $3::timestamptz) * 1000000)::bigint, $3, relevo.
   'relevo.retention', $1, $3, $4);
 
 -- name: recurrence_of
--- How a job recurs.
+-- The recurrence of a job.
 select id, series, pattern, anchor, zone, nominal, details, token from relevo.job where id = $1;
 
 -- name: stop_recurring
--- Makes a waiting row of a series an ordinary job, which stands in the chain of its token.
+-- Turns a waiting row of a series into an ordinary job, in the chain of its token.
 with changed as (
   update relevo.job set series = null, pattern = null, next_at = null, version = version + 1, modified_at = relevo.now(),
     modified_by = coalesce($2, modified_by),
@@ -318,7 +318,7 @@ select w.id from relevo.jobs_by_id(array[$1::uuid]) j join relevo.job w on w.ser
 where w.attempt = 0 and w.status in (0, 10);
 
 -- name: chain_heads
--- Which jobs hold up others of their chain: the open one, or the oldest as long as none is.
+-- The jobs that others of their chain wait for: the open one, or the oldest if none is open.
 select * from (
   select j.id, coalesce(
     (select h.id from relevo.job h where h.chain = j.chain and not h.chained),
@@ -347,11 +347,11 @@ update relevo.job set chain = null, chained = false, friendly = concat_ws('; ', 
   modified_at = relevo.now(), modified_by = coalesce($3, modified_by) where id = $1;
 
 -- name: open_locked_gates
--- Lets the next through gates that this transaction has locked; after the statement that freed them.
+-- Opens gates that this transaction has locked; after the statement that freed them.
 select relevo.open_job_gates($1::text[]);
 
 -- name: announce_unblocked
--- Says in the log that others no longer wait for a job.
+-- Writes the event that others no longer wait for a job.
 select relevo.announce_jobs(array[id], array[version], array['unblocked'], array[status], array[status], array[name], array[lane],
   array[operation_type], array[attempt], array[host_name], array[error_code], array[created_at], array[started_at])
 from relevo.job where id = $1;
@@ -365,7 +365,7 @@ select status, operation_type, count(*) as jobs from (
 ) j group by status, operation_type order by status, jobs desc;
 
 -- name: suspended_jobs
--- What suspended jobs wait for, by type and handler.
+-- Why suspended jobs wait, by type and handler.
 select operation_type, handler, count(*) as jobs, count(*) filter (where waiting_event) as for_event,
   count(*) filter (where not waiting_event and postpone_until is not null) as for_time,
   count(*) filter (where not waiting_event and postpone_until is null) as for_somebody,
@@ -381,7 +381,7 @@ from relevo.live_job where status = 0
 group by lane, bucket order by lane, bucket;
 
 -- name: failed_jobs
--- Which extensions failed since an instant, and with what.
+-- Extensions that failed since an instant, with their error codes.
 select coalesce(extension, handler) as extension, error_code, count(*) as jobs, max(completed_at) as last_at,
   (array_agg(id order by completed_at desc))[1] as last_id
 from relevo.job_history where status = 31 and completed_at >= relevo.now() - $1::interval
@@ -414,7 +414,7 @@ where w.jobs > h.chained::integer
 order by w.jobs desc, h.chain;
 
 -- name: lane_standings
--- Lanes as they are configured and what is in them.
+-- Lanes with their configuration and contents.
 select l.name, l.events, l.priority, l.owner_cap, l.shared_tokens, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
   coalesce(j.running, 0) as running, j.oldest,
   array(select h.name from relevo.job_handler h where h.lane = l.name order by h.name) as handlers
@@ -426,13 +426,13 @@ from relevo.job_lane l left join (
 order by l.name;
 
 -- name: running_jobs
--- What runs, where and how far it is; the longest first.
+-- Running jobs, with host and progress; the longest first.
 select id, name, lane, handler, status, host_name, attempt, progress::numeric::float8 as progress, modified_at, started_at
 from relevo.live_job
 where host is not null and ($1::uuid is null or host = $1) order by started_at, sequence limit $2;
 
 -- name: count_failures
--- Counts failed runs to their extensions, by the minute.
+-- Counts failed runs per extension and minute.
 insert into relevo.job_failure (extension, minute, handler, failures)
 select extension, date_trunc('minute', relevo.now()), handler, count(*) from relevo.jobs_by_id($1::uuid[])
 where extension is not null
@@ -448,19 +448,19 @@ select extension, change from relevo.watch_brakes($1, $2::interval, $3::interval
 select relevo.brake_jobs($1);
 
 -- name: release_braked_jobs
--- Lets go what brakes held that are no more.
+-- Releases jobs of brakes that are off.
 select relevo.release_braked_jobs($1);
 
 -- name: brakes
--- Which extensions are braked, since when and until when.
+-- Extensions that are braked, since when and until when.
 select extension, since, until, probe from relevo.job_brake order by extension;
 
 -- name: unpack_ready
--- Makes rows of about so many jobs of a handler that wait in parcels.
+-- Turns about $2 waiting jobs of a handler in parcels into rows.
 select relevo.unpack_ready(array[$1::text], $2);
 
 -- name: unpack_unserved
--- The same of handlers that nobody has served for so long.
+-- The same for handlers that no host has served for $1.
 select relevo.unpack_unserved($1::interval, $2);
 
 -- name: jobs_of_extension
@@ -472,7 +472,7 @@ select id, chain, lane, owner from relevo.job where extension = $1 and status in
 select id from relevo.move_jobs($1::uuid[], array_fill('deactivate'::text, array[cardinality($1::uuid[])]), keys => $2::text[]);
 
 -- name: suspend
--- Lets a job wait in the name of its host, inside a transaction of the handler.
+-- Suspends a job on behalf of its host, inside a transaction of the handler.
 select * from relevo.move_jobs(array[$1::uuid], array['await'], $2, array[$3::bigint], postpones => array[$4::timestamptz],
   seconds => array[$5::float8]);
 
@@ -481,11 +481,11 @@ select * from relevo.move_jobs(array[$1::uuid], array['await'], $2, array[$3::bi
 update relevo.job set waiting_event = false where id = $1 and status = 10;
 
 -- name: lock_event
--- First in a transaction that waits for an event: none is missed, none comes twice.
+-- First statement of a transaction that waits for an event, so that none is missed or comes twice.
 select relevo.lock_job_event($1, $2);
 
 -- name: read_waits
--- What a job waits for at a step, and the time; children with how they ended, if they have.
+-- The waits of a job at a step, and the time; children with their outcome.
 select w.part, w.event, w.child, w.deadline, w.came_at, w.data, relevo.now() as now,
   w.child is not null and not relevo.is_live(w.child) as over,
   h.status, h.result, h.error_code, h.friendly, coalesce(h.friendly, h.message) as text
@@ -493,38 +493,38 @@ from relevo.job_wait w left join relevo.job_history h on h.id = w.child
 where w.job = $1 and w.step = $2 order by w.part;
 
 -- name: take_event
--- The oldest event of a name and key that nobody had waited for; it is this job's now.
+-- Takes the oldest kept event of a name and key.
 delete from relevo.job_event where id = (
   select e.id from relevo.job_event e where e.event = $1 and e.key = $2 order by e.id limit 1)
 returning data;
 
 -- name: begin_wait
--- Notes what a job waits for; the time runs from the first note.
+-- Records a wait of a job; its time runs from the first record.
 insert into relevo.job_wait (job, step, part, event, key, child, deadline)
 values ($1, $2, $3, $4, $5, $6, coalesce($7::timestamptz, relevo.now() + make_interval(secs => $8)))
 on conflict (job, step, part) do update set woken = false
 returning deadline;
 
 -- name: end_waits
--- Forgets what a job waited for at a step, or before it.
+-- Removes waits of a job at a step, or before it.
 delete from relevo.job_wait where job = $1 and step <= $2;
 
 -- name: signal
--- Gives an event to those who wait for it, or keeps it.
+-- Delivers an event to the jobs that wait for it, or keeps it.
 select relevo.signal_jobs($1, $2, $3);
 
 -- name: wake
--- Wakes jobs whose wait was too long, or whose children are over.
+-- Wakes jobs whose deadline has passed, or whose children have ended.
 select relevo.wake_waiting_jobs($1);
 
 -- name: orphans
--- Unfinished jobs whose caller waited for them and was canceled or deleted, and the user who did so.
+-- Unfinished children of canceled or deleted jobs, and the user who canceled or deleted the parent.
 select w.child as id, h.modified_by as by from relevo.job_wait w left join relevo.job_history h on h.id = w.job
 where w.child is not null and not w.woken and (h.status = 32 or h.id is null)
   and not exists (select from relevo.job j where j.id = w.job and not j.deleted) and relevo.is_live(w.child) limit $1;
 
 -- name: forget_waits
--- Forgets waits of jobs that are no more, and events that nobody wanted for long.
+-- Removes waits of jobs that are gone, and events that were kept too long.
 with waits as (
   delete from relevo.job_wait w where w.ctid = any (array(
     select o.ctid from relevo.job_wait o
@@ -538,11 +538,11 @@ with waits as (
 select (select count(*) from waits) + (select count(*) from events);
 
 -- name: served_lane
--- Where hosts have run jobs of a handler of late.
+-- The lane in which hosts have recently served a handler.
 select lane from relevo.job_handler where name = $1 and served_at > relevo.now() - $2::interval;
 
 -- name: lanes
--- What lanes there are.
+-- All lanes.
 select name, events, priority, owner_cap from relevo.job_lane order by name;
 
 -- name: may_read

@@ -110,7 +110,7 @@ create table relevo.job (
   constraint job_held check ((host is not null) = (status between 20 and 22) and (host is null) = (claim is null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
--- With `alone` as a column, neither a claim nor the look for jobs that are to run alone ever reads those of the other kind.
+-- With `alone` in the index, claims never read jobs that must run alone, and vice versa.
 create index job_claims on relevo.job (handler, alone, rank, sequence) where status = 0 and not chained and not capped;
 create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
 create index job_hosts on relevo.job (host) where host is not null;
@@ -144,13 +144,13 @@ create index job_history_series on relevo.job_history (series) where series is n
 create index job_history_regarding on relevo.job_history (regarding_id) where regarding_id is not null;
 
 -- Keys of chains and owners whose next job is to be let through: `c` and the chain, or `o`, lane and owner.
--- Submitters append and lock nothing; whoever claims works it off.
+-- Submitters append and lock nothing; claims open the gates.
 create table relevo.job_gate (
   id  bigint generated always as identity primary key,
   key text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- A change of one job, as statements hand it to those that follow from it.
+-- A change of one job, for the follow-ups of a move.
 create type relevo.job_move as (
   id uuid, event text, before smallint, after smallint, version bigint, host uuid, lane text, owner uuid, chain text,
   chained boolean, capped boolean, name text, operation_type integer, attempt integer, host_name text, error_code integer,
@@ -175,10 +175,10 @@ create table relevo.job_brake (
   probe_attempt integer
 );
 
--- What a host is told of jobs: `stale` (a settlement was refused), `claimed`, `parcel` (jobs that have all but key and
--- data in common, which are arrays), `asked` (something is asked of a job it runs: pause, cancel, or with status -1
--- that it is deleted), `braked` (nothing is to begin of a handler but the job with the id), or `lone` (a job waits for a
--- host with nothing else to do). `particulars` is null for most jobs: a client spends more time on columns than on jobs.
+-- A notice to a host: `stale` (a settlement was refused), `claimed`, `parcel` (jobs that differ only in key and data, which
+-- are arrays), `asked` (a running job must pause, cancel, or with status -1 was deleted), `braked` (no job of a handler may
+-- begin except the one with the id), or `lone` (a job waits for a host that runs nothing else). `particulars` is null for most
+-- jobs: each column costs the client time.
 create type relevo.job_notice as (
   kind text, id uuid, status smallint, claim bigint, lane text, handler text, name text, data text, attempt integer,
   operation_type integer, created float8, particulars text, ids uuid[], datas text[]);
@@ -186,10 +186,10 @@ create type relevo.job_notice as (
 create type relevo.id_range as range (subtype = uuid);
 \ir functions/parcels/id_span.sql
 
--- Many jobs in one row, where each of them would be a row of its own in the table and in two of its indexes. A parcel
--- has a host, or it waits in its lane. One that was submitted has `datas`, and all else in common; one that was put
--- together at a claim has `jobs`. Views show its jobs as the rows that they would be. What follows for one of them but
--- its success takes it out and makes a row of it (relevo.unpack_jobs), so nobody else need know.
+-- A parcel: many jobs in one row, instead of a row and two index entries for each. It belongs to a host, or waits in its
+-- lane. A submitted parcel has `datas`, and all other fields in common; one made by a claim has `jobs`. Views show its jobs
+-- as rows. Every event of a job except success first turns it into a row (relevo.unpack_jobs), so the rest of the SQL
+-- needs no knowledge of parcels. `relevo/jobs/parcels.py` explains them.
 -- Lock order: parcels by number, then rows of jobs by id.
 create table relevo.job_parcel (
   number         bigint generated always as identity primary key,
@@ -198,7 +198,7 @@ create table relevo.job_parcel (
   host_name      text,
   taken_at       timestamptz,
   size           integer not null,
-  keeps          boolean not null,            -- whether a record of any of them is kept when it succeeds
+  keeps          boolean not null,            -- whether the success of any of them leaves a record
   lanes          text[] not null,
   lane           text collate "C",
   handler        text collate "C",
@@ -208,12 +208,12 @@ create table relevo.job_parcel (
   rank           bigint,
   sequence       bigint,                      -- that of the first
   created_at     timestamptz,
-  done           uuid[] not null default '{}',  -- which of them were settled or taken out
+  done           uuid[] not null default '{}',  -- those that were settled or unpacked
   ids            uuid[] not null,
   jobs           relevo.job[],                -- their rows as they were before the claim
   sequences      bigint[],
   datas          text[],
-  span           relevo.id_range not null     -- from the least to the greatest key: where to look for a job
+  span           relevo.id_range not null     -- from the least to the greatest key, to find a job
                    generated always as (relevo.id_span(ids)) stored,
   constraint job_parcel_held check ((host is null) = (claim is null) and (host is not null or datas is not null)),
   constraint job_parcel_kind check ((datas is null) = (jobs is not null) and (datas is null) = (lane is null))
@@ -228,7 +228,7 @@ create index job_parcel_spans on relevo.job_parcel using gist (span);
 \ir functions/parcels/jobs_in_parcels.sql
 \ir functions/parcels/parcels_spanning.sql
 
--- Jobs that are not completed, as people see them: a running job that was deleted is gone.
+-- Jobs that are not completed, as users see them: without running jobs that were deleted.
 create view relevo.live_job as
   select * from relevo.job where not deleted
   union all
@@ -240,8 +240,8 @@ create view relevo.jobs as
   union all
   select * from relevo.job_history;
 
--- For reports: every job without what it was given and what it returned. It calls no function, since a role
--- that may read a view needs rights of its own for those.
+-- For reports: every job without data and result. It calls no function, because a role that may read the view would
+-- need rights to that function.
 create view relevo.report_job as
   select id, name, handler, lane, status, priority, attempt, retries, crashes, error_code, message, host_name, owner,
     created_at, started_at, completed_at, postpone_until, run_seconds
@@ -261,8 +261,8 @@ create view relevo.report_job as
   from relevo.job_parcel p cross join lateral unnest(p.jobs) as j
   where p.jobs is not null and j.id <> all (p.done);
 
--- What suspended jobs wait for: an event, or the end of other jobs (one row for each), until `deadline`.
--- An event that came is kept here until the job has written down that it got it.
+-- Waits of suspended jobs: for an event, or for the end of other jobs (one row each), until `deadline`.
+-- An event that came is kept here until the job has recorded it.
 create table relevo.job_wait (
   job      uuid not null,
   step     integer not null,
@@ -281,7 +281,7 @@ create index job_wait_events on relevo.job_wait (event, key) where event is not 
 create index job_wait_deadlines on relevo.job_wait (deadline) where not woken and deadline is not null;
 create index job_wait_children on relevo.job_wait (job) where not woken and child is not null;
 
--- Events that nobody waited for when they came.
+-- Events that no job waited for when they came.
 create table relevo.job_event (
   id    bigint generated always as identity primary key,
   event text collate "C" not null,

@@ -11,6 +11,7 @@ in `args`, so that they can travel from a process that runs a handler.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import ClassVar
 
 from relevo.errors import HandlerError, HandlerTimeout, InvalidValue
 
@@ -27,6 +28,8 @@ def _checked(code: int | None) -> int | None:
 class Verdict(Exception):
     """A handler's decision about its own work; `text` is for people."""
 
+    event: ClassVar[str]
+    """What becomes of the work: `retry`, `suspend` or `fail`; the same word in logs and metrics."""
     text: str
     code: int | None
 
@@ -38,9 +41,13 @@ class Verdict(Exception):
 class RetryLater(Verdict):
     """Try again after `delay` (seconds), by default after the usual, growing wait.
 
-    A job is tried four times in all, then it fails. Changes come again as often as it takes, and no
-    attempt of them counts as a failure.
+    A job has four attempts in all, then it fails: nobody waits behind it, and a job that always
+    asks for another attempt would run for ever unseen. A change handler has no limit, and no
+    attempt counts as a failure: the next changes of the lease wait for this one, and giving up
+    would lose it.
     """
+
+    event = "retry"
 
     def __init__(
         self, delay: float | timedelta | None = None, code: int | None = None, text: str = ""
@@ -57,6 +64,8 @@ class RetryLater(Verdict):
 class Suspend(Verdict):
     """Wait until the job or lease is resumed; `reason` says what to repair."""
 
+    event = "suspend"
+
     def __init__(self, reason: str, code: int | None = None) -> None:
         super().__init__(reason, code)
         self.text = reason
@@ -65,6 +74,8 @@ class Suspend(Verdict):
 
 class Fail(Verdict):
     """End as failed, without another attempt: the job fails, a change becomes a dead letter."""
+
+    event = "fail"
 
     def __init__(self, code: int | None, text: str) -> None:
         super().__init__(code, text)

@@ -1,4 +1,4 @@
-"""Many items at once: queries, batches that happen whole, bulk writes that do not."""
+"""Many items at once: queries, all-or-nothing batches, and bulk writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from relevo.store.http.items import (
     ItemId,
     ItemView,
     KeyValue,
-    Written,
+    WrittenItem,
     container_of,
     key_of,
     view,
@@ -51,8 +51,8 @@ BULK_ITEMS_MAX: Final = 10_000
 operation = Operations(scope=SCOPE)
 
 
-class Condition(Struct, frozen=True, kw_only=True):
-    """What a member of an item has to be; 1 and 1.0 are equal, 1 and "1" are not."""
+class ItemCondition(Struct, frozen=True, kw_only=True):
+    """A condition on a member of an item; 1 and 1.0 are equal, 1 and "1" are not."""
 
     path: Annotated[str, Meta(min_length=1, description="A name, or a pointer such as `/a/b`.")]
     op: Literal["=", "!=", "<", "<=", ">", ">=", "in", "exists"] = "="
@@ -64,7 +64,7 @@ class QueryItems(ByContainer, frozen=True, kw_only=True):
 
     partition_key: KeyValue | UnsetType = UNSET
     where: Annotated[
-        tuple[Condition, ...],
+        tuple[ItemCondition, ...],
         Meta(max_length=CONDITIONS_MAX, description="Conditions that all have to hold."),
     ] = ()
     order_by: Annotated[
@@ -168,14 +168,14 @@ class BatchItems(ByContainer, frozen=True, kw_only=True):
     ]
 
 
-class StepResult(Written, frozen=True, kw_only=True):
-    """What a step left or saw; only a step that reads says what is in the item."""
+class StepResult(WrittenItem, frozen=True, kw_only=True):
+    """The item that a step wrote or read; the body only of a step that reads."""
 
     body: Any | UnsetType = UNSET
 
 
 class BatchDone(Struct, frozen=True):
-    """What each step left or saw, in order; null for deletes."""
+    """The items that the steps wrote or read, in order; null for deletes."""
 
     results: list[StepResult | None]
 
@@ -218,7 +218,7 @@ def _result(item: Item[Any] | None, seen: bool) -> StepResult | None:
 
 
 class BulkItems(ByContainer, frozen=True, kw_only=True):
-    """Items that are written each by itself."""
+    """Items, each written separately."""
 
     items: Annotated[
         tuple[dict[str, Any], ...],
@@ -233,7 +233,7 @@ class BulkItems(ByContainer, frozen=True, kw_only=True):
     ] = "upsert"
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class ItemRefusal(Struct, frozen=True, kw_only=True):
     """Why an item was not written."""
 
     code: str
@@ -242,17 +242,17 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class ItemOutcome(Struct, frozen=True, kw_only=True):
-    """What one item came to: an etag, or an error."""
+    """The outcome of one item: an etag, or an error."""
 
     id: str | None
     etag: str | None
     lsn: int | None
     created: bool
-    error: Refusal | None
+    error: ItemRefusal | None
 
 
 class BulkDone(Struct, frozen=True):
-    """What a bulk write came to."""
+    """The outcome of a bulk write."""
 
     written: int
     refused: int
@@ -264,9 +264,9 @@ class BulkDone(Struct, frozen=True):
     "items.bulk", "POST /v1/containers/{container}/items:bulk", "items:write", errors=(NotFound,)
 )
 async def bulk_items(services: Services, _: Principal, command: BulkItems) -> BulkDone:
-    """Write many items, each by itself; the answer says what each came to."""
+    """Write many items, each separately; the answer has the outcome of each."""
     done = await container_of(services, command).bulk(command.items, command.kind)
-    shown = [_outcome(one) for one in done.outcomes]
+    shown = [_outcome(outcome) for outcome in done.outcomes]
     return BulkDone(done.written, len(shown) - done.written, shown)
 
 
@@ -274,5 +274,5 @@ def _outcome(one: Outcome) -> ItemOutcome:
     error = None
     if one.error is not None:
         detail = answers.detail(one.error)
-        error = Refusal(code=one.error.code, detail=detail, pointer=one.error.pointer)
+        error = ItemRefusal(code=one.error.code, detail=detail, pointer=one.error.pointer)
     return ItemOutcome(id=one.id, etag=one.etag, lsn=one.lsn, created=one.created, error=error)

@@ -1,4 +1,4 @@
-"""`/v1/containers`: what holds items, and the ranges that its feed is cut into."""
+"""`/v1/containers`: containers of items, and the ranges of their feeds."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ operation = Operations(scope=SCOPE)
 
 
 class ContainerView(Struct, frozen=True, kw_only=True):
-    """What a container is."""
+    """The properties of a container."""
 
     name: str
     partition_key: list[str]
-    """One to three paths whose values say where an item lies."""
+    """One to three paths; their values decide where an item is stored."""
     ttl_seconds: int | None
-    """When items expire by default; -1: only those that say so; null: none do."""
+    """Seconds until items expire by default; -1: only items with a `ttl`; null: never."""
     versions_seconds: float | None
     """How long the feed keeps all versions and deletes; null keeps the latest only."""
     previous_images: bool
@@ -75,14 +75,14 @@ async def list_containers(
 ) -> Page[ContainerView]:
     """List containers."""
     after = paging.decode(command.cursor, str) or ""
-    # One more than the page tells whether there is another; the store's own bound is the page's.
+    # One row more than the page shows whether there is another page.
     found = await services.app.store.containers(after, min(command.limit, limits.PAGE_ROWS_MAX))
     more = bool(found) and bool(await services.app.store.containers(found[-1].name, 1))
     return paging.page(services.page_bytes, Fetched(found, more), lambda one: one.name, show=view)
 
 
 class CreateContainer(Struct, frozen=True, kw_only=True):
-    """What a new container is to be."""
+    """The properties of a new container."""
 
     name: Name
     partition_key: Annotated[
@@ -248,7 +248,7 @@ class SplitRange(ByContainer, frozen=True, kw_only=True):
 
 
 class RangeSplit(Struct, frozen=True):
-    """What has taken a range's place."""
+    """The ranges that replaced a split one."""
 
     items: list[RangeView]
 

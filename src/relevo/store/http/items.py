@@ -90,8 +90,8 @@ def key_shown(value: Any) -> Any:
     return {} if isinstance(value, Undefined) else value
 
 
-class Written(Struct, frozen=True, kw_only=True):
-    """A version of an item, without what is in it."""
+class WrittenItem(Struct, frozen=True, kw_only=True):
+    """A version of an item, without its body."""
 
     id: str
     partition_key: Any
@@ -102,15 +102,15 @@ class Written(Struct, frozen=True, kw_only=True):
     """Position of the write in the feed of its range."""
 
 
-class ItemView(Written, frozen=True, kw_only=True):
+class ItemView(WrittenItem, frozen=True, kw_only=True):
     """A version of an item."""
 
     body: Any
 
 
-def written(item: Item[Any]) -> Written:
-    """Return what a writer gets to know of an item."""
-    return Written(
+def written(item: Item[Any]) -> WrittenItem:
+    """Return an item as a caller without the right to read sees it."""
+    return WrittenItem(
         id=item.id,
         partition_key=key_shown(item.partition_key),
         etag=item.etag,
@@ -142,7 +142,7 @@ class CreateItem(ByContainer, frozen=True, kw_only=True):
     errors=(NotFound, ItemExists),
     status=201,
 )
-async def create_item(services: Services, _: Principal, command: CreateItem) -> Written:
+async def create_item(services: Services, _: Principal, command: CreateItem) -> WrittenItem:
     """Store an item that must not exist."""
     return written(await container_of(services, command).create(command.item))
 
@@ -159,7 +159,7 @@ class UpsertItem(CreateItem, frozen=True, kw_only=True):
     "items:write",
     errors=(NotFound, ConditionNotMet),
 )
-async def upsert_item(services: Services, _: Principal, command: UpsertItem) -> Written:
+async def upsert_item(services: Services, _: Principal, command: UpsertItem) -> WrittenItem:
     """Store an item, whether it exists or not."""
     return written(await container_of(services, command).upsert(command.item, command.if_match))
 
@@ -192,7 +192,7 @@ class ReplaceItem(UpsertItem, frozen=True, kw_only=True):
     "items:write",
     errors=(NotFound, ConditionNotMet),
 )
-async def replace_item(services: Services, _: Principal, command: ReplaceItem) -> Written:
+async def replace_item(services: Services, _: Principal, command: ReplaceItem) -> WrittenItem:
     """Store a new version of an item that must exist."""
     item = {"id": command.id, **command.item}
     if item["id"] != command.id:
@@ -219,7 +219,7 @@ class PatchItem(ByContainer, frozen=True, kw_only=True):
     "items:write",
     errors=(NotFound, ConditionNotMet),
 )
-async def patch_item(services: Services, _: Principal, command: PatchItem) -> Written:
+async def patch_item(services: Services, _: Principal, command: PatchItem) -> WrittenItem:
     """Change parts of an item."""
     key = key_of(command.partition_key)
     container = container_of(services, command)

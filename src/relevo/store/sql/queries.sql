@@ -7,7 +7,7 @@ where c.name = $1
 order by f.id;
 
 -- name: create_container
--- Makes a container and its first ranges, unless somebody else was faster.
+-- Creates a container and its first ranges, unless another process was faster.
 with made as (
   insert into relevo.container (name, partition_key, default_ttl, retention, previous_images, versions_since)
   values ($1, $2::text[], $3, $4::interval, $5, case when $4::interval is not null then 0 end)
@@ -30,7 +30,7 @@ order by name limit $2;
 select relevo.lock_ranges($1::integer[]);
 
 -- name: split_range
--- Seals a range above all it holds and puts two children in its place; its stamp lock is held.
+-- Seals a range above its last LSN and adds its two children; its stamp lock is held.
 with sealed as (
   update relevo.feed_range set sealed_lsn = nextval('relevo.lsn')
   where id = $1
@@ -62,7 +62,7 @@ order by f.id;
 select id from relevo.feed_range where container_id = $1 and sealed_lsn is null order by id;
 
 -- name: drop_container
--- Forgets a container at once and leaves its items to housekeeping; its stamp locks are held.
+-- Deletes a container at once and leaves its items to housekeeping; its stamp locks are held.
 with gone as (
   insert into relevo.dropped_container (id, ranges)
   select $1, array(select f.id from relevo.feed_range f where f.container_id = $1)
@@ -91,12 +91,12 @@ select outcome, 0::bigint as lsn, written_ordinal as ordinal, written_ts as ts
 from relevo.put_rows($1, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[]);
 
 -- name: stamp_writes
--- Stamps what the transaction has put, a row per range; the commit follows.
+-- Stamps the writes of the transaction, a row per range; the commit follows.
 select stamped_range as range_id, stamped_lsn as lsn, stamped_ts as ts from relevo.stamp_writes();
 
 -- name: wait_for_locks
 -- For the rest of a transaction that waits for items: how long, in milliseconds, and that the client
--- must not fall asleep in it.
+-- must not stay idle in it.
 select relevo.stay_awake(), set_config('lock_timeout', $1, true);
 
 -- name: try_lock_items
@@ -136,7 +136,7 @@ order by i.ts, i.pk, i.id limit $2;
 select exists (select from relevo.container where id = $1);
 
 -- name: lock_expired
--- Some items past their time, locked, with the range that takes the record of their end, if any.
+-- Some expired items, locked, with the range that gets their delete, if any.
 select i.container_id, i.pk, i.id, f.id as range_id
 from relevo.item i
 join relevo.container c on c.id = i.container_id
@@ -175,7 +175,7 @@ select (select count(*) from gone) as purged,
        array(select distinct container_id from logged) as changed;
 
 -- name: purge_dropped_items
--- Removes some items of dropped containers; ordered, so that none costs a look at the whole table.
+-- Removes some items of dropped containers; ordered, to avoid a scan of the table.
 with gone as (
   delete from relevo.item where ctid = any (array(
     select i.ctid from relevo.dropped_container d
@@ -199,7 +199,7 @@ with gone as (
 select count(*) from gone;
 
 -- name: forget_dropped
--- Forgets dropped containers that left nothing; not at once, since a transaction that wrote an item
+-- Removes dropped containers that have no items left; not at once, since a transaction that wrote an item
 -- before the drop may commit after it.
 delete from relevo.dropped_container d
 where d.dropped_at < relevo.now() - interval '1 day'

@@ -37,7 +37,7 @@ begin
        when jsonb_typeof(item -> 'ttl') <> 'number' then false
        when item ->> 'ttl' ~ '^(-1|[1-9][0-9]{0,9})$' then (item ->> 'ttl')::bigint <= 2147483647
        else false end) then
-    raise exception 'ttl is 1 to 2147483647 seconds, or -1 for an item that lives for ever, not %', item -> 'ttl'
+    raise exception 'ttl is 1 to 2147483647 seconds, or -1 for an item that never expires, not %', item -> 'ttl'
       using errcode = 'invalid_parameter_value';
   end if;
 end $$;

@@ -1,6 +1,6 @@
--- Answers which calls create a key that another transaction is creating, too. Such a key has no row
--- to see, so only an insert can tell; each try is undone. A stamp lock is held, so tries that wait are
--- short and few: when they are used up, the calls that are left are answered as untried.
+-- Returns the calls that create a key that another transaction is creating, too. Such a key has no visible
+-- row, so only an insert can find out; each try is undone. A stamp lock is held, so waiting tries are short
+-- and few: after the last one, the remaining calls are returned as untried.
 create or replace function relevo.contested_calls(
   container integer, calls integer[], kinds text[], pks text[], ids text[],
   out contested integer[], out untried integer[])

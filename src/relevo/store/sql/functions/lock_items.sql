@@ -1,4 +1,4 @@
--- Locks items of one partition key in order and answers them as they are, expired ones too; waits for
+-- Locks items of one partition key in order and returns them, expired ones too; waits for
 -- other transactions. A row that was deleted and made again meanwhile is another one, so it looks
 -- again until every row that it can see is locked.
 create or replace function relevo.lock_items(container integer, key text, ids text[])

@@ -1,5 +1,5 @@
--- Takes the stamp locks, in rising order, and answers whether all these ranges are open. What is
--- read after the locks is younger than they are; above READ COMMITTED the rows are locked instead.
+-- Takes the stamp locks, in ascending order, and returns whether all these ranges are open. Reads after
+-- the locks see later commits; above READ COMMITTED the rows are locked instead.
 create or replace function relevo.lock_ranges(ranges integer[]) returns boolean language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 begin

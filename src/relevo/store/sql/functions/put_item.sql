@@ -1,5 +1,5 @@
 -- Writes one item in the caller's own transaction: kind is create, replace, upsert or delete (then
--- `item` needs only its id and partition key). Nobody is woken unless `notify` asks for it, which
+-- `item` needs only its id and partition key). It sends a wake-up only with `notify`, which
 -- makes the commit wait for those of other notifying transactions. It runs as the schema's owner, so that
 -- a role that may call it needs no right to read or write items. Plans are made once, as in `relevo.put_rows`.
 create or replace function relevo.put_item(

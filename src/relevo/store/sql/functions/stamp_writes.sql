@@ -1,4 +1,4 @@
--- Stamps what this transaction has put: takes the ranges' locks, an LSN for each, and the time. Answers
+-- Stamps the writes of this transaction: takes the ranges' locks, an LSN for each, and the time. Returns
 -- a row per range. The locks are held to the end of the transaction, which should follow at once.
 create or replace function relevo.stamp_writes()
 returns table (stamped_range integer, stamped_lsn bigint, stamped_ts timestamptz)

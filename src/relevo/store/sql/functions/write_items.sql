@@ -1,5 +1,5 @@
 -- Writes a group of calls: locks ranges, stamps, judges, applies. Rows of one call take effect together
--- or not at all and share an LSN per range. Answers one row per given row, in order; `outcome` is
+-- or not at all and share an LSN per range. Returns one row per given row, in order; `outcome` is
 -- created, replaced, deleted, or why nothing was done: exists, missing, mismatch, skipped (another row
 -- of the same call was refused), busy (another transaction holds an item of the call, or creates it),
 -- untried (so many calls were busy that this one has to be sent again).

@@ -1,4 +1,4 @@
--- Moves some ready jobs of braked extensions aside; answers how many. Those that wait in parcels become rows first.
+-- Suspends some ready jobs of braked extensions; returns how many. Jobs in parcels become rows first.
 create or replace function relevo.brake_jobs(amount integer) returns integer
 language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -6,9 +6,7 @@ declare
   ids uuid[];
   untils timestamptz[];
 begin
-  if exists (select from relevo.job_parcel p where p.host is null) then
-    perform relevo.unpack_ready(array(select distinct h from relevo.job_brake b cross join unnest(b.handlers) as h), amount);
-  end if;
+  perform relevo.unpack_ready(array(select distinct h from relevo.job_brake b cross join unnest(b.handlers) as h), amount);
   select array_agg(x.id), array_agg(x.until) into ids, untils from (
     select j.id, b.until
     from relevo.job_brake b

@@ -1,4 +1,4 @@
--- What became of the probe of a brake: `wait`, `again` (another is needed), `off` or `on`.
+-- The result of the probe of a brake: `wait`, `again` (another is needed), `off` or `on`.
 create or replace function relevo.judge_probe(brake relevo.job_brake) returns text language plpgsql stable
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -9,7 +9,7 @@ begin
   if found then
     if live.status <> 10 then return 'wait'; end if;
     if live.attempt = brake.probe_attempt then
-      -- Not started: about to be due, unless somebody moved it away.
+      -- Not started: about to be due, unless a client postponed it.
       return case when live.waiting_event or live.postpone_until is null or live.postpone_until > relevo.now()
         then 'again' else 'wait' end;
     end if;

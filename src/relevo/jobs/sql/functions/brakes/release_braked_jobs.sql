@@ -1,4 +1,4 @@
--- Lets go what brakes held that are no more, and tells the others until when; answers how many it touched.
+-- Releases jobs of brakes that are off, and updates the end of the pause of the others; returns how many it changed.
 create or replace function relevo.release_braked_jobs(amount integer) returns integer
 language sql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$

@@ -1,4 +1,4 @@
--- Puts brakes on, probes, renews and lifts them. Answers what changed, and the log gets it too.
+-- Puts brakes on, probes, renews and lifts them. Returns the changes, and writes events.
 create or replace function relevo.watch_brakes(most integer, span interval, pause interval)
 returns table (extension text, change text) language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$

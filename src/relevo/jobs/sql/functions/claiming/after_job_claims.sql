@@ -1,4 +1,4 @@
--- What follows from claimed rows: of a series the next one waits; where lanes say so, or they are the platform's, their start is told.
+-- Follow-ups of claimed rows: inserts the next waiting row of a series; writes start events of lanes with events = 'all' and of platform jobs.
 create or replace function relevo.after_job_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 declare at timestamptz := relevo.now();

@@ -1,4 +1,4 @@
--- Says in the log that jobs were started, where their lanes say so or they are the platform's.
+-- Writes start events of claimed jobs, in lanes with events = 'all' and of platform jobs.
 create or replace function relevo.announce_claims(p_host uuid, p_claim bigint) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 begin

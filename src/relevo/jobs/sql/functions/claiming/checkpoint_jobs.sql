@@ -1,4 +1,4 @@
--- Stores how far handlers are, and answers what is asked of their jobs.
+-- Stores checkpoints of handlers, and returns the status of their jobs.
 create or replace function relevo.checkpoint_jobs(p_host uuid, ids uuid[], claims bigint[], progresses real[], saves text[])
 returns table (id uuid, status smallint, deleted boolean) language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$

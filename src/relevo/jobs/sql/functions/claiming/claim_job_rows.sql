@@ -1,10 +1,9 @@
--- Claims jobs lane by lane: of every handler that the host has, the first, whatever lane they are stored in; the claim takes
--- what it reads. Those of other lanes are moved first, and then only what is in the host's own is claimed (`moved`).
--- A claimed row of a series leaves the next one waiting. The order of the answer is that of the claims.
--- Where a host was lost with one of them, no more are claimed than can begin at once (`slots`, by lane): if one of
--- them brings hosts down, few others are with it, and it is soon known. Many plain ones leave as a parcel,
--- unless they are wanted `singly`. By lane, those from `next_ranks` and `next_sequences` on come after a parcel that waits.
--- With a `turn` it is one of several statements of a claim: what follows from them all is left to the caller.
+-- Claims rows of jobs lane by lane: the first of every handler that the host serves, in whatever lane they are stored. Rows
+-- of other lanes are moved first; the repeated claim then takes only rows of the host's lanes (`moved`). A claimed row of a
+-- series inserts the next waiting one. The result has the order of the claims. If a host was lost with one of the rows, the
+-- claim takes no more than can begin at once (`slots`, by lane): if one of them crashes hosts, it is soon found. Many plain
+-- rows become a parcel, unless they are wanted `singly`. Rows from `next_ranks` and `next_sequences` on, by lane, come after
+-- a waiting parcel. With a `turn` it is one of several statements of a claim, whose caller does the follow-ups.
 create or replace function relevo.claim_job_rows(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
   singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}', turn integer default 0,
@@ -18,9 +17,9 @@ declare
   places tid[];
   recurs boolean;
   suspected boolean;
-  plain boolean;  -- all of them: nothing follows from their success but a record and an event
-  own boolean;  -- any of them is the platform's
-  strange boolean;  -- any of them is stored in another lane
+  plain boolean;  -- whether only a record and an event follow from the success of each
+  own boolean;  -- whether any of them is a platform job
+  strange boolean;  -- whether any of them is stored in another lane
   keeps boolean;
   taken relevo.job[];
 begin
@@ -76,12 +75,7 @@ begin
   if plain and not singly and cardinality(places) >= relevo.parcel_min() and not exists (
     select from relevo.job_lane l where l.name = any (lanes) and (l.told > 1 or l.owner_cap is not null)
   ) then
-    with gone as (
-      delete from relevo.job j using unnest(places) as p (place) where j.ctid = p.place returning j as job  -- in this order
-    )
-    select array_agg(g.job) into taken from gone g;
-    insert into relevo.job_parcel (host, claim, host_name, taken_at, size, keeps, lanes, ids, jobs)
-    select p_host, p_claim, p_name, at, cardinality(taken), keeps, lanes, array(select j.id from unnest(taken) as j), taken;
+    taken := relevo.pack_jobs(p_host, p_name, p_claim, lanes, keeps, places);
     return query
     select 'claimed', j.id, null::smallint, p_claim, j.lane, j.handler, j.name, j.data, 1, j.operation_type,
       date_part('epoch', j.created_at),
@@ -95,7 +89,7 @@ begin
   update relevo.job j set
     status = 20, host = p_host, host_name = p_name, claim = p_claim, attempt = j.attempt + 1,
     started_at = coalesce(j.started_at, at), modified_at = at, version = j.version + 1,
-    friendly = case when j.attempt = 0 then j.friendly end  -- what a former run failed with is not of this one
+    friendly = case when j.attempt = 0 then j.friendly end  -- the message of a former run does not belong to this one
   from unnest(places) as p (place) where j.ctid = p.place  -- in this order
   returning 'claimed', j.id, null::smallint, j.claim, j.lane, j.handler, j.name, j.data, j.attempt, j.operation_type,
     date_part('epoch', j.created_at),

@@ -1,5 +1,5 @@
--- Claims a job that is to run alone, for a host that begins nothing else meanwhile. `p_alone` says that the host has
--- nothing else in hand: if it ends now, this job was the reason.
+-- Claims a job that must run alone, for a host that begins nothing else meanwhile. `p_alone`: the host runs nothing else,
+-- so that a crash is this job's fault.
 create or replace function relevo.claim_lone_job(
   p_host uuid, p_name text, p_claim bigint, handler_lanes text[], handlers text[], p_alone boolean)
 returns setof relevo.job_notice language plpgsql volatile set enable_seqscan = off

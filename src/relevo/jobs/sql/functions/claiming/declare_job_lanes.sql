@@ -1,5 +1,5 @@
--- Writes what lanes were configured with. Where a cap changed, the owners with jobs in the lane are
--- noted, and whoever claims applies it, so many owners at a time.
+-- Stores the configuration of lanes. If a cap changed, the owners with jobs in the lane are noted;
+-- the next claims apply it, some owners at a time.
 create or replace function relevo.declare_job_lanes(names text[], p_events text[], priorities boolean[], caps integer[], shared boolean[])
 returns void language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$

@@ -1,4 +1,4 @@
--- What few jobs have; keys are the fields of `relevo.jobs.running.claims.Claim`.
+-- Rare fields of a job as JSON; keys are the fields of `relevo.jobs.running.claims.Particulars`.
 create or replace function relevo.job_particulars(j relevo.job) returns text language sql stable
 return jsonb_strip_nulls(jsonb_build_object(
   'owner', j.owner, 'chain', j.chain, 'series', j.series, 'nominal', j.nominal, 'saved', j.saved, 'token', j.token,

@@ -1,4 +1,4 @@
--- Ready jobs of some handlers that are to run alone, the first first; whatever lane they are stored in.
+-- Ready jobs of some handlers that must run alone, in order, in whatever lane they are stored.
 create or replace function relevo.lone_jobs(handlers text[]) returns uuid[]
 language plpgsql stable set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$

@@ -1,8 +1,7 @@
 -- Moves ready jobs, whose rows the caller has locked, into the lanes in which it serves their handlers: they were stored
--- before a host had said which lane that is, or the handler has another one by now. Order, cap and chain are those of the
--- new lane, and a job that was stored without a type gets that of its handler. What that lets through is let through at once, so
--- that the caller goes on to claim it: hosts that serve a handler in different lanes would else move its jobs to and fro.
--- Gates that others hold at this moment are noted.
+-- before a host had declared the handler, or its lane has changed since. Order, cap and chain become those of the new lane,
+-- and a job that was stored without a type gets that of its handler. Gates open at once, so that the caller can claim the jobs:
+-- otherwise hosts that serve a handler in different lanes would move its jobs back and forth. Locked gates are noted.
 create or replace function relevo.move_into_lanes(places tid[], new_lanes text[]) returns void language plpgsql volatile
 set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$

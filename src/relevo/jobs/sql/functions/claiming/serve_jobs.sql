@@ -1,6 +1,6 @@
--- All a host does with jobs, in one round trip and one commit: settle what is finished, let the next through gates,
--- make ready what is due, claim. Without events all were done, and most of those are plain. A host that is `vacant`, and
--- holds no job, claims none if one waits that is to run alone: it is told so, and claims that one next.
+-- One round of a host, in one round trip and one commit: settle finished jobs, open gates, make due jobs ready, claim. Without
+-- `events` all jobs succeeded, and most of those are plain. A `vacant` host, which holds no job, claims none if a job must
+-- run alone: it gets the notice `lone`, and claims that job next.
 create or replace function relevo.serve_jobs(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[],
   ids uuid[] default '{}', events text[] default '{}', claims bigint[] default '{}', postpones timestamptz[] default '{}',
@@ -37,18 +37,18 @@ begin
         where not (g.id = any (coalesce(settled, '{}')));
     end if;
   else
-    -- A claim that a crash forgets is claimed again, and its fence matches no row.
+    -- If a server crash loses a claim, the job is claimed again, and the old fence matches no row.
     perform set_config('synchronous_commit', 'off', true);
   end if;
   if cardinality(ids) = 0 and (select sum(r) from unnest(rooms) as r) >= relevo.parcel_min() then
-    -- One after the other: to walk past rows that another has just locked costs more than to wait for its commit.
+    -- Large claims take turns: skipping rows that another claim has locked costs more than waiting for its commit.
     perform pg_advisory_xact_lock(1380273162, hashtext(l.name)) from (select unnest(lanes) as name order by 1) as l;
   end if;
   if exists (select from relevo.job_gate) then perform relevo.open_noted_job_gates(); end if;
   if exists (select from relevo.job j where j.status = 10 and j.postpone_until <= relevo.now() and not j.waiting_event) then
     perform relevo.make_jobs_due(500);
   end if;
-  -- A call that was on its way when its host was found dead claims nothing: it would only count as a crash.
+  -- A statement of a host that has ended claims nothing: its jobs would only count as crashed.
   if cardinality(lanes) > 0 and not (lone and vacant) and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
     if exists (select from relevo.job_parcel q where q.host is null and q.handler = any (serve_jobs.handlers)) then
       return query

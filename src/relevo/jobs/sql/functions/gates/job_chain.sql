@@ -1,4 +1,4 @@
--- The chain of jobs with a token: that of their owner, or of everybody where the lane shares tokens. Jobs without an owner
+-- The chain of jobs with a token: one per owner, or one for all owners if the lane shares tokens. Jobs without an owner
 -- have one, too. (It is inlined: nothing in it depends on the session.)
 create or replace function relevo.job_chain(token text, owner uuid, shared boolean) returns text language sql immutable parallel safe
 return case

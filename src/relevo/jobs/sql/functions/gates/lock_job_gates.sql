@@ -1,4 +1,4 @@
--- Waits for gates, in one order on every path, so that nobody waits in a circle. Before any job row.
+-- Locks gates, in one order on every path, to avoid deadlocks; before any job row.
 create or replace function relevo.lock_job_gates(keys text[]) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare number integer;

@@ -1,5 +1,5 @@
--- Lets the next through gates that the caller has locked. It sees what is committed by now, and so is
--- a statement after the one that ended a job: else a job that commits meanwhile is seen by neither.
+-- Opens gates that the caller has locked. It is a statement after the one that ended a job, so that it
+-- sees all commits up to now: otherwise neither would see a job that commits in between.
 create or replace function relevo.open_job_gates(keys text[]) returns void language plpgsql volatile
 set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
@@ -36,7 +36,7 @@ begin
       order by w.rank, w.sequence limit case when gate.cap is not null then greatest(0, gate.room) end
     );
     if gate.room < 0 then
-      -- The cap was lowered: who has not started waits again, the latest first.
+      -- The cap was lowered: jobs that have not started wait again, the latest first.
       update relevo.job j set capped = true
       where j.id in (
         select w.id from relevo.job w

@@ -1,4 +1,4 @@
--- Works off noted gates, those that nobody holds at this moment; the others stay noted.
+-- Opens noted gates that no transaction holds; the others stay noted.
 create or replace function relevo.open_noted_job_gates() returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare

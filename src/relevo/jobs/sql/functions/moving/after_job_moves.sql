@@ -1,4 +1,4 @@
--- What follows from moves: the rest of a chain is held, a series ends, gates open, the log is written.
+-- Follow-ups of moves: holds the rest of a chain, ends a series, opens gates, writes events.
 create or replace function relevo.after_job_moves(moved relevo.job_move[], keys text[], audit boolean)
 returns void language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
@@ -33,7 +33,7 @@ begin
     where l.owner_cap is not null and m.owner is not null and m.after not between 20 and 22
   ) k;
   if open_keys is not null then
-    -- Gates that the caller did not lock are left to whoever claims next.
+    -- Gates that the caller did not lock are left to the next claim.
     insert into relevo.job_gate (key) select k from unnest(open_keys) as k where not (k = any (keys));
     perform relevo.open_job_gates(array(select k from unnest(open_keys) as k where k = any (keys)));
   end if;

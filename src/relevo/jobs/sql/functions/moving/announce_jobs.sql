@@ -1,4 +1,4 @@
--- What jobs have become, into the event log. The log's locks come last in every transaction.
+-- Writes events of jobs. The locks of the event log come last in every transaction.
 create or replace function relevo.announce_jobs(
   ids uuid[], versions bigint[], kinds text[], befores smallint[], afters smallint[], names text[], lanes text[],
   types integer[], attempts integer[], hosts text[], errors integer[], created timestamptz[], started timestamptz[])

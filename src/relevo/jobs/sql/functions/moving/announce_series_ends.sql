@@ -1,4 +1,4 @@
--- Says in the log which of some series have come to their end: nothing of them waits or runs.
+-- Writes events for those of some series that have ended: none of their jobs waits or runs.
 create or replace function relevo.announce_series_ends(ids uuid[]) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin

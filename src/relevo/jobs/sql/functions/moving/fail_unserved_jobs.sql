@@ -1,4 +1,4 @@
--- Fails ready jobs whose handler no host has had for a while; answers how many.
+-- Fails ready jobs whose handler no host has had for a while; returns how many.
 create or replace function relevo.fail_unserved_jobs(patience interval, amount integer, code integer, told text) returns integer
 language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -6,7 +6,7 @@ declare
   lost uuid[];
   keys text[];
 begin
-  -- After an outage nobody had the time to say what it serves.
+  -- After an outage hosts need time to declare their handlers.
   if not exists (select from relevo.host h where h.ended_at is null and h.started_at < relevo.now() - patience) then
     return 0;
   end if;

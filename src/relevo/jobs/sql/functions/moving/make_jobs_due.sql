@@ -1,5 +1,5 @@
--- Makes ready whose time has come. Rows of a series that wait for their first start are left out:
--- their next instant is computed first (`relevo.jobs.loops`).
+-- Makes due jobs ready. Rows of a series that wait for their first start are left out:
+-- their next instant is computed first (`relevo.jobs.timers`).
 create or replace function relevo.make_jobs_due(amount integer) returns void language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
 declare moved relevo.job_move[];

@@ -1,5 +1,5 @@
--- Moves jobs along the table of transitions, whatever they are stored in: those in parcels become rows first. A move in
--- no host's name waits for claims under way before it looks again, since they may have put jobs into another parcel.
+-- Moves jobs by the transition table; jobs in parcels become rows first. A move without a host waits for claims under way
+-- and unpacks again, since they may have put jobs into another parcel.
 create or replace function relevo.move_jobs(
   ids uuid[], events text[], p_host uuid default null, claims bigint[] default '{}', postpones timestamptz[] default '{}',
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',

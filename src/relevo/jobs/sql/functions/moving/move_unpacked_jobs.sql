@@ -1,7 +1,7 @@
--- The one way in which rows of jobs change their status: an element of the arrays per job, with its event. What is
--- written in the name of a host is fenced by incarnation and claim (`p_host`, `claims`); commands come
--- without. Answers a row for each job that moved; who is not answered has a stale fence, is gone, or its
--- event was refused. Gates are locked by the caller, before (`relevo.lock_job_gates`).
+-- The only way in which rows of jobs change their status: one element of each array per job, with its event. Writes of a
+-- host are fenced by incarnation and claim (`p_host`, `claims`); commands have no fence. Returns a row for each job that
+-- moved; a missing job has a stale fence, is gone, or its event was refused. The caller locks the gates before
+-- (`relevo.lock_job_gates`).
 create or replace function relevo.move_unpacked_jobs(
   ids uuid[], events text[], p_host uuid default null, claims bigint[] default '{}', postpones timestamptz[] default '{}',
   delays float8[] default '{}', errors integer[] default '{}', messages text[] default '{}', friendlies text[] default '{}',
@@ -31,13 +31,13 @@ declare
   ending boolean := events <@ array['done', 'fail', 'stop'];  -- nothing stays: half of the work is left out
   tell_ends text[] := array(select name from relevo.job_lane where told > 0);
 begin
-  -- A row whose status changed between the look and the lock is judged again.
+  -- A row whose status changed between the read and the lock is judged again.
   for round in 1 .. 4 loop
     with given as materialized (
       select g.* from unnest(ids, events, claims, postpones, delays, errors, messages, friendlies, results, saves, seconds)
         as g (id, event, claim, postpone, delay, error, message, friendly, result, saved, seconds)
       where round = 1 or g.id = any (pending)
-      order by g.id  -- as everybody locks rows
+      order by g.id  -- the order in which every path locks rows
     ), gone as (
       delete from relevo.job j using given g, relevo.job_transition t
       where j.id = g.id and t.from_status = j.status and t.event = g.event
@@ -77,7 +77,7 @@ begin
         run_seconds = j.run_seconds + coalesce(g.seconds, 0), error_code = case when g.event = 'await' then null else coalesce(g.error, j.error_code) end,
         message = coalesce(g.message, j.message), friendly = coalesce(g.friendly, j.friendly), saved = coalesce(g.saved, j.saved),
         deleted = j.deleted or g.event = 'delete',
-        details = case  -- since when no host has known its arguments; a run begins that anew
+        details = case  -- since when no host has known its arguments; a run resets it
           when g.event = 'defer' then jsonb_build_object('deferred_since', at) || coalesce(j.details, '{}')
           when g.event in ('retry', 'suspend', 'await', 'yield') then j.details - 'deferred_since'
           else j.details end,

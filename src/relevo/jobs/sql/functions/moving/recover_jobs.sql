@@ -1,8 +1,8 @@
--- Takes jobs from hosts that have ended, some at a time; answers how many. Each of them may have been the reason, and
--- only one that ran alone was: so a job fails if its host ends while it runs alone and it has lost `crashes_max` hosts by
--- that (or as many as its handler says), and one that has lost two is to run alone. One that never gets so far, because it
--- takes longer than hosts keep others away, fails after `factor` times as many. If ended hosts have parcels, some of them are
--- unpacked and nothing else is done, which is answered by -1: the commit is to come before anybody waits for gates.
+-- Takes jobs from hosts that have ended, some at a time; returns how many. Any of them may have crashed its host, and only a
+-- job that ran alone is proven to have: it fails if it has lost `crashes_max` hosts (or the number of its handler). A job that
+-- has lost two hosts must run alone. One that never runs alone, because it takes longer than hosts keep others away, fails
+-- after `factor` times as many losses. If ended hosts have parcels, the function only unpacks some of them and returns -1,
+-- because that must commit before it waits for gates.
 create or replace function relevo.recover_jobs(amount integer, crashes_max integer, factor integer default 10) returns integer
 language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -11,18 +11,8 @@ declare
   mosts integer[];
   kinds text[];
   keys text[];
-  parcel record;
-  unpacked boolean := false;
 begin
-  for parcel in
-    select q.host, q.claim from relevo.job_parcel q
-    where q.host is not null and not exists (select from relevo.host x where x.incarnation = q.host and x.ended_at is null)
-    order by q.number limit 10
-  loop
-    perform relevo.unpack_parcels(parcel.host, array[parcel.claim]);
-    unpacked := true;
-  end loop;
-  if unpacked then return -1; end if;
+  if relevo.unpack_lost_parcels(10) then return -1; end if;
   with recursive hosts as (
     (select host from relevo.job where host is not null order by host limit 1)
     union all
@@ -37,7 +27,7 @@ begin
   ) j;
   if lost is null then return 0; end if;
   perform relevo.lock_job_gates(keys);
-  -- Judged again: what was locked meanwhile is another's to move.
+  -- Judged again: rows that are locked by now belong to another transaction.
   select array_agg(j.id), array_agg(j.most), array_agg(case when j.status = 20
     and j.crashes + 1 >= case when j.alone then j.most else factor * j.most end then 'crash_out' else 'lost' end)
   into lost, mosts, kinds

@@ -1,5 +1,5 @@
--- Ends jobs of parcels that succeeded, in the name of their host; answers which. Where no record is kept and nothing is
--- told, not even their data is read.
+-- Ends succeeded jobs in parcels of a host; returns their ids. If neither a record nor an event is written, their data is
+-- not read.
 create or replace function relevo.end_parcelled_jobs(
   p_host uuid, given uuid[], claims bigint[], friendlies text[], results text[], p_seconds float8[])
 returns uuid[] language plpgsql volatile set enable_nestloop = off
@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp as $$
 declare
   at timestamptz := relevo.now();
   told text[] := array(select name from relevo.job_lane l where l.events <> 'none');
-  m record;  -- numbers of parcels, by what is to be done
+  m record;  -- numbers of parcels, by what follows
   e record;
 begin
   with held as materialized (

@@ -1,4 +1,4 @@
--- Jobs by id, whatever their state. (The view `relevo.jobs` would look into every parcel.)
+-- Jobs by id, in any state. (The view `relevo.jobs` would read every parcel.)
 create or replace function relevo.jobs_by_id(wanted uuid[]) returns setof relevo.job language sql stable
 begin atomic
   select * from relevo.job j where j.id = any (wanted) and not j.deleted

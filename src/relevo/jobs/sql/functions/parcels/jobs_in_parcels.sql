@@ -1,4 +1,4 @@
--- The jobs of all parcels, or those with some numbers, that are still in them: as the rows that they would be.
+-- The jobs in all parcels, or in those with some numbers, as rows of `relevo.job`.
 create or replace function relevo.jobs_in_parcels(first bigint default 0, last bigint default 9223372036854775807) returns setof relevo.job language sql stable
 begin atomic
   select j.id, j.sequence, j.rank, j.version + 1, j.created_at, p.taken_at, coalesce(j.started_at, p.taken_at), j.completed_at,

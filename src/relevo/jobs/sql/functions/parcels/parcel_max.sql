@@ -1,2 +1,2 @@
--- How many jobs a parcel has that waits: a host that wants fewer makes rows of all of them.
+-- The largest size of a waiting parcel; a host with less room turns it into rows.
 create or replace function relevo.parcel_max() returns integer language sql immutable return 250;

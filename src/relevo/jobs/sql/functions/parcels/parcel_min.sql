@@ -1,2 +1,2 @@
--- From how many jobs on a claim is a parcel: fewer are found by their keys and indexes.
+-- The smallest number of jobs that become a parcel; fewer are cheaper as rows.
 create or replace function relevo.parcel_min() returns integer language sql immutable return 100;

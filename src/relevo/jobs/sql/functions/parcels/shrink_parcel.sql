@@ -1,4 +1,4 @@
--- Notes that jobs are no longer in a parcel, whose row is locked; an empty one goes.
+-- Records that jobs have left a parcel, whose row is locked; deletes an empty one.
 create or replace function relevo.shrink_parcel(p_number bigint, gone uuid[]) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 begin

@@ -1,4 +1,4 @@
--- Takes jobs out of parcels: they are rows again, ready, or held by the same host under the same claim. Answers how many were.
+-- Turns jobs in parcels into rows: ready, or held by the same host under the same claim. Returns how many.
 create or replace function relevo.unpack_jobs(wanted uuid[]) returns integer language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare

@@ -1,4 +1,4 @@
--- Makes rows of about so many jobs of some handlers that wait in parcels: something is to happen to each of them.
+-- Turns about `amount` waiting jobs of some handlers in parcels into rows, so that each can be changed.
 create or replace function relevo.unpack_ready(p_handlers text[], amount integer) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin

@@ -1,4 +1,4 @@
--- Makes rows of about so many jobs that wait in parcels, of handlers that nobody has served for so long.
+-- Turns about `amount` waiting jobs in parcels into rows, of handlers that no host has served for `patience`.
 create or replace function relevo.unpack_unserved(patience interval, amount integer) returns void language sql volatile
 begin atomic
   select relevo.unpack_ready(array(

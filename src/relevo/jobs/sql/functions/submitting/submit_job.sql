@@ -1,6 +1,5 @@
--- Submits one job; what any language calls inside its own transaction. No wake-up is sent: hosts look
--- every quarter of a second. It runs as the schema's owner, so that a role that may call it need not be able to
--- read what others submitted.
+-- Submits one job; any language may call it inside its own transaction. It sends no wake-up: hosts poll four times a
+-- second. It runs as the schema's owner, so that a role that may call it needs no right to read jobs.
 create or replace function relevo.submit_job(
   handler text, data jsonb default '{}', token text default null, start timestamptz default null,
   lane text default null, priority integer default null, name text default null, owner uuid default null,

@@ -1,6 +1,6 @@
--- Submits jobs, one row of each array per job (short arrays are filled with nulls). One handler alone is that of all
--- jobs, and so are name, lane and priority then; many of those become parcels. `options` holds what few jobs have. Chained and capped jobs are
--- noted; nothing is locked.
+-- Submits jobs, one element of each array per job (missing elements are null). A single handler applies to all jobs, as do
+-- name, lane and priority then; many such jobs become parcels. `options` holds rare fields. Gates of chained and capped jobs
+-- are noted; nothing is locked.
 create or replace function relevo.submit_jobs(
   ids uuid[], handlers text[], datas text[], names text[] default '{}', tokens text[] default '{}',
   starts timestamptz[] default '{}', lanes text[] default '{}', priorities smallint[] default '{}',
@@ -27,26 +27,18 @@ begin
       coalesce(h.operation_type, 54) as type, coalesce(h.auto_delete, false) as auto_delete,
       (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(priorities[1], 4) * 60000000::bigint else 0 end as rank,
       l.told < 2 and l.owner_cap is null and coalesce(h.operation_type, 54) in (1, 54) and p.handler is not null
-        and coalesce(priorities[1], 4) between 0 and 9 and cardinality(datas) = cardinality(ids) as plain
+        and coalesce(priorities[1], 4) between 0 and 9 as plain
     into strict common
     from (select handlers[1] as handler) p
     left join relevo.job_handler h on h.name = p.handler
     join relevo.job_lane l on l.name = coalesce(lanes[1], h.lane, 'default');
-    if common.plain and cardinality(ids) >= relevo.parcel_min()
-       and not exists (select from unnest(datas) as d (data) where octet_length(d.data) > 2000)
-       and (select count(distinct i) from unnest(ids) as i) = cardinality(ids) then
-      insert into relevo.job_parcel (size, keeps, lanes, lane, handler, name, operation_type, priority, rank, created_at,
-        sequence, ids, datas, sequences)
-      select cardinality(c.ids), not common.auto_delete, array[common.lane], common.lane, common.handler, common.name,
-        common.type, common.priority, common.rank, at, c.sequences[1], c.ids, c.datas, c.sequences
-      from (
-        select ids[n : n + relevo.parcel_max() - 1] as ids, datas[n : n + relevo.parcel_max() - 1] as datas,
-          array(select nextval('relevo.job_sequence') from generate_series(n, least(n + relevo.parcel_max() - 1, cardinality(ids)))) as sequences
-        from generate_series(1, cardinality(ids), relevo.parcel_max()) as n order by n offset 0
-      ) c;
-      return;
+    if common.plain and cardinality(ids) >= relevo.parcel_min() then
+      if relevo.submit_parcels(ids, datas, common.lane, common.handler, common.name, common.type, common.priority, common.rank,
+                               not common.auto_delete, at) then
+        return;
+      end if;
     end if;
-    insert into relevo.job (  -- most jobs are as plain as this, and it costs half as much
+    insert into relevo.job (  -- most jobs are this plain, and this costs half as much
       id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
       correlation, correlation_at, extension, message_name)
     select g.id, common.rank, at, at, 0, common.priority, common.type, common.lane, common.handler, common.name, g.data,

@@ -1,4 +1,4 @@
--- Submits jobs with a token, a start, an owner, or what few jobs have.
+-- Submits jobs with a token, a start, an owner, or rare fields.
 create or replace function relevo.submit_special_jobs(
   ids uuid[], handlers text[], datas text[], names text[], tokens text[], starts timestamptz[], lanes text[],
   priorities smallint[], owners uuid[], options jsonb[])

@@ -1,4 +1,4 @@
--- Waiters and senders of an event go one by one, so that none misses the other.
+-- Serialises waits for an event and its senders, so that none misses the other.
 create or replace function relevo.lock_job_event(event text, key text) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin

@@ -1,4 +1,4 @@
--- Gives an event to all who wait for it, or keeps it for the first who will; answers how many got it.
+-- Delivers an event to all jobs that wait for it, or keeps it for the first that will; returns how many got it.
 create or replace function relevo.signal_jobs(p_event text, p_key text, p_data text) returns integer language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare waiters uuid[];

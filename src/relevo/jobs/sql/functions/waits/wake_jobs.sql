@@ -1,4 +1,4 @@
--- Makes ready those of some jobs that wait for an event.
+-- Makes those of some jobs ready that wait for an event.
 create or replace function relevo.wake_jobs(ids uuid[]) returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare found uuid[];

@@ -1,4 +1,4 @@
--- Wakes jobs whose wait took too long, or whose children are all over; answers how many.
+-- Wakes jobs whose deadline has passed, or whose children have all ended; returns how many.
 create or replace function relevo.wake_waiting_jobs(amount integer) returns integer
 language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$

@@ -1,4 +1,4 @@
-"""What happens to jobs by itself: series become due, lost hosts give up theirs, old records go."""
+"""Timers of jobs: due series, jobs of lost hosts, unserved jobs, retention."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import structlog
 
 from relevo import limits
 from relevo.errors import RelevoError
-from relevo.jobs import series_rows
+from relevo.jobs import parcels, series_rows
 from relevo.jobs.core import codes
 from relevo.jobs.core.operation_types import DELETION_SERVICE
-from relevo.jobs.model import new_id
+from relevo.jobs.model import UNSERVED
+from relevo.jobs.submission import new_id
 from relevo.kernel import cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog, clock
@@ -27,11 +28,9 @@ SQL = catalog.load("relevo.jobs")
 log = structlog.get_logger(__name__)
 SERIES_ROWS: Final = 200
 SERIES_BATCHES: Final = 100
-"""So many are made ready before the leader sees to its other duties."""
+"""Batches that are made ready before the leader continues with its other duties."""
 RECOVER_ROWS: Final = 1_000
 FORGET_ROWS: Final = 1_000
-UNSERVED: Final = timedelta(seconds=limits.JOB_UNSERVED_SECONDS_MAX)
-"""How long a job waits for a host that has its handler; deployments roll."""
 
 
 class Timers:
@@ -48,7 +47,7 @@ class Timers:
         self._forgotten: date | None = None
 
     def duties(self) -> list[Duty]:
-        """What is done every so often by one host."""
+        """Return the duties of the leader."""
         return [
             Duty("jobs.late_series", 10.0, self.mark_late),
             Duty("jobs.unserved", 60.0, self.fail_unserved),
@@ -74,7 +73,7 @@ class Timers:
         return total
 
     async def start_series(self) -> int:
-        """Make rows of series ready whose time has come, or move them on; how many."""
+        """Make due rows of series ready, or move them on; returns how many."""
 
         async def start() -> int:
             started: int = await self._database.run(self._start_series)
@@ -82,7 +81,7 @@ class Timers:
                 self._wakeups.send("jobs")
             return started
 
-        # Those that are due together wait for no further tick.
+        # Rows that are due together wait for no further tick.
         return await until_fewer(SERIES_ROWS, start, rounds=SERIES_BATCHES)
 
     async def _start_series(self, tx: Transaction) -> int:
@@ -111,7 +110,7 @@ class Timers:
         return len(rows)
 
     async def mark_late(self) -> int:
-        """Let ready rows of series say how late they are by now; returns how many do."""
+        """Note on ready rows of series how late they are; returns how many are."""
         total, after = 0, UUID(int=0)
         while True:
             rows = await self._database.fetch(SQL.ready_series, after, SERIES_ROWS)
@@ -126,12 +125,12 @@ class Timers:
             after = rows[-1]["series"]
 
     async def fail_unserved(self) -> int:
-        """Fail jobs for which no host has had a handler for long; returns how many."""
+        """Fail jobs whose handler no host has had for too long; returns how many."""
         text = (
             f"no host has had a handler for this job for {UNSERVED.total_seconds() / 60:g} minutes"
         )
         await self._database.write(SQL.open_gates)
-        await self._database.write(SQL.unpack_unserved, UNSERVED, RECOVER_ROWS)
+        await parcels.unpack_unserved(self._database, UNSERVED, RECOVER_ROWS)
         rows = await self._database.write(
             SQL.fail_unserved, UNSERVED, RECOVER_ROWS, codes.HANDLER_MISSING, text
         )

@@ -1,7 +1,7 @@
--- Chooses parcels of handlers that a host serves in a lane, as long as no row comes before them and they fit. If one does not fit,
--- waits in another lane, or lacks jobs that may come back between the others, or jobs are wanted singly, it becomes rows, unless
--- half of the room is used already.
--- `rows_first` is false if the rows before them are locked. Answers also the room that is left, and the parcel before which rows may take it.
+-- Chooses parcels of handlers that a host serves in a lane, while no row comes before them and they fit. A parcel becomes rows
+-- if it does not fit, waits in another lane, lacks jobs that may come back between the others, or if jobs are wanted singly;
+-- but not if half of the room is used already. `rows_first` is false if the rows before them are locked. Also returns the
+-- remaining room, and the position of the next parcel, before which rows may use that room.
 create or replace function relevo.choose_parcels(
   p_lane text, inout room integer, wanted integer, p_handlers text[], singly boolean, rows_first boolean,
   out chosen bigint[], out next_rank bigint, out next_sequence bigint)

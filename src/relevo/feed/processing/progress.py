@@ -1,4 +1,4 @@
-"""How a lease stands: its ledger and its troubles, and storing both under the lease's fence."""
+"""The progress of a lease: its ledger and its troubles, stored under the lease's fence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from relevo.errors import Conflict, LeaseLost, LeaseStoreError
 from relevo.feed.processing.isolation import Isolation, Key, Troubles, inherited
 from relevo.feed.processing.lanes import Lanes
-from relevo.feed.processing.ledger import Ledger, Snapshot
+from relevo.feed.processing.ledger import ChangeLedger, LedgerSnapshot
 from relevo.kernel.leases.hosts import instant
 from relevo.store.ranges import Interval
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     import asyncpg
 
     from relevo.feed.model import Change
-    from relevo.feed.processing.journal import Cause, Journal
-    from relevo.feed.processing.ledger import Done, Run
+    from relevo.feed.processing.journal import FailureCause, LeaseJournal
+    from relevo.feed.processing.ledger import ChangeRun, Done
     from relevo.feed.processing.pacing import Pace
     from relevo.kernel.postgres import Transaction
 
 LAG_SECONDS = 0.5
-"""How long the position may lag behind what transactions of lanes have finished."""
+"""Seconds that the position may lag behind the transactions of lanes."""
 
 
 class Moved(Struct, frozen=True):
-    """What a transaction of the user stores when it is committed."""
+    """A checkpoint inside a user's transaction."""
 
-    snapshot: Snapshot
+    snapshot: LedgerSnapshot
     noted: Troubles | None
 
 
-class Standing:
-    """What a worker knows of its lease; the journal stores it.
+class LeaseProgress:
+    """The progress of a worker on its lease; the journal stores it.
 
     Writes follow each other, and each stores all that is finished when its turn comes: lanes that
     finish at about the same time share one.
     """
 
-    def __init__(self, journal: Journal, pace: Pace, on_stored: Callable[[], object]) -> None:
+    def __init__(self, journal: LeaseJournal, pace: Pace, on_stored: Callable[[], object]) -> None:
         self.journal = journal
         self.interval = Interval()
-        self.ledger = Ledger({})
+        self.ledger = ChangeLedger({})
         self.troubles: dict[int, Isolation] = {}
         """By lane."""
         self.crashes = 0
@@ -67,18 +67,18 @@ class Standing:
         self.lanes = self._fresh_lanes(1)
 
     async def open(self, *, again: bool = False) -> None:
-        """Take over what the last owner left, or `again` what a worker before left."""
+        """Read the state of the last owner, or with `again` of the former worker on this host."""
         if again:
             await self.journal.settle()
         stored = await self.journal.open()
         self.interval, self.crashes = stored.interval, stored.crashes
-        self.ledger = Ledger(stored.positions, stored.done)
+        self.ledger = ChangeLedger(stored.positions, stored.done)
         self.troubles = stored.troubles.split(self._pace.lanes)
         self._whole, self._watch = bool(stored.troubles.until), stored.troubles.watch
         self._noted = stored.troubles if stored.troubles != Troubles() else None
 
     def close(self) -> None:
-        """Refuse what comes late: whoever begins anew has another view of what is finished."""
+        """Refuse late calls: the next worker has its own view of what is finished."""
         self._closed = True
 
     def begin(self, lineages: Mapping[int, Sequence[int]]) -> dict[int, int]:
@@ -90,11 +90,11 @@ class Standing:
         return self.ledger.positions
 
     def restart(self) -> None:
-        """Drop what was read and not finished; it is read again."""
+        """Drop changes that were read and not finished; they are read again."""
         self.begin({one: [one] for one in self.ledger.read})
 
     def spread(self) -> Lanes:
-        """Begin with empty lanes; trouble of the lease as a whole is worked off by one."""
+        """Begin with empty lanes; trouble of the complete lease is worked off by one lane."""
         self.lanes = self._fresh_lanes(1 if self.whole_trouble else self._pace.lanes)
         self._whole = self.lanes.count == 1
         return self.lanes
@@ -108,17 +108,17 @@ class Standing:
 
     @property
     def whole_trouble(self) -> bool:
-        """Whether the lease is in trouble as a whole, not single lanes of it."""
+        """Whether the complete lease is in trouble, not single lanes of it."""
         return self._whole and bool(self.troubles)
 
     def go_one_by_one(self, until: Mapping[int, int]) -> None:
-        """A process that had this lease was killed more than once: find out by what."""
+        """Deliver one by one, to find the change that killed a process more than once."""
         whole = self.troubles.get(0) if self.whole_trouble else None
         self.troubles = {0: (whole or Isolation(until={})).one_by_one(until)}
         self._whole, self._watch = True, {}
 
     def confine(self, bound: Mapping[int, int]) -> None:
-        """Let trouble end where a bounded run does; what is behind that is no part of the run."""
+        """Let trouble end where a bounded run ends."""
         self.troubles = {lane: one.within(bound) for lane, one in self.troubles.items()}
 
     def watch(self, until: Mapping[int, int]) -> None:
@@ -132,11 +132,11 @@ class Standing:
 
     @property
     def behind(self) -> bool:
-        """Whether the store does not say yet how far the lease is, or soon will not."""
+        """Whether the stored position lags behind the progress, or soon will."""
         return bool(self.calls_unstored or self.ledger.in_flight) or self.ledger.is_ahead
 
     def units(self, changes: Sequence[Change[Any]]) -> list[Key]:
-        """Return what can be told apart when some of these changes fail: each, or each group."""
+        """Return the keys that isolation can separate: each change, or each atomic group."""
         if not self._pace.atomic_groups:
             return [(change.lsn, change.ordinal) for change in changes]
         return sorted({(change.lsn, 0) for change in changes})
@@ -147,15 +147,15 @@ class Standing:
             return len(part)
         return sum(change.lsn <= part[-1][0] for change in changes)
 
-    def finish(self, run: Run, change: Change[Any] | None = None) -> bool:
-        """Note that a call's changes are finished, or those up to one; True if that is all."""
+    def finish(self, run: ChangeRun, change: Change[Any] | None = None) -> bool:
+        """Record that a call's changes are finished, or those up to one; True if all are."""
         self._check_out(run)
         size = len(run.changes)
         if change is not None:
             size = sum((c.lsn, c.ordinal) <= (change.lsn, change.ordinal) for c in run.changes)
         return self._finish(run, size)
 
-    def _finish(self, run: Run, size: int) -> bool:
+    def _finish(self, run: ChangeRun, size: int) -> bool:
         if not size:
             return False
         whole = size == len(run.changes)
@@ -166,15 +166,15 @@ class Standing:
         return whole
 
     async def flush(self, *, relaxed: bool = False) -> None:
-        """Store what is finished, if the store does not say so yet.
+        """Store finished changes, if that is not stored yet.
 
-        `relaxed` is for what nobody waits for: a server that crashes in the next moment may forget
-        it, and the changes come again.
+        `relaxed` is for writes that no caller waits for: a server crash right after may lose them,
+        and the changes come again.
         """
         async with self._storing:
             await self._store(relaxed=relaxed)
 
-    async def confirm_in(self, tx: Transaction, run: Run) -> Moved | None:
+    async def confirm_in(self, tx: Transaction, run: ChangeRun) -> Moved | None:
         """Store a call's changes as finished in a transaction; `committed` or `undone` follows.
 
         In order, the position is moved. Else the changes are remembered, and writes of others need
@@ -195,7 +195,7 @@ class Standing:
             raise
         return Moved(snapshot, noted)
 
-    def committed(self, run: Run, moved: Moved | None) -> None:
+    def committed(self, run: ChangeRun, moved: Moved | None) -> None:
         """The transaction of `confirm_in` has been committed."""
         if moved is None:
             self.ledger.remember(_done(run))
@@ -205,18 +205,18 @@ class Standing:
             self._storing.release()
 
     def undone(self, moved: Moved | None, *, in_doubt: bool = False) -> None:
-        """The transaction of `confirm_in` was not committed, or nobody knows.
+        """The transaction of `confirm_in` was not committed, or its outcome is unknown.
 
-        Then the position may have moved, and storing what is known here would move it back.
+        In the second case the position may have moved, and storing this one would move it back.
         """
         self._in_doubt = self._in_doubt or (in_doubt and self.lanes.count == 1)
         if moved is not None:
             self._storing.release()
 
-    async def fail(self, run: Run, error: Exception, limit: int | None) -> Isolation:
+    async def fail(self, run: ChangeRun, error: Exception, limit: int | None) -> Isolation:
         """Count a failed call; unless that condemns its only change, store the count."""
         async with self._storing:
-            await self._store()  # what was finished before it
+            await self._store()  # the changes finished before it
             trouble = self.troubles.get(run.lane) or Isolation(until={run.range_id: run.end})
             trouble = trouble.failed(self.units(run.changes), limit)
             if not trouble.condemned(limit):
@@ -227,14 +227,14 @@ class Standing:
                 self.troubles, self._noted = troubles, noted
         return trouble
 
-    def postpone(self, run: Run) -> None:
-        """Have a call made again later, with no more than it was made with."""
+    def postpone(self, run: ChangeRun) -> None:
+        """Have a call repeated later, with no more changes than before."""
         self.troubles.setdefault(run.lane, Isolation(until={run.range_id: run.end}))
 
     async def bury(
-        self, run: Run, cause: Cause, handler: str, *, block: bool
+        self, run: ChangeRun, cause: FailureCause, handler: str, *, block: bool
     ) -> list[asyncpg.Record]:
-        """Dead-letter the changes of a run and move past them; return the rows of the letters."""
+        """Dead-letter the changes of a run and move past them; return the dead letters' rows."""
         async with self._storing:
             run.pinned = True
             snapshot = self.ledger.unstored(run)
@@ -255,12 +255,12 @@ class Standing:
             self.troubles, self._noted = marked, noted
 
     async def leave(self, lane: int, range_id: int) -> None:
-        """Nothing is left in a range of the batch in trouble."""
+        """Leave a range in which nothing is left of the batch in trouble."""
         self.troubles = self._with(lane, self.troubles[lane].passed(range_id, through=True))
         await self.flush()
 
     def forgive(self, lane: int) -> None:
-        """A batch that failed has returned without confirming; that may come later."""
+        """Forget the trouble of a lane: its batch returned, and may be confirmed later."""
         self.troubles.pop(lane, None)
 
     async def _store(self, *, relaxed: bool = False) -> None:
@@ -274,7 +274,7 @@ class Standing:
         self._stored(snapshot, noted)
         self.calls_unstored -= calls
 
-    def _stored(self, snapshot: Snapshot, noted: Troubles | None) -> None:
+    def _stored(self, snapshot: LedgerSnapshot, noted: Troubles | None) -> None:
         self.ledger.store(snapshot)
         self.stored_at, self._noted = instant(), noted
         self._watch = noted.watch if noted else {}
@@ -288,7 +288,7 @@ class Standing:
         watch = {one: lsn for one, lsn in self._watch.items() if positions.get(one, 0) < lsn}
         return Troubles.note(troubles, self.lanes.count, watch)
 
-    def _without(self, run: Run, *, whole: bool = True) -> dict[int, Isolation]:
+    def _without(self, run: ChangeRun, *, whole: bool = True) -> dict[int, Isolation]:
         """The troubles that are left when a run is done; only parts of them change anything."""
         trouble = self.troubles.get(run.lane)
         if trouble is None or not run.pinned:
@@ -296,7 +296,7 @@ class Standing:
         through = whole and self._through(run, trouble)
         return self._with(run.lane, trouble.passed(run.range_id, through=through))
 
-    def _through(self, run: Run, trouble: Isolation) -> bool:
+    def _through(self, run: ChangeRun, trouble: Isolation) -> bool:
         """Whether nothing else is left of the batch in trouble in the range of a part of it."""
         until = trouble.until.get(run.range_id, 0)
         return self.ledger.read[run.range_id] >= until and not self.lanes.has_until(
@@ -307,7 +307,7 @@ class Standing:
         rest = {one: other for one, other in self.troubles.items() if one != lane}
         return rest if trouble is None else {**rest, lane: trouble}
 
-    def _check_out(self, run: Run) -> None:
+    def _check_out(self, run: ChangeRun) -> None:
         self._check()
         if not run.out:
             raise Conflict("this call failed, and its changes come again; confirm them then")
@@ -315,15 +315,15 @@ class Standing:
     def _check(self) -> None:
         if self._in_doubt:
             raise LeaseStoreError(
-                "it is not known whether a transaction moved the position; the lease is begun anew"
-                " from what is stored"
+                "whether a transaction moved the position is unknown; the lease starts again"
+                " from the stored position"
             )
         if self._closed:
             raise LeaseLost(
-                "this batch was given up meanwhile, since the store failed or the lease was let go;"
+                "this batch was abandoned, because the store failed or the lease was released;"
                 " it is delivered again"
             )
 
 
-def _done(run: Run) -> list[Done]:
+def _done(run: ChangeRun) -> list[Done]:
     return [(run.range_id, change.lsn, change.ordinal) for change in run.changes]

@@ -1,7 +1,7 @@
 """Leases that live as long as the process: for programs of one process and for tests.
 
 They are a private unit in the lease tables, with all that leases promise, that is dropped when the
-processor stops; what a killed process leaves is removed by housekeeping.
+processor stops; housekeeping removes the units of killed processes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemoryLeases:
         self.name = f"{PREFIX}{uuid4().hex}"
 
     async def keep(self, database: Database, wakeups: Wakeups, container: str, name: str) -> None:
-        """Take the positions of the unit out of the database; nothing of it is left there."""
+        """Move the positions of the unit from the database into `state`."""
         unit = UnitHandle(database, wakeups, container, name, self.name)
         parts = [tokens.opened(one) for one in (await unit.tokens()).values()]
         places = tuple(place for part in parts for place in part.places)
@@ -51,10 +51,10 @@ def name_of(leases_in: str | MemoryLeases) -> str:
     if isinstance(leases_in, MemoryLeases):
         return leases_in.name
     if leases_in.startswith(PREFIX):
-        raise InvalidValue(f"names that begin with {PREFIX!r} are those of leases in memory")
+        raise InvalidValue(f"names that begin with {PREFIX!r} are reserved for leases in memory")
     return leases_in
 
 
 async def forget_abandoned(database: Database) -> None:
-    """Remove what killed processes left of leases in memory."""
+    """Remove memory leases of killed processes."""
     await database.write(SQL.forget_memory_units, PREFIX, idempotent=True)

@@ -1,4 +1,4 @@
--- Claims jobs where parcels wait: as they are, in their order among rows.
+-- Claims waiting parcels and rows together, in their common order.
 create or replace function relevo.claim_jobs_in_order(
   p_host uuid, p_name text, p_claim bigint, lanes text[], rooms integer[], handler_lanes text[], handlers text[], slots integer[],
   singly boolean)

@@ -1,4 +1,4 @@
-"""Fills the lanes of a lease: reads ahead as far as there is room, and waits where nothing is."""
+"""Reads ahead for a lease: fills its lanes while there is room, and waits for changes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from relevo.kernel import faults
 from relevo.kernel.leases.hosts import instant
 
 if TYPE_CHECKING:
-    from relevo.feed.processing.worker import Worker
+    from relevo.feed.processing.worker import LeaseWorker
 
 QUIET_SECONDS = 10.0
-"""How often progress that no call has made is stored, at the most."""
+"""Minimum seconds between two stores of progress that no call has made."""
 
 
-class Feeder:
+class ReadAhead:
     """Reads for one period of a worker."""
 
-    def __init__(self, worker: Worker, bound: dict[int, int]) -> None:
+    def __init__(self, worker: LeaseWorker, bound: dict[int, int]) -> None:
         self._worker = worker
         self._processor = worker.processor
         self._lease = worker.lease
-        self._standing = worker.standing
+        self._progress = worker.progress
         self._bound = bound
         self._nudge = asyncio.Event()
         self._heads: dict[int, int] = {}
@@ -37,49 +37,51 @@ class Feeder:
         worker = self._worker
         while not worker.over:
             if self._lease.stopping.is_set():
-                await worker.room.wait()  # until the period ends, or the request is withdrawn
+                await (
+                    worker.room_changed.wait()
+                )  # until the period ends, or the request is withdrawn
             elif worker.draining:
                 if worker.end_period():
                     return
-                await worker.room.wait()
+                await worker.room_changed.wait()
             elif not self._has_room():
-                await worker.room.wait()
+                await worker.room_changed.wait()
             elif await self._fill():
-                worker.pulse.beat()
+                worker.work_changed.send()
             elif self._at_bound:
                 await self._complete()
             else:
                 await self._idle()
 
     def nudge(self) -> None:
-        """Have it look up from waiting: the period is to end."""
+        """Interrupt its wait: the period ends."""
         self._nudge.set()
 
     def _has_room(self) -> bool:
-        """Whether to read on: what is in flight is bounded, and so is what is finished above."""
-        pace, ledger, lanes = self._processor.pace, self._standing.ledger, self._standing.lanes
+        """Whether to read on: the changes in flight and those finished above are bounded."""
+        pace, ledger, lanes = self._processor.pace, self._progress.ledger, self._progress.lanes
         if self._needed:
             return True
         if ledger.finished_above >= limits.FEED_DONE_MAX:
             return False
         if lanes.count > 1:
             return ledger.in_flight < pace.lane_window
-        if self._standing.troubles:
+        if self._progress.troubles:
             return False
         return lanes.waiting(0) < max(pace.prefetch, 0 if self._worker.lanes[0].busy else 1)
 
     @property
     def _needed(self) -> list[int]:
         """Ranges that batches in trouble lie in and that are not read up to their ends yet."""
-        read = self._standing.ledger.read
+        read = self._progress.ledger.read
         return sorted({
-            one for trouble in self._standing.troubles.values()
+            one for trouble in self._progress.troubles.values()
             for one, lsn in trouble.until.items() if read[one] < lsn and not self._is_bounded(one)
         })  # fmt: skip
 
     async def _fill(self) -> bool:
         """Read one batch; False if no range of this lease has one at present."""
-        ids = self._needed or sorted(self._standing.ledger.read)
+        ids = self._needed or sorted(self._progress.ledger.read)
         for offset in range(len(ids)):
             range_id = ids[(self._turn + offset) % len(ids)]
             if range_id in self._dry or self._is_bounded(range_id):
@@ -90,8 +92,8 @@ class Feeder:
         return False
 
     async def _fill_from(self, range_id: int) -> bool:
-        standing, hints, began = self._standing, self._processor.poller.hints, instant()
-        head = self._heads.pop(range_id, 0)  # now: one that is told during the read may be younger
+        progress, hints, began = self._progress, self._processor.poller.hints, instant()
+        head = self._heads.pop(range_id, 0)  # now: a head found during the read may be newer
         batch = await self._worker.read(range_id, self._page())
         await faults.point("after_read")
         bound = self._bound.get(range_id)
@@ -101,59 +103,59 @@ class Feeder:
             changes = [change for change in changes if change.lsn <= bound]
             position = bound
         self._lease.caught_up = False
-        standing.lanes.add(
+        progress.lanes.add(
             range_id, changes, position, read_at=instant(), read_for=instant() - began
         )
         if not batch.more:
             self._dry[range_id] = hints
             # All there is was read, also of batches in trouble, and nothing arrives late. They
             # end where the run does, at the latest.
-            for trouble in standing.troubles.values():
-                standing.ledger.skip(range_id, trouble.until.get(range_id, 0))
+            for trouble in progress.troubles.values():
+                progress.ledger.skip(range_id, trouble.until.get(range_id, 0))
             if not batch.changes:
                 # Nothing up to the head that was seen before the read.
-                standing.ledger.skip(range_id, head)
-        elif not changes and instant() - standing.stored_at > QUIET_SECONDS:
-            await standing.flush()
+                progress.ledger.skip(range_id, head)
+        elif not changes and instant() - progress.stored_at > QUIET_SECONDS:
+            await progress.flush()
         return bool(changes) or batch.more
 
     def _page(self) -> int:
-        lanes, pace = self._standing.lanes, self._processor.pace
+        lanes, pace = self._progress.lanes, self._processor.pace
         if lanes.count == 1:
             return pace.max_items
-        room = pace.lane_window - self._standing.ledger.in_flight
+        room = pace.lane_window - self._progress.ledger.in_flight
         return max(1, min(room, pace.max_items * lanes.count, limits.FEED_ITEMS_MAX))
 
     def _is_bounded(self, range_id: int) -> bool:
         bound = self._bound.get(range_id)
-        return bound is not None and self._standing.ledger.read[range_id] >= bound
+        return bound is not None and self._progress.ledger.read[range_id] >= bound
 
     @property
     def _at_bound(self) -> bool:
-        """Whether a bounded run has read all that it is to read."""
-        return bool(self._bound) and all(map(self._is_bounded, self._standing.ledger.read))
+        """Whether a bounded run has read everything up to its end."""
+        return bool(self._bound) and all(map(self._is_bounded, self._progress.ledger.read))
 
     async def _complete(self) -> None:
-        """Wait until all that was read is finished; say so once; then hold the lease, idle."""
-        if self._standing.ledger.in_flight:
-            await self._worker.room.wait()
+        """Wait until all changes are finished, notify once, then hold the lease idle."""
+        if self._progress.ledger.in_flight:
+            await self._worker.room_changed.wait()
             return
-        await self._standing.flush()
+        await self._progress.flush()
         self._processor.symptoms.clear(self._lease.name, "store", "unreadable")
         if not self._completed:
             self._completed = True
             self._processor.lease_completed()
-            positions = self._standing.ledger.positions
-            await self._processor.tell("completed", self._lease.name, positions)
-        await self._worker.room.wait()
+            positions = self._progress.ledger.positions
+            await self._processor.notify("completed", self._lease.name, positions)
+        await self._worker.room_changed.wait()
 
     async def _idle(self) -> None:
         """Wait until there is something to read, with all other idle leases of this host."""
-        standing, ledger = self._standing, self._standing.ledger
+        progress, ledger = self._progress, self._progress.ledger
         every = self._processor.pace.every
         quiet = QUIET_SECONDS if every is None or every.seconds is None else every.seconds
-        if instant() - standing.stored_at > quiet:
-            await standing.flush()
+        if instant() - progress.stored_at > quiet:
+            await progress.flush()
         self._nudge.clear()
         if self._worker.draining:
             return
@@ -161,7 +163,7 @@ class Feeder:
         found = await self._processor.poller.wait(
             dict(ledger.read), self._lease.stopping, self._nudge,
             since=min(self._dry.values(), default=0),
-            seconds=quiet if standing.behind else None,
+            seconds=quiet if progress.behind else None,
         )  # fmt: skip
         if found.error is not None:
             raise self._worker.unreadable(found.error) from found.error

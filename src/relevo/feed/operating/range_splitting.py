@@ -48,7 +48,7 @@ async def split_busy(
     per_second: float = lifecycle.RANGE_WRITES_PER_SECOND_MAX,
     seconds: float = lifecycle.SUSTAINED_SECONDS,
 ) -> list[int]:
-    """Split every range that was written too fast all the time; return those that were split."""
+    """Split every range with sustained heavy writes; return the ranges that were split."""
     return [
         one.range_id
         for one in await lifecycle.busy_ranges(database, per_second, seconds)
