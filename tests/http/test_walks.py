@@ -134,4 +134,4 @@ async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
 
         async with app.host():
             walk = await files_touched(changed, beside=("http/", "jobs/", "router/"), also=LEASE)
-    assert_toured(walk, "A change", 38)
+    assert_toured(walk, "A change", 37)
