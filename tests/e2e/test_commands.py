@@ -57,7 +57,9 @@ def test_every_operation_has_a_command_with_a_parameter_for_each_field(row: Oper
     command = _command(" ".join([*names, verb.replace("_", "-")]))
     by_name = {parameter.name: parameter for parameter in command.params}
     for field in msgspec.structs.fields(row.request):
-        if field.encode_name in row.fixed:
+        if field.encode_name in row.fixed or (
+            row.name == "feeds.export" and field.name in {"cursor", "limit"}  # it shows all pages
+        ):
             assert field.name not in by_name
             continue
         parameter = by_name[field.name]

@@ -151,7 +151,7 @@ async def test_a_process_is_told_errors_as_what_they_are(app: App) -> None:
             await job.wait(60)
     kinds = [one.partition(":")[0] for one in found]
     assert kinds == ["NotFound", *["InvalidValue"] * 2, *["Conflict"] * 2, "AttributeError"]
-    assert "ctx.transaction is not there in a process" in found[4]
+    assert "ctx.transaction is not available with process=True" in found[4]
     assert (await job.get()).error_code == codes.NOT_FOUND  # 6.3
 
 

@@ -58,7 +58,7 @@ async def test_what_does_not_exist_is_refused_by_name(app: App) -> None:
     with pytest.raises(InvalidValue, match="1 to 256"):
         await app.users.create_unit("")
     await app.users.create_unit("north")
-    with pytest.raises(Conflict, match="'north' already"):
+    with pytest.raises(Conflict, match="'north' is already taken"):
         await app.users.create_unit("north")
 
 

@@ -204,7 +204,7 @@ async def test_a_superseded_host_says_so_and_stays_down(fleet: Fleet) -> None:  
     assert first.leases.held == []
     with pytest.raises(HostSuperseded):
         await fleet.join(first, 2)
-    assert "superseded" in " ".join((await first.health()).reasons)
+    assert "took over as host a" in " ".join((await first.health()).reasons)
 
     async def owns() -> bool:
         owners = {lease.owner_incarnation for lease in (await fleet.leases()).values()}
