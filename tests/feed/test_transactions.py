@@ -267,6 +267,32 @@ async def test_a_manual_checkpoint_may_come_later_in_a_transaction(shop: Shop) -
     assert (await lag(shop), await effects(shop)) == (1, ["1"])
 
 
+async def test_a_task_inside_a_transaction_goes_on_when_a_manual_call_ends(shop: Shop) -> None:
+    contexts: list[ChangeContext] = []
+    inside, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def work(ctx: ChangeContext) -> None:
+        async with ctx.transaction() as tx:
+            inside.set()
+            await goes_on.wait()
+            await tx.execute(EFFECT, "1")
+
+    async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
+        contexts.append(ctx)
+        if len(contexts) == 1:
+            _kept.append(asyncio.ensure_future(work(ctx)))
+            await inside.wait()
+
+    await shop.host("a", cook, checkpoint="manual")
+    await shop.write(1)
+    await until(lambda: len(contexts) == 1, "it was delivered")
+    await shop.write(1)
+    await until(lambda: len(contexts) == 2, "it was delivered again, so the first call is over")
+    goes_on.set()
+    await _kept[-1]
+    assert (await lag(shop), await effects(shop)) == (1, ["1"])
+
+
 async def test_a_letter_of_a_misuse_stays(shop: Shop) -> None:
     async def cook(ctx: ChangeContext, changes: list[Change[Any]]) -> None:
         if not ctx.redrive:

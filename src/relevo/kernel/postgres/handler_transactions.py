@@ -173,11 +173,14 @@ class HandlerTransactions:
     async def end(self, *, for_good: bool = True) -> None:
         """End the call. Raises `HandlerError` if that leaves a transaction open: it is rolled back.
 
-        Unless it is `for_good`, the handler may begin others later.
+        Unless it is `for_good`, tasks of the handler may begin others later, and one that is
+        inside of a transaction now goes on.
         """
         self._over = for_good
         block = self._block
-        if block is None or await block.has_left():
+        if block is None or (not for_good and block.is_of_another_task()):
+            return
+        if await block.has_left():
             return
         self._block = None
         error = HandlerError(
@@ -199,10 +202,12 @@ class TransactionBlock:
         self._transactions = transactions
         self._manager = manager
         self._tx: HandlerTransaction | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._leaving: asyncio.Event | None = None
 
     async def __aenter__(self) -> HandlerTransaction:
         self._transactions.enter(self)
+        self._task = asyncio.current_task()
         try:
             self._tx = await self._manager.__aenter__()
         except BaseException:
@@ -228,6 +233,11 @@ class TransactionBlock:
         finally:
             self._transactions.leave(self)
             self._leaving.set()
+
+    def is_of_another_task(self) -> bool:
+        """Whether a task that still runs, and is not this one, entered the block."""
+        task = self._task
+        return task is not None and task is not asyncio.current_task() and not task.done()
 
     async def has_left(self) -> bool:
         """Whether the block is left: waits for a commit that is under way."""
