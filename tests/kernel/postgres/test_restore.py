@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from structlog.testing import capture_logs
 from relevo import App, errors, settings
 from relevo.cli.doctor.checks import Patient, restore
 from relevo.kernel.postgres.database import Database
-from relevo.kernel.postgres.embedded.account import binaries
+from tests.kernel.postgres.dumps import load, program
 from tests.kernel.postgres.errand import run_errands
 
 if TYPE_CHECKING:
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from relevo.testing.databases import TestDatabases
 
 pytestmark = pytest.mark.anyio
-
-
-async def program(name: str, *arguments: str) -> None:
-    """Run a program of PostgreSQL, which has to succeed."""
-    running = await asyncio.create_subprocess_exec(binaries() / name, *arguments)
-    assert await running.wait() == 0
 
 
 @pytest.fixture
@@ -45,7 +38,8 @@ async def copy(relevo_databases: TestDatabases) -> AsyncIterator[str]:
 async def move(source: str, target: str, file: Path, *options: str) -> None:
     """Dump a database and restore it into another."""
     await program("pg_dump", "--format=custom", f"--file={file}", *options, source)
-    await program("pg_restore", "--no-owner", "--exit-on-error", "--dbname", target, str(file))
+    script = await program("pg_restore", "--no-owner", "--file=-", str(file))
+    await load(script, target)
 
 
 async def said(url: str, **options: Any) -> int:

@@ -13,10 +13,10 @@ import sqlalchemy
 
 from relevo import App, settings
 from relevo.kernel.postgres import locks
-from relevo.kernel.postgres.embedded.account import binaries
 from relevo.kernel.postgres.pool.connections import Sleepers
 from relevo.testing.clock import Clock
 from tests.e2e.conftest import Result, invoke
+from tests.kernel.postgres.dumps import load, program
 from tests.kernel.postgres.errand import run_errands
 from tests.kernel.postgres.servers import pgbouncer
 from tests.kernel.postgres.test_sleepers import AFTER, asleep, lock
@@ -223,24 +223,13 @@ async def test_commands_work_on_the_schema_that_they_are_told(relevo_url: str) -
         assert app.leases.name not in (await told("host", "list")).out
 
 
-async def program(name: str, *arguments: str, given: bytes = b"") -> bytes:
-    """Run a program of PostgreSQL, and return what it writes."""
-    pipe = asyncio.subprocess.PIPE
-    running = await asyncio.create_subprocess_exec(
-        binaries() / name, *arguments, stdin=pipe, stdout=pipe
-    )
-    written, _ = await running.communicate(given)
-    assert running.returncode == 0
-    return written
-
-
 async def test_a_dump_is_restored_elsewhere_and_under_another_name(
     relevo_url: str, relevo_databases: TestDatabases
 ) -> None:
     await run_errands(relevo_url)
     copy = relevo_databases.create(migrated=False)
     text = await program("pg_dump", "--schema", HERE, "--no-owner", relevo_url)
-    await program("psql", "-qX", "-v", "ON_ERROR_STOP=1", copy, given=text)
+    await load(text, copy)
     await run_errands(copy)
     async with connected(copy) as connection:
         await connection.execute(f'alter schema {HERE} rename to "{THERE}"')
