@@ -43,7 +43,7 @@ from relevo.router.wire.envelopes import NAMES
 from relevo.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from relevo.kernel.machine import Machine
     from relevo.kernel.operation import Operation
@@ -115,9 +115,16 @@ def settings_table(*, with_types: bool) -> str:
 
 
 def error_tree() -> str:
-    """The picture at the head of `relevo.errors`."""
-    assert errors.__doc__ is not None
-    return f"```text\n{textwrap.dedent(errors.__doc__.split(chr(10) * 2)[1])}\n```\n"
+    """The classes of errors by their bases; the table below says what each means."""
+    return "```text\n" + "\n".join(_branch(errors.RelevoError, "", "")) + "\n```\n"
+
+
+def _branch(kind: type[errors.RelevoError], mark: str, margin: str) -> Iterator[str]:
+    yield f"{mark}{kind.__name__}"
+    children = _children(kind)
+    for child in children:
+        edge, inner = ("└── ", "    ") if child is children[-1] else ("├── ", "│   ")
+        yield from _branch(child, f"{margin}{edge}", f"{margin}{inner}")
 
 
 def error_table() -> str:
@@ -376,9 +383,12 @@ def _described(schema: dict[str, Any]) -> str:
 
 
 def _below(kind: type[errors.RelevoError]) -> list[type[errors.RelevoError]]:
+    return [below for child in _children(kind) for below in (child, *_below(child))]
+
+
+def _children(kind: type[errors.RelevoError]) -> list[type[errors.RelevoError]]:
     ours = (errors.__name__, answers.__name__, job_errors.__name__)
-    children = [child for child in kind.__subclasses__() if child.__module__ in ours]
-    return [found for child in children for found in (child, *_below(child))]
+    return [child for child in kind.__subclasses__() if child.__module__ in ours]
 
 
 def _limit_row(name: str) -> list[str]:

@@ -1,65 +1,8 @@
-"""Every error Relevo raises, in one tree.
+"""Every error Relevo raises, in one tree; docs/reference/errors.md shows it, made from this file.
 
-    RelevoError
-    ├── CallerError                 the request is wrong; sending it again changes nothing
-    │   ├── InvalidValue            400  a value is missing, malformed or out of bounds
-    │   │   ├── BadContinuation          a token is damaged or foreign
-    │   │   ├── InvalidJson              the body is not JSON
-    │   │   ├── InvalidExpression        a rule or filter that cannot be parsed
-    │   │   ├── InvalidQuery             a query that cannot be parsed, or names unknown columns
-    │   │   ├── MissingField             a required field is missing
-    │   │   ├── ReferenceNotFound        a policy or queue that is named does not exist
-    │   │   ├── MissingApiVersion        the query has no api-version
-    │   │   └── UnsupportedApiVersion    an api-version that is not supported
-    │   ├── ExpressionFailed        400  a rule or filter that has no result for these values
-    │   ├── Unauthenticated         401  no credentials, or invalid ones
-    │   ├── Forbidden               403  known, but not allowed
-    │   ├── NotFound                404
-    │   │   └── MessageNotFound          no message has that number, in the state that this needs
-    │   ├── MethodNotAllowed        405
-    │   ├── Conflict                409  the resource is in the wrong state
-    │   │   ├── LeaseLost                another host owns the lease now
-    │   │   ├── HostSuperseded           a newer process took this host's name
-    │   │   ├── ItemExists               an item with that id exists already
-    │   │   ├── FeedExpired              the position is older than the retention
-    │   │   ├── FeedRegressed            the position is ahead of the container
-    │   │   ├── ContainerRecreated       dropped and created again since
-    │   │   ├── SettingsMismatch         a unit exists with other settings (ModeMismatch: mode)
-    │   │   ├── LeaseCoverage            leases do not tile the hash space
-    │   │   ├── InUse                    others refer to it, so it cannot be deleted
-    │   │   ├── InvalidState             a router job or worker is in the wrong state
-    │   │   ├── OfferGone                another worker was faster, or it was revoked or expired
-    │   │   ├── UnassignLimitReached     a job reached its limit of unassignments
-    │   │   ├── EntityExists             a queue, topic, subscription or rule of that name exists
-    │   │   ├── EntityDisabled           the queue, topic or subscription takes or gives nothing now
-    │   │   ├── MessageLockLost     410  the lock has expired, or another receiver has it
-    │   │   ├── SessionLockLost     410  the session has expired, or another receiver has it
-    │   │   └── SessionTaken             another receiver holds the session (retryable)
-    │   ├── ConditionNotMet         412
-    │   ├── TooLarge                413
-    │   ├── UnsupportedMediaType    415
-    │   ├── RateLimited             429  (retryable)
-    │   ├── QuotaExceeded           507  the queue or topic is full (retryable)
-    │   ├── RuleFailed                   a rule of a policy gave no usable value
-    │   └── SettingsError                a setting is unknown or wrong
-    └── SystemFault                 the system cannot serve the request
-        ├── Unavailable             503  known not to have happened; try again
-        │   ├── Overloaded
-        │   ├── Closed
-        │   ├── DatabaseUnavailable
-        │   │   └── ConnectionsBusy      no connection of the pool was free in time
-        │   ├── ItemLocked               another transaction keeps the item locked
-        │   ├── HostFenced               past the self-fencing deadline
-        │   ├── MonitoredError           the container that a processor follows cannot be read
-        │   └── LeaseStoreError          a processor cannot read or write its leases
-        ├── OutcomeUnknown          503  it may or may not have happened
-        ├── OutboundFailed          502  a call to another service got no usable answer
-        │   └── OutboundRefused          its address is not allowed
-        ├── EmbeddedServerError          the embedded PostgreSQL cannot run here
-        ├── SchemaError                  the database's schema does not match this program
-        └── InternalError           500
-
-    HandlerError (beside both): a handler of the user raised (HandlerTimeout: ran out of time)
+`CallerError`: the request is wrong, and sending it again changes nothing, unless it is retryable.
+`SystemFault`: the system cannot serve the request. `Unavailable` is known not to have happened,
+`OutcomeUnknown` may have happened. `HandlerError`, beside both: a handler of the user raised.
 
 `code` is stable and public, `status` is the HTTP status, `fault` says whether the caller or the
 system is at fault, `retryable` whether the same call may be sent again safely and may then succeed.

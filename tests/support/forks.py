@@ -82,16 +82,9 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, None]:
-        """Wait for the end and return the rest of its output."""
+        """Read the rest of its output, and wait for the end."""
         out = ""
         if self.stdout is not None and not self.stdout.closed:
-            if timeout is not None:
-                give_up = time.monotonic() + timeout
-                with selectors.DefaultSelector() as selector:
-                    selector.register(self._status, selectors.EVENT_READ)
-                    if self.returncode is None and not selector.select(timeout):
-                        raise subprocess.TimeoutExpired(str(self.pid), timeout)
-                timeout = max(0.0, give_up - time.monotonic())
             with self.stdout as stdout:
                 out = stdout.read()
         self.wait(timeout)
