@@ -1,8 +1,8 @@
 """Recognises a database that was restored from a backup, or copied, since hosts last served it.
 
-`pg_dump` and logical replication give rows another home: another server, database or schema. The
-first host that finds it so says it, once, and LSNs go on above all that may have been given out
-after the backup. Positions in between belong to changes that are lost, and are refused.
+`pg_dump` and logical replication move rows to another server, database or schema. The first host
+that starts there logs it once. LSNs continue above every one that may have been used after the
+backup. Positions in between belong to lost changes, and are refused.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 Lost = tuple[tuple[int, int], ...]
-"""Intervals of LSNs that were given out, if at all, after a backup that was restored."""
+"""Intervals of LSNs that may have been used after a backup that was restored."""
 _lost: Final = msgspec.json.Decoder(Lost)
 
 
 async def recognise(database: Database, *, serving: bool) -> None:
-    """Record which database this is; the first host says if it is another than was served so far.
+    """Record which database this is; the first host of a restored one logs a warning.
 
-    Everybody who connects calls this, so that no write gets an LSN that may have been given out.
+    Every client calls this when it connects, so that no write reuses an LSN.
     """
     found = (await database.write(SQL.recognise_database, serving, idempotent=True))[0][0]
     if found == "behind":
@@ -49,7 +49,7 @@ async def recognise(database: Database, *, serving: bool) -> None:
 
 
 class Served(Struct, frozen=True):
-    """What the database says of itself."""
+    """Whether hosts have served this database before."""
 
     is_same: bool | None
     """Whether it is the one that was served so far; None if none was."""
