@@ -1,0 +1,93 @@
+-- Accepts messages: gives each its number, arrival and rank, and stores its copies. Everything that needs a filter was
+-- evaluated by the caller, with versions of entities; if any of these is not the present one, nothing is stored and the
+-- answer is `stale`; `full` names an entity that has no room. Per message: the entity that it was sent to, its id, body and due time; per copy: its message
+-- (counted from 1), entity, class and so on. A duplicate is answered with `duplicate`; its copies are not stored.
+create or replace function relevo.accept_messages(
+  p_entities integer[], p_versions bigint[],
+  p_origins integer[], p_ids text[], p_bodies bytea[], p_kinds smallint[], p_dues timestamptz[],
+  p_of integer[], p_places integer[], p_sub_queues smallint[], p_classes smallint[], p_priorities smallint[], p_sizes integer[],
+  p_ttls float8[] default '{}', p_expires timestamptz[] default '{}', p_keys text[] default '{}', p_sessions text[] default '{}',
+  p_copy_ids text[] default '{}', p_heads text[] default '{}', p_deads text[] default '{}', p_hops smallint[] default '{}',
+  p_enqueued bigint[] default '{}', p_failures integer[] default '{}')
+returns table (nth integer, outcome text, sequence bigint) language plpgsql volatile
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_column
+declare
+  at timestamptz := relevo.now();
+  micros bigint := (extract(epoch from at) * 1000000)::bigint;
+  doubles integer[];
+  full_entity integer;
+  sessions bigint[] := '{}';
+  behind boolean[] := '{}';
+  tags bigint[] := '{}';
+  numbers bigint[];
+begin
+  perform pg_advisory_xact_lock_shared(1380273169, e.id) from (select distinct unnest(p_entities) as id order by 1) as e;
+  if exists (
+    select from unnest(p_entities, p_versions) as g (id, version)
+    left join relevo.message_entity e on e.id = g.id and e.version = g.version where e.id is null
+  ) then
+    return query select 0, 'stale'::text, null::bigint;
+    return;
+  end if;
+  full_entity := relevo.full_entity(p_origins);
+  if full_entity is not null then
+    return query select 0, 'full'::text, full_entity::bigint;
+    return;
+  end if;
+  if exists (select from relevo.message_entity e where e.id = any (p_origins) and e.duplicate_window is not null) then
+    doubles := relevo.remember_ids(p_origins, p_ids);
+    if cardinality(doubles) > 0 then
+      p_of := array(select case when o = any (doubles) then null else o end from unnest(p_of) with ordinality as g (o, n) order by n);
+    end if;
+  end if;
+  if cardinality(p_sessions) > 0 then
+    select j.sessions, j.behind into sessions, behind from relevo.join_sessions(p_of, p_places, p_sub_queues, p_sessions, p_dues) as j;
+  end if;
+  numbers := array(select nextval('relevo.message_sequence') from generate_series(1, cardinality(p_of)));
+  if exists (select from relevo.message_entity e where e.id = any (p_places) and e.fair) then
+    tags := relevo.tag_messages(p_of, p_places, p_sub_queues, p_classes, p_keys, numbers);
+  end if;
+  with stored as (
+    insert into relevo.message (
+      sequence, rank, enqueued_at, enqueued_sequence, entity_id, sub_queue, class, state, priority, body_kind, hops, size,
+      visible_at, expires_at, ttl, session, message_id, fairness_key, head, body, dead)
+    select c.sequence,
+      case when c.sub_queue > 0 then 0
+           else coalesce(c.tag, (case when e.rank_by_time then micros else 0 end) + k.rank_offset - c.priority * e.rank_step) end,
+      at, c.enqueued, c.place, c.sub_queue, c.class,
+      case when p_dues[c.of] > at then 4 when c.behind then 6 else 0 end,
+      c.priority, p_kinds[c.of], coalesce(c.hops, 0::smallint), c.size,
+      case when p_dues[c.of] > at then p_dues[c.of] end,
+      case when c.sub_queue > 0 then at + make_interval(secs => e.dead_letter_ttl)
+           when p_dues[c.of] > at then null
+           else coalesce(c.expires, at + make_interval(secs => c.ttl)) end,
+      case when p_dues[c.of] > at then c.ttl end,
+      c.session, coalesce(c.copy_id, p_ids[c.of]), c.key, c.head, p_bodies[c.of], c.dead
+    from unnest(p_of, p_places, p_sub_queues, p_classes, p_priorities, p_sizes, p_ttls, p_expires, p_keys, sessions, behind, p_copy_ids,
+                p_heads, p_deads, p_hops, p_enqueued, numbers, tags)
+      as c (of, place, sub_queue, class, priority, size, ttl, expires, key, session, behind, copy_id, head, dead, hops, enqueued, sequence, tag)
+    join relevo.message_entity e on e.id = c.place
+    join relevo.message_class k on k.entity_id = c.place and k.number = c.class
+    where c.of is not null
+    returning entity_id, sub_queue, class, state, size
+  )
+  insert into relevo.message_delta (entity_id, sub_queue, class, active, scheduled, bytes, sent, dead_lettered)
+  select s.entity_id, s.sub_queue, s.class, count(*) filter (where s.state <> 4), count(*) filter (where s.state = 4), sum(s.size),
+    count(*) filter (where s.sub_queue = 0), count(*) filter (where s.sub_queue > 0)
+  from stored s group by s.entity_id, s.sub_queue, s.class;
+  if cardinality(p_failures) > 0 or cardinality(p_of) < cardinality(p_origins) then
+    perform relevo.count_unrouted(p_origins, p_of, p_failures);
+  end if;
+  perform relevo.note_use(p_origins);
+  if exists (select from relevo.message_entity e where e.id = any (p_places) and e.events = 'all') then
+    perform relevo.announce_messages('relevo.message.sent', array_agg(c.sequence), array_agg(c.place), array_agg(c.sub_queue),
+      array_agg(p_ids[c.of]), null, 'all')
+    from unnest(p_of, p_places, p_sub_queues, numbers) as c (of, place, sub_queue, sequence) where c.of is not null;
+  end if;
+  return query
+  select o.n::integer, case when o.n = any (doubles) then 'duplicate' else 'sent' end, f.sequence
+  from unnest(p_origins) with ordinality as o (id, n)
+  left join (select c.of, min(c.sequence) as sequence from unnest(p_of, numbers) as c (of, sequence) group by c.of) f on f.of = o.n
+  order by o.n;
+end $$;

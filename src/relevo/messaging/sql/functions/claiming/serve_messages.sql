@@ -1,0 +1,47 @@
+-- One round of a host, in one round trip and one commit: settle what its consumers have finished, claim what is next for each of
+-- them. Per consumers: its number, how many it wants, how its sources compete, its limits; `p_sources_of` says to which of them
+-- a source belongs, counted from 1. Also answers which of its messages are asked to make room (`preempt`), and which settlements
+-- came too late (`stale`).
+create or replace function relevo.serve_messages(
+  p_host uuid, p_claim bigint, p_consumers integer[], p_wanted integer[], p_across text[], p_limits text[],
+  p_sources_of integer[], p_sources integer[],
+  p_sequences bigint[] default '{}', p_tokens bigint[] default '{}', p_events text[] default '{}', p_until timestamptz[] default '{}',
+  p_delays float8[] default '{}', p_reasons text[] default '{}', p_descriptions text[] default '{}', p_checkpoints bytea[] default '{}')
+returns setof relevo.message_notice language plpgsql volatile
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  settled bigint[];
+  token bigint := ('x' || encode(substring(uuid_send(gen_random_uuid()) from 9 for 8), 'hex'))::bit(64)::bigint;
+  mine integer[];
+  i integer;
+begin
+  if cardinality(p_sequences) > 0 then
+    settled := case when cardinality(p_events) = 0 then relevo.complete_messages(p_sequences, p_tokens)
+      else relevo.settle_messages(p_sequences, p_tokens, p_events, p_until, p_delays, p_reasons, p_descriptions, p_checkpoints) end;
+    if cardinality(settled) < cardinality(p_sequences) then
+      return query select ('stale', g.sequence, g.token, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+                           null, null, null, null, null, null)::relevo.message_notice
+        from unnest(p_sequences, p_tokens) as g (sequence, token) where not (g.sequence = any (settled));
+    end if;
+  else
+    -- If a server crash loses a claim, the message is claimed again, and the old token fits no row.
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
+  if cardinality(p_consumers) > 0 and exists (select from relevo.message_arrival a where a.entity_id = any (p_sources)) then
+    perform set_config('synchronous_commit', 'on', true);
+    perform relevo.accept_plain_arrivals(p_sources);
+  end if;
+  -- A statement of a host that has ended claims nothing.
+  if cardinality(p_consumers) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
+    for i in 1 .. cardinality(p_consumers) loop
+      continue when exists (select from relevo.message_consumers c where c.id = p_consumers[i] and c.state = 'paused');
+      mine := array(select s.id from unnest(p_sources_of, p_sources) with ordinality as s (of, id, n) where s.of = i order by s.n);
+      return query select * from relevo.claim_messages(
+        mine, array_fill(0::smallint, array[cardinality(mine)]), p_wanted[i], token, p_host, p_claim, p_consumers[i], false,
+        p_across[i], p_limits[i]::jsonb);
+    end loop;
+  end if;
+  return query select ('preempt', m.sequence, m.token, m.claim, m.entity_id, m.sub_queue, m.consumers, m.class, null, null, null, null, null,
+                       null, null, null, null, null, null, null, null, null, null)::relevo.message_notice
+    from relevo.message m where m.host = p_host and m.host is not null and m.preempt_asked;
+end $$;
