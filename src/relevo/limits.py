@@ -237,6 +237,8 @@ MESSAGE_FAIRNESS_KEYS_MAX: Final = 100_000
 """Live keys of one entity."""
 MESSAGE_FORWARD_HOPS_MAX: Final = 4
 MESSAGE_DELETES_MAX: Final = 4_000
+MESSAGE_RECEIVED_MAX: Final = 4_000
+"""Messages that one receive returns."""
 MESSAGE_TRANSACTION_OPERATIONS_MAX: Final = 100
 MESSAGE_RECEIVERS_MAX: Final = 5_000
 """Receivers that wait at one entity."""

@@ -259,6 +259,9 @@ async def test_a_claim_touches_what_it_takes_also_in_another_lane(
     office: Office, worker: Worker
 ) -> None:  # 4.4
     async def buffers() -> int:
+        return min([await once() for _ in range(3)])  # the server may plan anew in between
+
+    async def once() -> int:
         transaction = worker.connection.transaction()
         await transaction.start()
         plan = await worker.connection.fetch(
@@ -272,15 +275,12 @@ async def test_a_claim_touches_what_it_takes_also_in_another_lane(
 
     for _ in range(20):
         await office.jobs.submit("work")
-    await buffers()  # plans are made
     few = await buffers()
     await office.database.write(
         "insert into relevo.job (id, rank, created_at, modified_at, status, lane, handler, name,"
         " data) select relevo.uuid7(), 9e17::bigint, relevo.now(), relevo.now(), 0, 'default',"
         " 'work', 'work', '{}' from generate_series(1, 50000) returning 1"
     )
-    await buffers()
     assert await buffers() <= few + 100
     await office.database.run(lambda tx: tx.execute("analyze relevo.job"))  # other plans, perhaps
-    await buffers()
     assert await buffers() <= few + 100

@@ -76,6 +76,7 @@ async def test_reading_walks_the_index_of_each_day_and_never_sorts_a_stripe(
         await world.append(*(noted(n, f"thing/{n}") for n in range(2_000)))
         await clock.advance(timedelta(days=1))
     ids = [one.id for one in (await world.log.state()).stripes][:stripes]
+    await world.database.run(lambda tx: tx.execute("analyze relevo.event"))
     async with world.database.transaction() as tx:
         version = await tx.fetchval("select current_setting('server_version_num')::int")
         await tx.execute("set local plan_cache_mode = force_generic_plan")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from relevo import limits
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from relevo.messaging.model import Message, Value
 
 BodyKind = Literal["bytes", "text", "json"]
+BODY_KINDS: Final[tuple[BodyKind, ...]] = ("bytes", "text", "json")
+"""By the number that is stored."""
 SHORT: Final = (
     "message_id", "session_id", "reply_to_session_id", "partition_key", "fairness_key",
 )  # fmt: skip
@@ -56,6 +59,17 @@ def encoded_body(value: Any) -> Body:
         case _:
             found = checking.json("body", value, limits.MESSAGE_BYTES_MAX, of="a message")
             return Body("json", found.encode())
+
+
+def decoded_body(kind: int, data: bytes) -> Any:
+    """Return a body as its sender gave it; `kind` is the number that is stored."""
+    match BODY_KINDS[kind]:
+        case "bytes":
+            return data
+        case "text":
+            return data.decode()
+        case "json":
+            return msgspec.json.decode(data)
 
 
 def check_message(
