@@ -1,0 +1,86 @@
+"""Arrivals: what callers' transactions have sent, accepted after their commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from relevo.errors import CallerError, RelevoError
+from relevo.kernel.postgres import catalog
+from relevo.messaging.core.acceptance import Outgoing
+from relevo.messaging.core.content import BODY_KINDS, Body
+from relevo.messaging.core.heads import message_of
+from relevo.messaging.sending import ARRIVED, TOPIC, evaluated
+
+if TYPE_CHECKING:
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
+    from relevo.messaging.service import MessagingTools
+
+SQL = catalog.load(__package__)
+log = structlog.get_logger(__name__)
+LOOK_SECONDS: Final = 0.25
+"""How often a host looks: sends in callers' transactions wake nobody."""
+ROWS: Final = 500
+
+
+class Arrivals:
+    """Accepts arrivals of this installation, oldest first; every host does, each its share."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, tools: MessagingTools) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._tools = tools
+
+    async def run(self) -> None:
+        """Accept for as long as the host serves."""
+        with self._wakeups.signal(ARRIVED) as woken:
+            while True:
+                try:
+                    while await self.accept():
+                        pass
+                except RelevoError as error:
+                    log.warning("messaging.arrivals_failed", error=error.message[:500])
+                await woken.wait(LOOK_SECONDS)
+
+    async def accept(self) -> int:
+        """Accept what has arrived, at most so many; returns how many."""
+        places = await self._database.run(self._accept)
+        self._wakeups.send(*(TOPIC.format(id_) for id_ in set(places)))
+        return len(places)
+
+    async def _accept(self, tx: Transaction) -> list[int]:
+        rows = await tx.fetch(SQL.arrivals, ROWS)
+        given = []
+        for row in sorted(rows, key=lambda one: one["id"]):
+            try:
+                definition = await self._tools.definitions.by_id(row["entity_id"])
+            except RelevoError:
+                continue  # its entity was dropped
+            given.append((definition, outgoing_of(row)))
+        if not given:
+            return []
+        plan = await evaluated(given)
+        found = await tx.fetch(SQL.accept, *plan.columns())
+        if found and found[0]["outcome"] == "stale":
+            self._tools.definitions.forget(*{one.path for one, _ in given})
+            raise StaleDefinitions
+        return plan.places
+
+
+class StaleDefinitions(CallerError):
+    """Definitions changed while arrivals were evaluated; nothing was stored."""
+
+
+def outgoing_of(row: Any) -> Outgoing:
+    """Return the message of an arrival."""
+    message = message_of(
+        row["head"], priority=row["priority"], priority_class=row["priority_class"],
+        fairness_key=row["fairness_key"] or "", ttl=row["ttl"], at=row["due_at"],
+        message_id=row["message_id"], session_id=row["session_id"],
+    )  # fmt: skip
+    return Outgoing(
+        message=message, body=Body(BODY_KINDS[row["body_kind"]], row["body"]),
+        message_id=row["message_id"], hops=row["hops"], enqueued=row["enqueued_sequence"],
+        expires=row["expires_at"], dead=row["dead"],
+    )  # fmt: skip

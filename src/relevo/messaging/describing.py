@@ -1,0 +1,105 @@
+"""What is in an entity: counters by class, kept by the statements that move messages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from relevo.kernel.postgres import catalog
+from relevo.messaging.core.entities import EntityProperties
+from relevo.messaging.model import EntityKind
+
+if TYPE_CHECKING:
+    from relevo.kernel.postgres import Database
+    from relevo.messaging.entities import EntityRecord
+
+SQL = catalog.load(__package__)
+GAUGES: Final = ("active", "locked", "deferred", "scheduled", "bytes")
+COUNTERS: Final = (
+    "sent", "delivered", "completed", "abandoned", "lock_lost", "dead_lettered", "expired",
+    "preempted", "in_target", "out_of_target", "floor_claims", "unrouted", "filter_errors",
+)  # fmt: skip
+
+
+class MessageCounts(Struct, frozen=True, kw_only=True):
+    """Messages of an entity or one of its classes: what is there, and what has been."""
+
+    active: int = 0
+    locked: int = 0
+    deferred: int = 0
+    scheduled: int = 0
+    dead_letter: int = 0
+    bytes: int = 0
+    sent: int = 0
+    delivered: int = 0
+    completed: int = 0
+    abandoned: int = 0
+    lock_lost: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    preempted: int = 0
+    in_target: int = 0
+    """First deliveries within the service target of the class, and after it."""
+    out_of_target: int = 0
+    floor_claims: int = 0
+    unrouted: int = 0
+    filter_errors: int = 0
+    oldest_age: float | None = None
+    """Seconds that the oldest claimable message has waited."""
+
+    @property
+    def slo_ratio(self) -> float | None:
+        """The share of first deliveries within the target; None without a target or delivery."""
+        total = self.in_target + self.out_of_target
+        return self.in_target / total if total else None
+
+
+class EntityDescription(Struct, frozen=True, kw_only=True):
+    """An entity, its properties and its messages."""
+
+    kind: EntityKind
+    path: str
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    properties: EntityProperties
+    messages: MessageCounts
+    classes: dict[str, MessageCounts]
+
+
+async def described(database: Database, record: EntityRecord) -> EntityDescription:
+    """Return the description of an entity."""
+    counts = await counted(database, record.id)
+    total = MessageCounts(
+        **{
+            name: sum(getattr(one, name) for one in counts.values())
+            for name in (*GAUGES, *COUNTERS, "dead_letter")
+        },
+        oldest_age=max(
+            (one.oldest_age for one in counts.values() if one.oldest_age is not None), default=None
+        ),
+    )
+    return EntityDescription(
+        kind=record.kind, path=record.path, version=record.version, created_at=record.created_at,
+        updated_at=record.updated_at, properties=record.properties, messages=total, classes=counts,
+    )  # fmt: skip
+
+
+async def counted(database: Database, entity: int) -> dict[str, MessageCounts]:
+    """Return counters by class; folded ones and the differences since are read together."""
+    rows = await database.fetch(SQL.counts, entity)
+    oldest = await database.fetch(SQL.oldest, entity)
+    ages = {row["name"]: row["age"] for row in oldest}
+    found: dict[str, dict[str, Any]] = {row["name"]: {} for row in oldest}
+    for row in rows:
+        one = found.setdefault(row["name"] or "", {})
+        if row["sub_queue"] == 0:
+            one.update({name: row[name] for name in (*GAUGES, *COUNTERS)})
+        else:
+            waiting = row["active"] + row["locked"] + row["deferred"]
+            one["dead_letter"] = one.get("dead_letter", 0) + waiting
+    return {
+        name: MessageCounts(**values, oldest_age=ages.get(name)) for name, values in found.items()
+    }

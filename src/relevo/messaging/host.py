@@ -1,0 +1,60 @@
+"""The messaging part on a host: serves consumers, accepts arrivals; the leader keeps house."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from relevo.kernel.part import Part, PerConnection
+from relevo.messaging.arrivals import Arrivals
+from relevo.messaging.running.host import ConsumersHost
+from relevo.messaging.service import Messaging
+from relevo.messaging.timers import MessageTimers
+
+if TYPE_CHECKING:
+    from relevo.kernel.leases.loops import Duty
+    from relevo.kernel.part import Host
+    from relevo.kernel.supervision import Supervisor
+
+ARRIVALS: Final = "messaging.arrivals"
+
+
+class MessagingPart(Part[Messaging]):
+    """Serves the consumers of an app, and does the leader's duties."""
+
+    def __init__(self, service: Messaging) -> None:
+        super().__init__(service)
+        self._timers = PerConnection(service.connection, MessageTimers)
+        self._consumers = ConsumersHost(service)
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def timers(self) -> MessageTimers:
+        """Due, expired and lost messages."""
+        return self._timers()
+
+    def duties(self) -> list[Duty]:
+        """Return the duties of the leader."""
+        return self.timers.duties()
+
+    async def declare(self) -> None:
+        """Store the consumers of this host."""
+        await self._consumers.declare()
+
+    async def start(self, host: Host) -> None:
+        """Begin to accept arrivals and to serve consumers."""
+        self._supervisor = host.supervisor
+        arrivals = Arrivals(*self.service.connection.opened, self.service.tools)
+        self._supervisor.run(ARRIVALS, arrivals.run)
+        await self._consumers.start(host)
+
+    async def stop(self, timeout: float) -> None:
+        """Claim nothing more; let handlers end, then give back unfinished messages."""
+        if self._supervisor is None:
+            return
+        await self._consumers.stop(timeout)
+        await self._supervisor.stop(ARRIVALS)
+        self._supervisor = None
+
+    async def close(self) -> None:
+        """Finish accepted sends and settlements."""
+        await self.service.tools.close()

@@ -1,0 +1,213 @@
+"""Receiving and settling by hand: claims of receivers, and what they do with their locks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from relevo import limits
+from relevo.errors import Conflict, EntityDisabled, InvalidValue, MessageLockLost, NotFound
+from relevo.kernel import checking
+from relevo.kernel.postgres import catalog, foreign
+from relevo.kernel.postgres.grouping import Group
+from relevo.messaging.core import content, tokens
+from relevo.messaging.sending import TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.messaging.core.names import Path
+    from relevo.messaging.model import ReceiveMode
+
+SQL = catalog.load(__package__)
+LOOK_SECONDS: Final = 0.25
+"""How often a waiting receiver looks by itself: sends in callers' transactions wake nobody."""
+SUB_QUEUES: Final = {None: 0, "dead_letters": 1, "transfer_dead_letters": 2}
+REFUSALS: Final = {
+    "missing": (NotFound, "there is no queue or subscription {!r}; create it first"),
+    "disabled": (EntityDisabled, "{!r} gives no messages now; set its status to 'active'"),
+    "sessions": (
+        Conflict,
+        "{!r} requires sessions; receive with accept_session() or accept_next()",
+    ),
+}
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """What the holder of a lock does with its message; `event` is one of the transition table."""
+
+    token: UUID
+    event: str
+    delay: float | None = None
+    until: datetime | None = None
+    reason: str | None = None
+    description: str | None = None
+    checkpoint: bytes | None = None
+
+
+def settlement(
+    token: UUID | str,
+    event: str,
+    *,
+    delay: float | timedelta | None = None,
+    until: datetime | None = None,
+    reason: str | None = None,
+    description: str | None = None,
+    checkpoint: bytes | None = None,
+) -> Settlement:
+    """Return a settlement that can be stored, or refuse it by name."""
+    if delay is not None and until is not None:
+        raise InvalidValue("abandon takes delay= or until=, not both", pointer="delay")
+    if delay is not None:
+        delay = checking.seconds(delay)
+        if not 0 <= delay <= limits.MESSAGE_SECONDS_MAX:
+            raise InvalidValue(
+                f"delay is {delay:g} seconds; it must be from 0 to"
+                f" {limits.MESSAGE_SECONDS_MAX:g}",
+                pointer="delay",
+            )
+    content.check_dead_letter(reason, description)
+    tokens.parts_of(token)
+    if checkpoint is not None:
+        checkpoint = content.check_saved(
+            "checkpoint", checkpoint, limits.MESSAGE_CHECKPOINT_BYTES_MAX
+        )
+    return Settlement(
+        token=UUID(str(token)), event=event, delay=delay,
+        until=None if until is None else checking.aware(until, "until"),
+        reason=reason, description=description, checkpoint=checkpoint,
+    )  # fmt: skip
+
+
+class Receiving:
+    """Claims and settles for receivers of this process."""
+
+    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._settlements: Group[Settlement, None] = Group(
+            "settle message", self._settle, key=lambda given: given.token.bytes[:8],
+            metrics=database.metrics,
+        )  # fmt: skip
+
+    async def receive(
+        self,
+        sources: Sequence[Path],
+        max_messages: int,
+        *,
+        wait: float | None,
+        mode: ReceiveMode,
+    ) -> list[Any]:
+        """Return 1 to `max_messages` claimed rows as soon as there is one; none after `wait`."""
+        if not sources:
+            raise InvalidValue("sources is empty; name at least one queue or subscription")
+        if not 1 <= max_messages <= limits.MESSAGE_RECEIVED_MAX:
+            raise InvalidValue(
+                f"max_messages is {max_messages}; it must be from 1 to"
+                f" {limits.MESSAGE_RECEIVED_MAX}",
+                pointer="max_messages",
+            )
+        rows = await self._claim(sources, max_messages, mode)
+        if rows or not wait:
+            return rows
+        deadline = asyncio.get_running_loop().time() + wait
+        entities = await self._database.fetch(SQL.places, [_entity_key(one) for one in sources])
+        with self._wakeups.signal(*(TOPIC.format(row["id"]) for row in entities)) as woken:
+            while True:
+                rows = await self._claim(sources, max_messages, mode)
+                left = deadline - asyncio.get_running_loop().time()
+                if rows or left <= 0:
+                    return rows
+                await woken.wait(min(left, LOOK_SECONDS))
+
+    async def _claim(
+        self, sources: Sequence[Path], max_messages: int, mode: ReceiveMode
+    ) -> list[Any]:
+        """Claim once. If the caller is canceled meanwhile, what it would have got is released."""
+        claim = asyncio.ensure_future(
+            self._database.write(
+                SQL.receive, [_entity_key(one) for one in sources],
+                [SUB_QUEUES[one.sub_queue] for one in sources], max_messages, tokens.new_number(),
+                mode == "receive_and_delete",
+            )
+        )  # fmt: skip
+        try:
+            rows = await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            await self._give_back(claim)
+            raise
+        if rows and rows[0]["kind"] in REFUSALS:
+            error, text = REFUSALS[rows[0]["kind"]]
+            raise error(text.format(rows[0]["message_id"]))
+        return rows
+
+    async def _give_back(self, claim: asyncio.Future[list[Any]]) -> None:
+        rows = await asyncio.gather(claim, return_exceptions=True)
+        for row in rows[0] if isinstance(rows[0], list) else ():
+            if row["kind"] == "claimed":
+                given = settlement(tokens.token_of(row["sequence"], row["token"]), "release")
+                await asyncio.gather(self._settlements.call(given), return_exceptions=True)
+
+    async def settle(self, given: Settlement, *, tx: Any = None) -> None:
+        """Carry out a settlement; raises `MessageLockLost` if the lock is not the caller's."""
+        if tx is None:
+            await self._settlements.call(given)
+            return
+        lost = await self._settle_with(foreign.checked(tx), [given], remember=False)
+        if lost:
+            raise _lock_lost(given)
+
+    async def settle_all(self, given: Sequence[Settlement]) -> list[UUID]:
+        """Carry out settlements in one statement; returns the tokens whose lock was lost."""
+        lost = await self._settle_with(self._database, given, remember=True)
+        return [one.token for one in lost]
+
+    async def _settle(self, given: Sequence[Settlement]) -> list[None | Exception]:
+        lost = {one.token for one in await self._settle_with(self._database, given, remember=True)}
+        return [_lock_lost(one) if one.token in lost else None for one in given]
+
+    async def _settle_with(
+        self, at: Any, given: Sequence[Settlement], *, remember: bool
+    ) -> list[Settlement]:
+        """Write settlements with a database or a transaction; returns those that came too late."""
+        parts = [tokens.parts_of(one.token) for one in given]
+        options: list[list[Any]] = [
+            [getattr(one, name) for one in given]
+            for name in ("until", "delay", "reason", "description", "checkpoint")
+        ]
+        unsaid = [None] * len(given)
+        arguments = (
+            [sequence for sequence, _ in parts], [number for _, number in parts],
+            [one.event for one in given],
+            *([] if column == unsaid else column for column in options), remember,
+        )  # fmt: skip
+        # Told apart by the tokens: a statement that is repeated finds its settlements done.
+        if at is self._database:
+            rows = await self._database.write(SQL.settle, *arguments, idempotent=remember)
+        else:
+            rows = await at.fetch(SQL.settle, *arguments)
+        good = set(rows[0][0])
+        return [
+            one for one, (sequence, _) in zip(given, parts, strict=True) if sequence not in good
+        ]
+
+    async def close(self) -> None:
+        """Finish accepted settlements."""
+        await self._settlements.close()
+
+
+def _lock_lost(given: Settlement) -> MessageLockLost:
+    return MessageLockLost(
+        f"the lock {given.token} is not held any more, so {given.event!r} changed nothing: it has"
+        " expired, or the message was settled; the message may be delivered again"
+    )
+
+
+def _entity_key(path: Path) -> str:
+    """The key of the entity itself, without its sub-queue."""
+    return type(path)(path.entity, path.subscription).key

@@ -1,0 +1,172 @@
+"""Sends: messages are evaluated here and stored in groups, or left as arrivals in a transaction."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from relevo import limits
+from relevo.errors import InternalError, QuotaExceeded
+from relevo.kernel import cpu
+from relevo.kernel.postgres import catalog, foreign
+from relevo.kernel.postgres.grouping import Group
+from relevo.messaging.core import content, times
+from relevo.messaging.core.acceptance import Outgoing, accepted
+from relevo.messaging.core.entities import EntityProperties
+from relevo.messaging.core.heads import encoded_head
+from relevo.messaging.model import Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.messaging.core.acceptance import Acceptance
+    from relevo.messaging.definitions import Definition, Definitions
+    from relevo.messaging.model import Message
+
+SQL = catalog.load(__package__)
+TOPIC: Final = "queue:{}"
+"""Wakes receivers and consumers of an entity, by its number."""
+ARRIVED: Final = "messages:arrived"
+"""Wakes the hosts that accept arrivals."""
+ATTEMPTS: Final = 10
+"""How often a send is evaluated anew because definitions changed meanwhile."""
+OFF_LOOP: Final = 2_000
+"""From so many results of rules on, evaluation goes to a thread."""
+
+IN_TRANSACTION: Final = foreign.Function(
+    "relevo.arrive_messages",
+    (
+        "text[]", "text[]::bytea[]", "smallint[]", "text[]", "smallint[]", "text[]", "text[]",
+        "text[]", "float8[]", "timestamptz[]", "text[]",
+    ),
+    otherwise="; with another driver, run `select relevo.send_message(entity, body, …)`",
+)  # fmt: skip
+
+
+class Send(Struct, frozen=True):
+    """Messages that one caller sends to one entity: all are stored, or none."""
+
+    path: str
+    messages: tuple[Outgoing, ...]
+
+
+class Sending:
+    """Evaluates messages and stores them."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, definitions: Definitions) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._definitions = definitions
+        self._group: Group[Send, list[Receipt]] = Group(
+            "send message", self._store, metrics=database.metrics,
+            calls_max=limits.GROUP_CALLS_MAX,
+        )  # fmt: skip
+
+    async def send(self, path: str, messages: Sequence[Outgoing]) -> list[Receipt]:
+        """Store messages and return their receipts; concurrent calls share statements."""
+        if not messages:
+            return []
+        return await self._group.call(Send(path, tuple(messages)))
+
+    async def send_in(
+        self, tx: Any, schema: str, path: str, messages: Sequence[Outgoing]
+    ) -> list[Receipt]:
+        """Leave messages as arrivals in a caller's transaction; nothing is locked."""
+        if messages:
+            await IN_TRANSACTION.call(tx, arrival_columns(path, messages), schema)
+        return [Receipt(one.message_id) for one in messages]
+
+    async def store(self, calls: Sequence[tuple[str, Outgoing]]) -> list[Receipt]:
+        """Evaluate and store messages for entities, in one statement and one commit."""
+        for _ in range(ATTEMPTS):
+            given = [(await self._definitions.of(path), one) for path, one in calls]
+            plan = await evaluated(given)
+            rows = await self._database.write(SQL.accept, *plan.columns())
+            if rows and rows[0]["outcome"] == "stale":
+                self._definitions.forget(*{path for path, _ in calls})
+                continue
+            refuse_full(rows, given)
+            self._wakeups.send(*(TOPIC.format(id_) for id_ in set(plan.places)))
+            return receipts(rows, calls)
+        raise InternalError("the definitions of the entities change too often to send; try again")
+
+    async def _store(self, sends: Sequence[Send]) -> list[list[Receipt] | Exception]:
+        calls = [(send.path, one) for send in sends for one in send.messages]
+        found = iter(await self.store(calls))
+        return [[next(found) for _ in send.messages] for send in sends]
+
+    async def close(self) -> None:
+        """Finish accepted sends."""
+        await self._group.close()
+
+
+def refuse_full(rows: Sequence[Any], given: Sequence[tuple[Definition, Outgoing]]) -> None:
+    """Raise `QuotaExceeded` if the statement says that an entity has no room."""
+    if not rows or rows[0]["outcome"] != "full":
+        return
+    number = rows[0]["sequence"]
+    path = next((one.path for one, _ in given if one.id == number), "the entity")
+    raise QuotaExceeded(
+        f"{path!r} holds as many bytes as max_size_bytes allows; receive messages, purge old ones,"
+        " or raise the property"
+    )
+
+
+def receipts(rows: Sequence[Any], calls: Sequence[tuple[str, Outgoing]]) -> list[Receipt]:
+    """Return the receipts of messages from the rows of the statement."""
+    return [
+        Receipt(one.message_id, row["sequence"], row["outcome"] == "duplicate")
+        for row, (_, one) in zip(rows, calls, strict=True)
+    ]
+
+
+async def evaluated(given: Sequence[tuple[Definition, Outgoing]]) -> Acceptance:
+    """Evaluate filters and classifiers; many of them in a thread, off the loop."""
+    if sum(definition.cost for definition, _ in given) > OFF_LOOP:
+        return await cpu.off_loop(accepted, given)
+    return accepted(given)
+
+
+def outgoing_batch(
+    messages: Sequence[Message],
+    properties: EntityProperties | None = None,
+    max_class: str | None = None,
+) -> list[Outgoing]:
+    """Check messages and give each an id; one that is bad refuses them all, by its place.
+
+    Without `properties` those that every entity has by default count.
+    """
+    found = EntityProperties() if properties is None else properties
+    bounds = {"requires_session": found.requires_session, "max_bytes": found.max_message_bytes}
+    bodies = (
+        content.check_batch(messages, **bounds)
+        if len(messages) > 1
+        else [content.check_message(one, **bounds) for one in messages]
+    )
+    return [
+        Outgoing(
+            message=message, body=body, message_id=message.message_id or str(uuid.uuid4()),
+            max_class=max_class,
+        )
+        for message, body in zip(messages, bodies, strict=True)
+    ]  # fmt: skip
+
+
+def arrival_columns(path: str, messages: Sequence[Outgoing]) -> list[list[Any]]:
+    """Return the arrays of `relevo.arrive_messages`, each value in a form that text casts to."""
+    return [
+        [path] * len(messages),
+        ["\\x" + one.body.data.hex() for one in messages],
+        [content.BODY_KINDS.index(one.body.kind) for one in messages],
+        [one.message_id for one in messages],
+        [one.message.priority for one in messages],
+        [one.message.priority_class for one in messages],
+        [one.message.fairness_key or None for one in messages],
+        [one.message.session_id for one in messages],
+        [times.checked_ttl(one.message.ttl) for one in messages],
+        [one.message.at for one in messages],
+        [encoded_head(one.message) for one in messages],
+    ]

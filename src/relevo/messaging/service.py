@@ -1,0 +1,108 @@
+"""`app.messaging`: queues, topics and subscriptions, and what is known of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from relevo.kernel.part import PerConnection, Service
+from relevo.messaging.core.names import Path
+from relevo.messaging.definitions import Definitions
+from relevo.messaging.entities import Entities, EntityRecord
+from relevo.messaging.handles import PriorityTopic, Queue, Topic, received
+from relevo.messaging.receiving import Receiving
+from relevo.messaging.registry import ConsumersRegistry
+from relevo.messaging.sending import Sending
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from relevo.kernel.part import Connection
+    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.messaging.handles import Source
+    from relevo.messaging.model import QueueOptions, ReceiveMode, TopicOptions
+    from relevo.messaging.running.context import Received
+    from relevo.settings import Settings
+
+
+class MessagingTools:
+    """Carries out the calls of `Messaging` on one connection."""
+
+    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+        self.entities = Entities(database)
+        self.definitions = Definitions(database)
+        self.sending = Sending(database, wakeups, self.definitions)
+        self.receiving = Receiving(database, wakeups)
+        self.known: set[str] = set()
+        """Keys of entities that handles of this app have made or found."""
+
+    async def close(self) -> None:
+        """Finish accepted calls."""
+        await self.sending.close()
+        await self.receiving.close()
+
+
+class Messaging(Service):
+    """The messaging part of an app.
+
+    >>> await app.queue("render").send(b"frame 1", priority=7)  # doctest: +SKIP
+    >>> [message] = await app.queue("render").receive(wait=5)  # doctest: +SKIP
+    >>> await message.complete()  # doctest: +SKIP
+    """
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        super().__init__(connection)
+        self.schema = settings.schema
+        self.registry = ConsumersRegistry()
+        self._tools = PerConnection(connection, MessagingTools)
+
+    @property
+    def tools(self) -> MessagingTools:
+        """What carries out calls; raises `Conflict` before the app is connected."""
+        return self._tools()
+
+    def queue(
+        self, name: str, *, max_class: str | None = None, **options: Unpack[QueueOptions]
+    ) -> Queue:
+        """Return a queue; no I/O, so modules may call it on import. It is made when first used.
+
+        Options that are given must agree with the queue if it exists: `update` changes it.
+        """
+        return Queue(self, name, options, max_class=max_class)
+
+    def topic(
+        self, name: str, *, max_class: str | None = None, **options: Unpack[TopicOptions]
+    ) -> Topic:
+        """Return a topic, as `queue`; `topic.subscription(…)` returns its subscriptions."""
+        return Topic(self, name, options, max_class=max_class)
+
+    def priority_topic(self, name: str, slots: Mapping[str, int]) -> PriorityTopic:
+        """Return a topic with a subscription per class, each served by so many slots."""
+        return PriorityTopic(self, name, slots)
+
+    async def receive(
+        self,
+        sources: Sequence[Source],
+        max_messages: int = 1,
+        *,
+        wait: float | None = None,
+        mode: ReceiveMode = "peek_lock",
+    ) -> list[Received]:
+        """Receive from several sources with one statement; the first with messages goes first."""
+        for source in sources:
+            await source.ensure()
+        return await received(self, [one.path for one in sources], max_messages, wait, mode)
+
+    async def queues(self, *, after: str = "", limit: int = 100) -> list[EntityRecord]:
+        """Return queues by name, a page at a time."""
+        return await self.tools.entities.list("queue", after=after, limit=limit)
+
+    async def topics(self, *, after: str = "", limit: int = 100) -> list[EntityRecord]:
+        """Return topics by name, a page at a time."""
+        return await self.tools.entities.list("topic", after=after, limit=limit)
+
+    async def ensure(
+        self, path: Path, kind: Any, options: Mapping[str, Any], rules: Mapping[str, Any] | None
+    ) -> None:
+        """Make an entity if it does not exist; once per handle and connection."""
+        tools = self.tools
+        await tools.entities.ensure(str(path), kind, options, rules=rules)
