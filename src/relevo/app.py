@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
@@ -35,6 +35,10 @@ from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import Vault
 from relevo.kernel.supervision import Supervisor
 from relevo.kernel.telemetry.metrics import Metrics
+from relevo.messaging import events as message_events
+from relevo.messaging.handles import PriorityTopic, Queue, Topic
+from relevo.messaging.host import MessagingPart
+from relevo.messaging.service import Messaging
 from relevo.pipeline.definitions import PipelineDefinitions
 from relevo.pipeline.service import Pipeline, PipelinePart
 from relevo.router.service import Router, RouterPart
@@ -47,6 +51,11 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from relevo.feed.container import FeedContainer
+    from relevo.messaging.handles import Source
+    from relevo.messaging.model import QueueOptions, ReceiveMode, TopicOptions
+    from relevo.messaging.registry import ConsumersOptions
+    from relevo.messaging.running.context import Received
+    from relevo.messaging.service import RegisteringConsumers
     from relevo.settings import Settings
     from relevo.store import Container
 
@@ -97,7 +106,8 @@ class App(PipelineDefinitions):
         self.users = Users(connection)
         self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
         self.pipeline = self.parts.add(PipelinePart(Pipeline(self.jobs, self.vault, self.users)))
-        self.events.catalogue.register(*job_events.TYPES)
+        self.messaging = self.parts.add(MessagingPart(Messaging(connection, settings)))
+        self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
         self._bulk: Bulk | None = None
         self._connected = False
         self._leases: Leases | None = None
@@ -204,6 +214,53 @@ class App(PipelineDefinitions):
             return JobDefinition(self.jobs, handler, function)
 
         return register
+
+    def queue(
+        self, name: str, *, max_class: str | None = None, **options: Unpack[QueueOptions]
+    ) -> Queue:
+        """Return a queue; no I/O, so modules may call it on import. It is made when first used.
+
+        `max_class` is the highest class that this handle sends with.
+        """
+        return self.messaging.queue(name, max_class=max_class, **options)
+
+    def topic(
+        self, name: str, *, max_class: str | None = None, **options: Unpack[TopicOptions]
+    ) -> Topic:
+        """Return a topic, as `queue`; `topic.subscription(…)` returns its subscriptions."""
+        return self.messaging.topic(name, max_class=max_class, **options)
+
+    def priority_topic(self, name: str, slots: Mapping[str, int]) -> PriorityTopic:
+        """Return a topic with a subscription for each class, and so many slots for its consumers.
+
+        Messages are told apart by their property `Priority`.
+        """
+        return self.messaging.priority_topic(name, slots)
+
+    async def receive(
+        self,
+        sources: Sequence[Source],
+        max_messages: int = 1,
+        *,
+        wait: float | None = None,
+        mode: ReceiveMode = "peek_lock",
+    ) -> list[Received]:
+        """Receive from several queues and subscriptions at once, as `queue.receive`.
+
+        The first source with messages goes first, and one look at many costs no more than at one.
+        """
+        return await self.messaging.receive(sources, max_messages, wait=wait, mode=mode)
+
+    def consumers(
+        self, name: str, *, sources: Sequence[Source], **options: Unpack[ConsumersOptions]
+    ) -> RegisteringConsumers:
+        """Make a function the handler of messages from one or several sources.
+
+        It gets a `Received`: when it returns the message is complete, when it raises the message
+        is abandoned. Coroutines run in the event loop, plain functions in threads, and with
+        `process=True` in a process of their own.
+        """
+        return self.messaging.consumers(name, sources=sources, **options)
 
     def serve_bulk(self) -> None:
         """Let this host run bulk operations of all apps; call this before it serves."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -20,17 +20,18 @@ from relevo.messaging.running.context import Received
 from relevo.messaging.sending import outgoing_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from relevo.messaging.core.acceptance import Outgoing
     from relevo.messaging.core.explaining import MessageExplanation
     from relevo.messaging.entities import EntityRecord
     from relevo.messaging.model import (
-        CorrelationRule, EntityKind, ReceiveMode, Receipt, SqlRule, Value,
+        CorrelationRule, EntityKind, Receipt, ReceiveMode, SqlRule, SubscriptionOptions, Value,
     )  # fmt: skip
     from relevo.messaging.peeking import PeekOrder
-    from relevo.messaging.service import Messaging
+    from relevo.messaging.registry import ConsumersOptions
+    from relevo.messaging.service import Messaging, RegisteringConsumers
 
 OPTIONS = {"ttl": "default_message_ttl", "duplicate_window": "duplicate_detection_window"}
 """Short names of properties in calls."""
@@ -284,9 +285,11 @@ class Source(Entity):
             await self._record(), SUB_QUEUES[self.path.sub_queue], number
         )
 
-    def on_messages(self, name: str, **options: Any) -> Callable[[Any], Any]:
+    def on_messages(
+        self, name: str, **options: Unpack[ConsumersOptions]
+    ) -> RegisteringConsumers:
         """Make a function the handler of consumers of this source; see `app.consumers`."""
-        return self._service.consumers_of(name, [self], **options)
+        return self._service.consumers(name, sources=[self], **options)
 
     def _managing(self) -> Managing:
         return Managing(self._service.database, self._service.wakeups)
@@ -315,7 +318,7 @@ class Topic(Destination):
         name: str,
         *,
         rules: Mapping[str, str | SqlRule | CorrelationRule] | None = None,
-        **options: Any,
+        **options: Unpack[SubscriptionOptions],
     ) -> Subscription:
         """Return a subscription; `rules` are by name, a text is a SQL filter; none select all."""
         return Subscription(self, name, options, rules)
@@ -397,7 +400,7 @@ class PriorityTopic(Topic):
     def __getitem__(self, of: str) -> Subscription:
         return self._of_class[of]
 
-    def on_messages(self, of: str, **options: Any) -> Callable[[Any], Any]:
+    def on_messages(self, of: str, **options: Unpack[ConsumersOptions]) -> RegisteringConsumers:
         """Make a function the handler of the consumers of a class."""
         options.setdefault("concurrency", self.slots[of])
         return self._of_class[of].on_messages(f"{self.name}-{of}", **options)

@@ -8,12 +8,14 @@ has them: `core/times.py` converts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 from uuid import UUID
 
 from msgspec import Struct
+
+from relevo.kernel.backoff import Backoff
 
 Value = bool | int | float | str | bytes | UUID | datetime | timedelta | None
 """What an application property holds; whole numbers have 64 bits."""
@@ -175,3 +177,56 @@ class Scaling(Struct, frozen=True, kw_only=True):
     cooldown: float = 300.0
     """Seconds without work before the last replica stops, and for which fewer must do before any
     stops."""
+
+
+class EntityOptions(TypedDict, total=False):
+    """Properties that queues, topics and subscriptions have."""
+
+    ttl: float | timedelta | None
+    """The longest time to live of its messages; None is no limit."""
+    auto_delete_on_idle: float | timedelta | None
+    status: EntityStatus
+    classes: Sequence[PriorityClass] | None
+    classifier: Sequence[tuple[str, str]]
+    """Filters with the class that each gives; the first that selects a message decides."""
+    events: Literal["none", "dead", "all"]
+    user_metadata: str
+
+
+class DestinationOptions(EntityOptions, total=False):
+    """Properties of what messages are sent to."""
+
+    duplicate_window: float | timedelta | None
+    """For how long a message id is accepted only once; None does not look at ids."""
+    max_size_bytes: int
+    max_message_bytes: int
+
+
+class SourceOptions(EntityOptions, total=False):
+    """Properties of what messages are received from."""
+
+    ordering: Ordering | None
+    fair: bool
+    lock_duration: float | timedelta
+    max_delivery_count: int
+    max_lock_age: float | timedelta | None
+    requires_session: bool
+    dead_letter_on_expiration: bool
+    dlq_ttl: float | timedelta | None
+    abandon_backoff: Backoff | None
+    forward_to: str | None
+    forward_dead_lettered_to: str | None
+
+
+class QueueOptions(DestinationOptions, SourceOptions, total=False):
+    """Properties of a queue; `core/entities.py` explains each."""
+
+
+class TopicOptions(DestinationOptions, total=False):
+    """Properties of a topic."""
+
+
+class SubscriptionOptions(SourceOptions, total=False):
+    """Properties of a subscription."""
+
+    dead_letter_on_filter_error: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from uuid import UUID
 
 from msgspec import Struct
@@ -50,10 +50,19 @@ class Settlement(Struct, frozen=True, kw_only=True):
     checkpoint: bytes | None = None
 
 
+class SettleOptions(TypedDict, total=False):
+    """What a settlement says beside its event."""
+
+    delay: float | timedelta | None
+    until: datetime | None
+    reason: str | None
+    description: str | None
+    checkpoint: bytes | None
+
+
 def settlement(
     token: UUID | str,
     event: str,
-    *,
     delay: float | timedelta | None = None,
     until: datetime | None = None,
     reason: str | None = None,
@@ -153,13 +162,14 @@ class Receiving:
                 given = settlement(tokens.token_of(row["sequence"], row["token"]), "release")
                 await asyncio.gather(self._settlements.call(given), return_exceptions=True)
 
-    async def settle(self, given: Settlement, *, tx: Any = None) -> None:
-        """Carry out a settlement; raises `MessageLockLost` if the lock is not the caller's."""
+    async def settle(
+        self, token: UUID, event: str, *, tx: Any = None, **options: Unpack[SettleOptions]
+    ) -> None:
+        """Settle a message by its lock; raises `MessageLockLost` if that is not held any more."""
+        given = settlement(token, event, **options)
         if tx is None:
             await self._settlements.call(given)
-            return
-        lost = await self._settle_with(foreign.checked(tx), [given], remember=False)
-        if lost:
+        elif await self._settle_with(foreign.checked(tx), [given], remember=False):
             raise _lock_lost(given)
 
     async def settle_all(self, given: Sequence[Settlement]) -> list[UUID]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from relevo.kernel.part import PerConnection, Service
-from relevo.messaging.core.names import Path
 from relevo.messaging.definitions import Definitions
 from relevo.messaging.entities import Entities, EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Topic, received
 from relevo.messaging.receiving import Receiving
-from relevo.messaging.registry import ConsumersRegistry
+from relevo.messaging.registry import ConsumersRegistry, defined
 from relevo.messaging.sending import Sending
 
 if TYPE_CHECKING:
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.messaging.handles import Source
     from relevo.messaging.model import QueueOptions, ReceiveMode, TopicOptions
+    from relevo.messaging.registry import ConsumersOptions
     from relevo.messaging.running.context import Received
     from relevo.settings import Settings
+
+
+H = TypeVar("H", bound=Callable[..., Any])
+RegisteringConsumers = Callable[[H], H]
 
 
 class MessagingTools:
@@ -32,8 +37,6 @@ class MessagingTools:
         self.definitions = Definitions(database)
         self.sending = Sending(database, wakeups, self.definitions)
         self.receiving = Receiving(database, wakeups)
-        self.known: set[str] = set()
-        """Keys of entities that handles of this app have made or found."""
 
     async def close(self) -> None:
         """Finish accepted calls."""
@@ -53,6 +56,8 @@ class Messaging(Service):
         super().__init__(connection)
         self.schema = settings.schema
         self.registry = ConsumersRegistry()
+        self.sources: dict[str, Source] = {}
+        """The handles of what consumers serve, by key: a host makes what is missing."""
         self._tools = PerConnection(connection, MessagingTools)
 
     @property
@@ -100,9 +105,15 @@ class Messaging(Service):
         """Return topics by name, a page at a time."""
         return await self.tools.entities.list("topic", after=after, limit=limit)
 
-    async def ensure(
-        self, path: Path, kind: Any, options: Mapping[str, Any], rules: Mapping[str, Any] | None
-    ) -> None:
-        """Make an entity if it does not exist; once per handle and connection."""
-        tools = self.tools
-        await tools.entities.ensure(str(path), kind, options, rules=rules)
+    def consumers(
+        self, name: str, *, sources: Sequence[Source], **options: Unpack[ConsumersOptions]
+    ) -> RegisteringConsumers:
+        """Make a function the handler of messages from these sources; `app.consumers` explains."""
+
+        def register(function: H) -> H:
+            paths = [str(one.path) for one in sources]
+            self.registry.add(defined(name, paths, function, **options))
+            self.sources.update((one.path.key, one) for one in sources)
+            return function
+
+        return register

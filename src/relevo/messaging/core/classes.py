@@ -57,12 +57,8 @@ def classify(
     is the name of a class; the default. A priority outside of the class it names counts as the
     nearest in the band, so that no class is left by way of the priority.
     """
-    if message.priority is not None and not _is_priority(message.priority):
-        raise InvalidValue(
-            f"priority is {message.priority!r}; it must be a whole number from 0 to"
-            f" {MESSAGE_PRIORITY_MAX}, where {MESSAGE_PRIORITY_MAX} is the most urgent",
-            pointer="priority",
-        )
+    if message.priority is not None:
+        checked_priority(message.priority)
     of = _chosen(message, classes, classifier)
     wanted = of.base if message.priority is None else message.priority
     return MessageClass(of, _within(of, wanted))
@@ -95,6 +91,17 @@ def named(classes: Sequence[PriorityClass], name: str, pointer: str) -> Priority
         known = ", ".join(one.name for one in classes)
         raise InvalidValue(f"there is no class {name!r}; the classes are {known}", pointer=pointer)
     return found
+
+
+def checked_priority(priority: object) -> int:
+    """Return a priority, or refuse what is none."""
+    if not isinstance(priority, int) or not _is_priority(priority):
+        raise InvalidValue(
+            f"priority is {priority!r}; it must be a whole number from 0 to"
+            f" {MESSAGE_PRIORITY_MAX}, where {MESSAGE_PRIORITY_MAX} is the most urgent",
+            pointer="priority",
+        )
+    return priority
 
 
 def band_of(classes: Sequence[PriorityClass], priority: int) -> PriorityClass:
