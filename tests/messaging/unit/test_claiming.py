@@ -82,7 +82,7 @@ PHASES = st.lists(
 
 @given(PHASES)
 def test_idle_time_is_not_saved_up(phases: list[tuple[set[str], int]]) -> None:
-    weights, vtimes = {"a": 1, "b": 2, "c": 3, "d": 8}, dict[str, float]()
+    weights, vtimes = {"a": 1, "b": 2, "c": 3, "d": 8}, dict[str, int]()
     served: list[tuple[set[str], str]] = []
     for waiting in (waiting for waiting, claims in phases for _ in range(claims)):
         turn, new = sharing.share_turn(sorted(waiting), weights, vtimes)

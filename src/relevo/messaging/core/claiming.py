@@ -33,7 +33,7 @@ class Tally(Struct, frozen=True, kw_only=True):
 
     express_run: int = 0
     """Express claims in a row while other work waited."""
-    vtimes: Mapping[str, float] = {}
+    vtimes: Mapping[str, int] = {}
     """Virtual times of the classes, for `Weighted`."""
     tags: Mapping[str, int] = {}
     """The largest tag that was claimed, by class, for entities that are fair."""
@@ -43,7 +43,7 @@ class SourceTurns(Struct, frozen=True, kw_only=True):
     """What claims over several sources leave for the next one; both by the name of the source."""
 
     passed: Mapping[str, int] = {}
-    vtimes: Mapping[str, float] = {}
+    vtimes: Mapping[str, int] = {}
 
 
 NO_TURNS: Final = SourceTurns()

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", int, str)
 
-COST: Final = 1.0
-"""What one message counts in a share."""
+COST: Final = 232_792_560
+"""What one message counts in a share: a number that every weight up to 20 divides, so that virtual
+times are whole numbers, and the same wherever they are added up."""
 
 
 def patience(floor_share: float) -> int | None:
@@ -40,19 +41,19 @@ def floor_turn(
 
 
 def share_turn(
-    order: Sequence[K], weights: Mapping[K, int], vtimes: Mapping[K, float]
-) -> tuple[K, Mapping[K, float]]:
+    order: Sequence[K], weights: Mapping[K, int], vtimes: Mapping[K, int]
+) -> tuple[K, Mapping[K, int]]:
     """Return which key is served next so that each gets its share, and the new virtual times.
 
-    A key's virtual time advances by 1 / weight with each message. `order` has the keys with work
+    A key's virtual time advances by `COST / weight` with each message. `order` has the keys with work
     that can be taken now; the least virtual time is next, the first key in a tie. The other keys
     are carried along, so that idle time is not saved up.
     """
     if len(order) == 1:
         return order[0], vtimes
-    start = min((vtimes[key] for key in order if key in vtimes), default=0.0)
+    start = min((vtimes[key] for key in order if key in vtimes), default=0)
     times = {key: vtimes.get(key, start) for key in weights}
     turn = min(order, key=lambda key: times[key])
-    times[turn] += COST / weights[turn]
+    times[turn] += COST // weights[turn]
     least = min(times[key] for key in order)
     return turn, {key: time if key in order else max(time, least) for key, time in times.items()}

@@ -177,7 +177,7 @@ create table relevo.message_tally (
   entity_id   integer primary key references relevo.message_entity on delete cascade,
   express_run integer not null default 0,
   numbers     smallint[] not null default '{}',  -- of classes, with their virtual times and the largest tags claimed
-  vtimes      float8[] not null default '{}',
+  vtimes      bigint[] not null default '{}',
   tags        bigint[] not null default '{}'
 ) with (fillfactor = 50);
 
@@ -202,7 +202,7 @@ create table relevo.message_consumers (
   reason     text,
   until      timestamptz,
   passed     integer[] not null default '{}',  -- by source: what claims over several leave for the next one
-  vtimes     float8[] not null default '{}',
+  vtimes     bigint[] not null default '{}',
   served_at  timestamptz not null default relevo.now(),
   updated_at timestamptz not null default relevo.now()
 ) with (fillfactor = 50);

@@ -1,6 +1,6 @@
 -- Stores the virtual times of classes with work after a claim, and carries the other classes along (`p_least`), so that idle
--- time is not saved up.
-create or replace function relevo.advance_shares(p_entity integer, p_numbers smallint[], p_vtimes float8[], p_least float8) returns void
+-- time is not saved up. The caller has locked the row.
+create or replace function relevo.advance_shares(p_entity integer, p_numbers smallint[], p_vtimes bigint[], p_least bigint) returns void
 language sql volatile set search_path = pg_catalog, pg_temp set jit = off as $$
   update relevo.message_tally t set (numbers, vtimes, tags) = (
     select array_agg(c.number order by c.number),

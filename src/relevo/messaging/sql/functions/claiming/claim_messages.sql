@@ -1,7 +1,7 @@
 -- Claims messages from one or several sources for one holder, as `relevo.messaging.core.claiming` says: whose turn it is between
 -- sources (`p_across`: the first with work, and each of the others at least once in twenty claims; or all in turns), then the
--- order of that source. `p_limits` are the slots of consumers, which decide message by message which classes and tenants may be
--- taken: {"free": 3, "classes": {"high": {"base": 8, "reserved": 1, "used": 0, "most": null}}, "key_most": 2, "keys": {"acme": 1}}.
+-- order of that source. `p_limits` are the slots of consumers, which decide which classes and tenants may be taken:
+-- {"free": 3, "classes": {"high": {"base": 8, "reserved": 1, "used": 0, "most": null}}, "key_most": 2, "keys": {"acme": 1}}.
 create or replace function relevo.claim_messages(
   p_entities integer[], p_sub_queues smallint[], p_wanted integer, p_token bigint, p_host uuid default null, p_claim bigint default null,
   p_consumers integer default null, p_delete boolean default false, p_across text default 'strict', p_limits jsonb default null)
@@ -12,18 +12,16 @@ declare
   amount constant integer := cardinality(p_entities);
   left_over integer := p_wanted;
   limits jsonb := p_limits;
-  working boolean[];  -- by source: whether it had work when it was last asked
+  working boolean[];  -- by source: whether it has work
   times_passed integer[] := array_fill(0, array[amount]);
-  virtual_times float8[] := array_fill(0::float8, array[amount]);
+  virtual_times bigint[] := array_fill(0::bigint, array[amount]);
   stored relevo.message_consumers;
-  classes smallint[];
-  keys text[];
   first integer;
   others integer[];
   source integer;
   chunk integer;
+  taken relevo.message_notice[];
   got integer;
-  notice relevo.message_notice;
 begin
   if amount = 1 and p_limits is null then
     return query select * from relevo.claim_messages_from(
@@ -34,42 +32,37 @@ begin
     select * into stored from relevo.message_consumers c where c.id = p_consumers for update;
     if cardinality(stored.passed) = amount then times_passed := stored.passed; virtual_times := stored.vtimes; end if;
   end if;
-  working := array(
-    select exists (select from relevo.message m where m.entity_id = s.entity_id and m.sub_queue = s.sub_queue and m.state = 0)
-    from unnest(p_entities, p_sub_queues) with ordinality as s (entity_id, sub_queue, n) order by s.n);
-  while left_over > 0 and true = any (working) loop
+  working := array_fill(true, array[amount]);
+  loop
+    working := array(
+      select s.works and relevo.has_claimable(p_entities[s.n], p_sub_queues[s.n], limits) from unnest(working) with ordinality as s (works, n));
+    exit when left_over <= 0 or not (true = any (working));
     first := array_position(working, true);
     others := array(select n from generate_subscripts(working, 1) as n where working[n] and n > first);
-    if cardinality(others) = 0 then
-      source := first; chunk := left_over;
-    elsif p_across = 'strict' then
-      source := (select n from unnest(others) as n where times_passed[n] >= patience order by times_passed[n] desc, n limit 1);
-      chunk := case when source is null then patience - (select max(times_passed[n]) from unnest(others) as n) else 1 end;
-      source := coalesce(source, first);
-    else
-      source := (select n from unnest(first || others) as n order by virtual_times[n], n limit 1); chunk := 1;
-    end if;
-    chunk := least(chunk, left_over);
-    if limits is not null then
+    source := first;
+    chunk := left_over;
+    if cardinality(others) > 0 and p_across = 'strict' then
+      source := coalesce((select n from unnest(others) as n where times_passed[n] >= patience order by times_passed[n] desc, n limit 1), first);
+      chunk := case when source = first then patience - (select max(times_passed[n]) from unnest(others) as n) else 1 end;
+    elsif cardinality(others) > 0 then
+      source := (select n from unnest(first || others) as n order by virtual_times[n], n limit 1);
       chunk := 1;
-      classes := relevo.allowed_classes(p_entities[source], limits);
-      keys := case when limits ? 'key_most' then array(
-        select k.key from jsonb_each_text(limits -> 'keys') as k where k.value::integer >= (limits ->> 'key_most')::integer) end;
     end if;
-    got := 0;
-    for notice in select * from relevo.claim_messages_from(
-      p_entities[source], p_sub_queues[source], chunk, p_token, p_host, p_claim, p_consumers, p_delete, classes, keys)
-    loop
-      got := got + 1;
-      return next notice;
-      if limits is not null then limits := relevo.use_slot(limits, p_entities[source], notice.class, notice.fairness_key); end if;
-    end loop;
+    chunk := least(chunk, left_over, (select min((relevo.allowed_classes(e, limits)).room) from unnest(p_entities) as e));
+    taken := array(select c from relevo.claim_messages_from(
+      p_entities[source], p_sub_queues[source], chunk, p_token, p_host, p_claim, p_consumers, p_delete,
+      case when limits is not null then (relevo.allowed_classes(p_entities[source], limits)).classes end, relevo.full_keys(limits)) as c);
+    got := cardinality(taken);
+    return query select * from unnest(taken);
+    if limits is not null and got > 0 then
+      limits := relevo.use_slots(limits, p_entities[source], array_agg(t.class), array_agg(t.fairness_key)) from unnest(taken) as t;
+    end if;
     if got > 0 and cardinality(others) > 0 and p_across = 'strict' then
       times_passed := array(
         select case when n <> all (others) then times_passed[n] when n = source then 0 else times_passed[n] + got end
         from generate_subscripts(working, 1) as n order by n);
     elsif got > 0 and cardinality(others) > 0 then
-      virtual_times[source] := virtual_times[source] + got;
+      virtual_times[source] := virtual_times[source] + 232792560;
       virtual_times := array(
         select case when working[n] then virtual_times[n] else greatest(virtual_times[n], (select min(virtual_times[w]) from unnest(first || others) as w)) end
         from generate_subscripts(working, 1) as n order by n);

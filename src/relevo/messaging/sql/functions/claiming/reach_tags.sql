@@ -1,7 +1,6 @@
--- Records the largest tags that a claim takes, by class, at an entity that is fair between tenants.
+-- Records the largest tags that a claim takes, by class, at an entity that is fair between tenants. The caller has locked the row.
 create or replace function relevo.reach_tags(p_entity integer, p_places tid[]) returns void language sql volatile
-set search_path = pg_catalog, pg_temp set jit = off as $$
-  insert into relevo.message_tally (entity_id) values (p_entity) on conflict do nothing;
+set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
   update relevo.message_tally t set (numbers, vtimes, tags) = (
     select array_agg(c.number order by c.number), array_agg(v.vtime order by c.number),
       array_agg(greatest(v.tag, r.tag) order by c.number)

@@ -1,0 +1,16 @@
+-- Whether a claim would find a message in an entity or sub-queue, with the slots that are free.
+create or replace function relevo.has_claimable(p_entity integer, p_sub_queue smallint, p_limits jsonb) returns boolean
+language plpgsql stable set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  at timestamptz := relevo.now();
+  keys text[] := relevo.full_keys(p_limits);
+begin
+  return exists (
+    select from relevo.message_entity e join relevo.message_class c on c.entity_id = e.id
+    where e.id = p_entity and e.status in ('active', 'send_disabled')
+      and (p_limits is null or c.number = any ((relevo.allowed_classes(p_entity, p_limits)).classes)) and exists (
+        select from relevo.message m
+        where m.entity_id = p_entity and m.sub_queue = p_sub_queue and m.class = c.number and m.state = 0
+          and (m.expires_at is null or m.expires_at > at)
+          and (keys is null or not coalesce(m.fairness_key, '') = any (keys))));
+end $$;
