@@ -68,23 +68,20 @@ async def test_a_waiting_reader_hears_of_a_commit(world: World) -> None:
     assert [one.version for one in page.events] == [1]
 
 
-@pytest.mark.parametrize("stripes", [1, 32])
 async def test_reading_walks_the_index_of_each_day_and_never_sorts_a_stripe(
-    world: World, clock: Clock, stripes: int
+    world: World, clock: Clock
 ) -> None:
     for _ in range(3):
-        await world.append(*(noted(n, f"thing/{n}") for n in range(2_000)))
+        for _ in range(10):
+            await world.append(*(noted(n, f"thing/{n}") for n in range(2_000)))
         await clock.advance(timedelta(days=1))
-    ids = [one.id for one in (await world.log.state()).stripes][:stripes]
     await world.database.run(lambda tx: tx.execute("analyze relevo.event"))
-    async with world.database.transaction() as tx:
-        version = await tx.fetchval("select current_setting('server_version_num')::int")
-        await tx.execute("set local plan_cache_mode = force_generic_plan")
-        rows = await tx.fetch(f"explain {reading.SQL.read_events}", ids, [0] * stripes, 100)
-    plan = "\n".join(row[0] for row in rows)
-    assert plan.count("_stripe_lsn_idx") >= 3, plan
-    assert "Seq Scan on event_2" not in plan, plan
-    if version >= 160_000:  # 15 takes a bitmap of the same index, and sorts what a stripe has
+    ids = [one.id for one in (await world.log.state()).stripes]
+    for some in (ids[:1], ids):
+        async with world.database.transaction() as tx:
+            await tx.execute("set local plan_cache_mode = force_generic_plan")
+            rows = await tx.fetch(f"explain {reading.SQL.read_events}", some, [0] * len(some), 100)
+        plan = "\n".join(row[0] for row in rows)
         assert plan.count("stripe_lsn_idx on event_") >= 3, plan
         assert plan.count("Sort  (") <= 1, plan
 
