@@ -56,13 +56,13 @@ begin
       case when c.sub_queue > 0 then 0
            else coalesce(c.tag, (case when e.rank_by_time then micros else 0 end) + k.rank_offset - c.priority * e.rank_step) end,
       at, c.enqueued, c.place, c.sub_queue, c.class,
-      case when p_dues[c.of] > at then 4 when c.behind then 6 else 0 end,
+      case when p_dues[c.of] > at or e.kind = 'topic' then 4 when c.behind then 6 else 0 end,
       c.priority, p_kinds[c.of], coalesce(c.hops, 0::smallint), c.size,
-      case when p_dues[c.of] > at then p_dues[c.of] end,
+      case when p_dues[c.of] > at or e.kind = 'topic' then p_dues[c.of] end,
       case when c.sub_queue > 0 then at + make_interval(secs => e.dead_letter_ttl)
-           when p_dues[c.of] > at then null
-           else coalesce(c.expires, at + make_interval(secs => c.ttl)) end,
-      case when p_dues[c.of] > at then c.ttl end,
+           when p_dues[c.of] > at or e.kind = 'topic' then null
+           else least(c.expires, at + make_interval(secs => c.ttl)) end,
+      case when p_dues[c.of] > at or e.kind = 'topic' then c.ttl end,
       c.session, coalesce(c.copy_id, p_ids[c.of]), c.key, c.head, p_bodies[c.of], c.dead
     from unnest(p_of, p_places, p_sub_queues, p_classes, p_priorities, p_sizes, p_ttls, p_expires, p_keys, sessions, behind, p_copy_ids,
                 p_heads, p_deads, p_hops, p_enqueued, numbers, tags)
@@ -76,7 +76,7 @@ begin
   select s.entity_id, s.sub_queue, s.class, count(*) filter (where s.state <> 4), count(*) filter (where s.state = 4), sum(s.size),
     count(*) filter (where s.sub_queue = 0), count(*) filter (where s.sub_queue > 0)
   from stored s group by s.entity_id, s.sub_queue, s.class;
-  if cardinality(p_failures) > 0 or cardinality(p_of) < cardinality(p_origins) then
+  if exists (select from relevo.message_entity e where e.id = any (p_entities) and e.kind = 'topic') then
     perform relevo.count_unrouted(p_origins, p_of, p_failures);
   end if;
   perform relevo.note_use(p_origins);
@@ -84,6 +84,15 @@ begin
     perform relevo.announce_messages('relevo.message.sent', array_agg(c.sequence), array_agg(c.place), array_agg(c.sub_queue),
       array_agg(p_ids[c.of]), null, 'all')
     from unnest(p_of, p_places, p_sub_queues, numbers) as c (of, place, sub_queue, sequence) where c.of is not null;
+  end if;
+  if exists (
+    select from relevo.message_entity e where e.id = any (p_places) and (e.forward_to is not null or e.forward_dead_to is not null)
+  ) then
+    perform relevo.forward_messages(array_agg(m.sequence), array_agg(case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end))
+    from relevo.message m join relevo.message_entity e on e.id = m.entity_id
+    where m.sequence = any (numbers) and m.state = 0
+      and case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end is not null
+    having count(*) > 0;
   end if;
   return query
   select o.n::integer, case when o.n = any (doubles) then 'duplicate' else 'sent' end, f.sequence

@@ -16,8 +16,10 @@ begin
     returning m.*, g.destination
   ), arrived as (
     insert into relevo.message_arrival (
-      entity_id, priority, body_kind, hops, enqueued_sequence, expires_at, message_id, session_id, fairness_key, head, body, dead)
-    select l.destination, l.priority, l.body_kind, l.hops + 1, coalesce(l.enqueued_sequence, l.sequence),
+      entity_id, priority, priority_class, body_kind, hops, enqueued_sequence, expires_at, message_id, session_id, fairness_key, head, body,
+      dead)
+    select l.destination, case when l.head::jsonb ? 'asked' then (l.head::jsonb #>> '{asked,priority}')::smallint else l.priority end,
+      l.head::jsonb #>> '{asked,priority_class}', l.body_kind, l.hops + 1, coalesce(l.enqueued_sequence, l.sequence),
       case when l.sub_queue = 0 then l.expires_at end, l.message_id, l.head::jsonb ->> 'session_id', l.fairness_key, l.head, l.body, l.dead
     from left_here l order by l.sequence
   ), counted as (
