@@ -124,7 +124,9 @@ def _definition(
             rules.set(row["name"], name, after[text])
     subscriptions = {row["name"]: _entity(row) for row in others}
     entity = _entity(first)
-    return msgspec.structs.replace(entity, subscriptions=subscriptions, rules=rules), after
+    cost = entity.cost + len(after) + sum(one.cost for one in subscriptions.values())
+    whole = msgspec.structs.replace(entity, subscriptions=subscriptions, rules=rules, cost=cost)
+    return whole, after
 
 
 def _entity(row: asyncpg.Record) -> Definition:
@@ -140,4 +142,5 @@ def _entity(row: asyncpg.Record) -> Definition:
         classifier=tuple(
             (acceptance.predicate(text), name) for text, name in properties.classifier
         ),
+        cost=1 + len(properties.classifier),
     )

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 GivenRule: TypeAlias = str | SqlRule | CorrelationRule
 
+__all__ = ["Entities", "EntityRecord"]
+
 SQL = catalog.load(__package__)
 EVERYTHING: Final = SqlRule("TRUE")
 """The rule of a subscription for which none is given."""

@@ -26,12 +26,11 @@ from relevo.kernel.expressions import sqlfilter
 from relevo.messaging import states
 from relevo.messaging.core import classes, heads
 from relevo.messaging.core.classes import Classifier, Inflation, MessageClass
-from relevo.messaging.core.content import Body, header_bytes
+from relevo.messaging.core.content import BODY_KINDS, Body, header_bytes
 from relevo.messaging.core.entities import EntityProperties
 from relevo.messaging.core.rules import Copy, RuleFailure, TopicRules
 from relevo.messaging.model import EntityKind, Message
 
-BODY_KINDS: Final = {"bytes": 0, "text": 1, "json": 2}
 QUEUE: Final = 0
 DEAD_LETTERS: Final = 1
 NO_SESSION: Final = "Session id is null."
@@ -61,6 +60,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     subscriptions: Mapping[str, Definition] = {}
     """By name, as it is stored."""
     rules: TopicRules = TopicRules()
+    cost: int = 1
+    """Filters and copies that evaluating one message takes, about."""
 
 
 class Outgoing(Struct, frozen=True):
@@ -152,7 +153,7 @@ def accepted(
         found.origins.append(definition.id)
         found.ids.append(outgoing.message_id)
         found.bodies.append(outgoing.body.data)
-        found.kinds.append(BODY_KINDS[outgoing.body.kind])
+        found.kinds.append(BODY_KINDS.index(outgoing.body.kind))
         if not outgoing.arrived:
             states.require_sending(definition.path, definition.properties.status)
         at = outgoing.message.at

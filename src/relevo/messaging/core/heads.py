@@ -16,10 +16,12 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from relevo.messaging.model import Message
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from relevo.messaging.model import Message, Value
+    from relevo.messaging.model import Value
 
 FIELDS: Final = (
     "session_id", "reply_to_session_id", "partition_key", "correlation_id", "subject", "to",
@@ -85,6 +87,13 @@ def decoded_head(text: str | None) -> Head:
     if not head.properties:
         return head
     return msgspec.structs.replace(head, properties=decoded_values(head.properties))
+
+
+def message_of(text: str | None, *, body: Any = b"", **columns: Any) -> Message:
+    """Return a message from its stored head, with the fields that have columns of their own."""
+    head = decoded_head(text)
+    fields = {name: getattr(head, name) for name in (*FIELDS, "properties", "envelope")}
+    return Message(body=body, **{**fields, **columns})
 
 
 def encoded_values(values: Mapping[str, Value]) -> dict[str, Any]:
