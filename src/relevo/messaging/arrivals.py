@@ -61,7 +61,7 @@ class Arrivals:
         if not given:
             return []
         plan = await evaluated(given)
-        found = await tx.fetch(SQL.accept, *plan.columns())
+        found = await tx.fetch(SQL.accept_arrivals, *plan.columns())
         if found and found[0]["outcome"] == "stale":
             self._tools.definitions.forget(*{one.path for one, _ in given})
             raise StaleDefinitions
@@ -82,5 +82,5 @@ def outgoing_of(row: Any) -> Outgoing:
     return Outgoing(
         message=message, body=Body(BODY_KINDS[row["body_kind"]], row["body"]),
         message_id=row["message_id"], hops=row["hops"], enqueued=row["enqueued_sequence"],
-        expires=row["expires_at"], dead=row["dead"],
+        expires=row["expires_at"], dead=row["dead"], arrived=True,
     )  # fmt: skip

@@ -6,7 +6,7 @@ classes of that schema, so that several Relevos in one database never wait for e
 Transaction-level only, so that they work through PgBouncer. Order, on every path that takes more
 than one: MIGRATE, UNIT, LEASE (rising ids), then row locks of lease rows; no holder of a LEASE
 lock asks for a UNIT lock. Writes of items: item rows (by key), then STAMP (rising), last; no
-holder of a STAMP lock waits for an item.
+holder of a STAMP lock waits for an item. Messages: ENTITY (rising), SESSION (rising), then rows.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ STAMP: Final = _CLASS + 6
 """A range's stamp lock: from the draw of an LSN to the end of the transaction."""
 LETTER: Final = _CLASS + 0x10
 """A key of a unit's dead letters, by its hash: parking behind them and removing them take turns."""
+ENTITY: Final = _CLASS + 0x11
+"""A queue, topic or subscription: shared by statements that accept its messages, exclusive for a
+change of its definition. Number 0 is for changes of any definition, which follow each other."""
+SESSION: Final = _CLASS + 0x12
+"""A session of a queue or subscription, by its hash: its messages become visible in order."""
 LAST: Final = _CLASS + 0xFF
 """No class is above it: a lock between these two numbers is Relevo's."""
 

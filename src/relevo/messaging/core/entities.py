@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -13,8 +14,15 @@ from relevo.errors import Conflict, InvalidValue
 from relevo.kernel import checking
 from relevo.kernel.backoff import Backoff
 from relevo.messaging.core import classes as priority_classes
-from relevo.messaging.core import names, ordering
-from relevo.messaging.model import Aging, EntityKind, EntityStatus, Ordering, PriorityClass
+from relevo.messaging.core import names, ordering, sharing
+from relevo.messaging.model import (
+    Aging,
+    Deadline,
+    EntityKind,
+    EntityStatus,
+    Ordering,
+    PriorityClass,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -216,3 +224,88 @@ def _check_backoff(backoff: Backoff) -> None:
             " smaller first",
             pointer="abandon_backoff",
         )
+
+
+def decided(properties: EntityProperties, kind: EntityKind) -> dict[str, Any]:
+    """Return the columns of an entity that follow from its properties: statements decide by them.
+
+    The rank of a message is a sum of its arrival (`rank_by_time`), an offset of its class and its
+    priority times `rank_step`; see `core/ordering.py`.
+    """
+    policy = properties.ordering
+    backoff = properties.abandon_backoff
+    own = {
+        name: getattr(properties, name)
+        for name in ("status", "fair", "max_lock_age", "max_delivery_count", "forward_to", "events")
+    }
+    return {
+        **own,
+        "is_plain": kind == "queue"
+        and not (properties.classifier or properties.forward_to or properties.requires_session),
+        "policy": type(policy).__name__.lower(),
+        "rank_by_time": isinstance(policy, Aging | Deadline),
+        "rank_step": ordering.step(policy),
+        "floor_patience": sharing.patience(policy.floor_share)
+        if isinstance(policy, Aging)
+        else None,
+        "has_sessions": properties.requires_session,
+        "lock_seconds": properties.lock_duration,
+        "ttl": properties.default_message_ttl,
+        "dead_letter_ttl": properties.dlq_ttl,
+        "dead_letter_expired": properties.dead_letter_on_expiration,
+        "backoff_first": backoff and backoff.first,
+        "backoff_factor": backoff and backoff.factor,
+        "backoff_longest": backoff and backoff.longest,
+        "backoff_low": backoff and backoff.jitter[0],
+        "backoff_high": backoff and backoff.jitter[1],
+        "forward_dead_to": properties.forward_dead_lettered_to,
+        "duplicate_window": properties.duplicate_detection_window
+        if properties.requires_duplicate_detection
+        else None,
+        "idle_seconds": properties.auto_delete_on_idle,
+        "max_bytes": None if kind == "subscription" else properties.max_size_bytes,
+    }
+
+
+def class_rows(
+    properties: EntityProperties, stored: Mapping[int, PriorityClass]
+) -> list[dict[str, Any]]:
+    """Return all classes of an entity as they are stored; `stored` has those of before, by number.
+
+    A number stays with its name. A class that is not listed any more is retired: messages that wait
+    keep it, new ones do not get it.
+    """
+    listed = {one.name.lower(): one for one in properties.classes}
+    numbers = {one.name.lower(): number for number, one in stored.items()}
+    free = itertools.count(max(stored, default=0) + 1)
+    rows = [
+        _class_row(properties, numbers.get(name) or next(free), one, retired=False)
+        for name, one in listed.items()
+    ]
+    rows += [
+        _class_row(properties, number, one, retired=True)
+        for number, one in stored.items()
+        if one.name.lower() not in listed
+    ]
+    return rows
+
+
+def _class_row(
+    properties: EntityProperties, number: int, one: PriorityClass, *, retired: bool
+) -> dict[str, Any]:
+    policy, fair = properties.ordering, properties.fair
+    same = {
+        name: getattr(one, name)
+        for name in (
+            "name", "base", "weight", "slo", "express", "preempts", "preemptible", "on_breach",
+        )
+    }  # fmt: skip
+    return {
+        **same,
+        "number": number,
+        "low": one.priorities[0],
+        "high": one.priorities[1],
+        "rank_offset": ordering.offset(policy, one),
+        "tier": ordering.tier(policy, one, fair=fair),
+        "retired": retired,
+    }

@@ -43,17 +43,28 @@ def rank(
     """
     if tag is not None:
         return tag
+    by_time = arrived if isinstance(ordering, Aging | Deadline) else 0
+    return by_time + offset(ordering, of) - priority * step(ordering)
+
+
+def step(ordering: Ordering) -> int:
+    """Return by how much a level of priority lowers the rank."""
     match ordering:
-        case Fifo() | Weighted():
-            return 0
         case Strict():
-            return -priority
+            return 1
         case Aging(seconds_per_level=seconds):
-            return arrived - priority * round(seconds * MICROS)
-        case Deadline(otherwise=otherwise):
-            return arrived + round((otherwise if of.slo is None else of.slo) * MICROS)
+            return round(seconds * MICROS)
+        case Fifo() | Weighted() | Deadline():
+            return 0
         case _:
             assert_never(ordering)
+
+
+def offset(ordering: Ordering, of: PriorityClass) -> int:
+    """Return what the class adds to the rank."""
+    if isinstance(ordering, Deadline):
+        return round((ordering.otherwise if of.slo is None else of.slo) * MICROS)
+    return 0
 
 
 def tier(ordering: Ordering, of: PriorityClass, *, fair: bool = False) -> int:

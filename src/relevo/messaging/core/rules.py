@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import CallerError
 from relevo.kernel.expressions import sqlaction, sqlfilter
+from relevo.messaging.core import heads
 from relevo.messaging.core.content import check_message
 from relevo.messaging.core.correlation import CorrelationFilter, CorrelationIndex
 from relevo.messaging.model import CorrelationRule, Message, SqlRule
@@ -84,6 +86,24 @@ def compiled(
     if isinstance(rule, SqlRule):
         return SubscriptionRule(SqlFilter(rule.filter, length_max=length_max), action)
     return SubscriptionRule(CorrelationFilter.of(rule), action)
+
+
+def encoded_rule(rule: SqlRule | CorrelationRule) -> str:
+    """Return a rule as it is stored."""
+    plain: dict[str, Any] = {"type": rule.__struct_config__.tag}
+    for name, value in msgspec.structs.asdict(rule).items():
+        if value:
+            plain[name] = heads.encoded_values(value) if name == "properties" else value
+    return msgspec.json.encode(plain).decode()
+
+
+def stored_rule(text: str) -> SqlRule | CorrelationRule:
+    """Return a rule from how it is stored."""
+    plain = msgspec.json.decode(text)
+    kind = SqlRule if plain.pop("type") == SqlRule.__struct_config__.tag else CorrelationRule
+    if "properties" in plain:
+        plain["properties"] = heads.decoded_values(plain["properties"])
+    return kind(**plain)
 
 
 class Copy(Struct, frozen=True):

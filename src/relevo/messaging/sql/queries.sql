@@ -5,6 +5,13 @@ select * from relevo.accept_messages($1::integer[], $2::bigint[], $3::integer[],
   $14::float8[], $15::timestamptz[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::smallint[],
   $22::bigint[], $23::integer[]);
 
+-- name: accept_arrivals
+-- The same for messages that have arrived before: no entity is too full for them.
+select * from relevo.accept_messages($1::integer[], $2::bigint[], $3::integer[], $4::text[], $5::bytea[], $6::smallint[],
+  $7::timestamptz[], $8::integer[], $9::integer[], $10::smallint[], $11::smallint[], $12::smallint[], $13::integer[],
+  $14::float8[], $15::timestamptz[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::smallint[],
+  $22::bigint[], $23::integer[], true);
+
 -- name: arrivals
 -- Takes the oldest arrivals that need evaluation, or all that are there if hosts are to accept plain ones, too.
 delete from relevo.message_arrival a using (
@@ -89,3 +96,95 @@ select k.number, k.name, extract(epoch from relevo.now() - (select min(o.enqueue
   select m.enqueued_at from relevo.message m where m.entity_id = $1 and m.sub_queue = 0 and m.class = k.number and m.state = 0
   order by m.rank, m.sequence limit 100) o))::float8 as age
 from relevo.message_class k where k.entity_id = $1;
+
+-- name: lock_definitions
+-- Lets one change of definitions follow the other, to the end of the transaction.
+select pg_advisory_xact_lock(1380273169, 0);
+
+-- name: lock_entities
+-- Waits for messages that are being accepted by these entities, and holds up others, to the end of the transaction.
+select pg_advisory_xact_lock(1380273169, e.id) from (select unnest($1::integer[]) as id order by 1) as e;
+
+-- name: find_entity
+-- An entity by its key.
+select e.id, e.topic_id, e.kind, e.name, e.path, e.version, e.created_at, e.updated_at, e.properties::text
+from relevo.message_entity e where e.key = $1;
+
+-- name: list_entities
+-- Entities of a kind, of one topic if it is named, by key.
+select e.id, e.topic_id, e.kind, e.name, e.path, e.version, e.created_at, e.updated_at, e.properties::text
+from relevo.message_entity e
+where e.kind = $1 and ($2::text is null or e.topic_id = (select t.id from relevo.message_entity t where t.key = $2)) and e.key > $3
+order by e.key limit $4;
+
+-- name: entity_classes
+-- All classes of an entity, also those that it has no more.
+select c.number, c.name, c.low, c.high, c.base, c.weight, c.slo, c.express, c.preempts, c.preemptible, c.on_breach
+from relevo.message_class c where c.entity_id = $1 order by c.number;
+
+-- name: entity_forwards
+-- Which entities forward, and to where.
+select e.key, lower(e.forward_to) as destination from relevo.message_entity e where e.forward_to is not null;
+
+-- name: entity_count
+-- How many entities there are, and how many are of one topic.
+select count(*) as entities, count(*) filter (where e.topic_id = $1) as subscriptions from relevo.message_entity e;
+
+-- name: rule_count
+-- How many rules of each kind the subscriptions of a topic have.
+select count(*) filter (where r.rule ->> 'type' = 'sql') as sql, count(*) filter (where r.rule ->> 'type' <> 'sql') as correlation
+from relevo.message_rule r join relevo.message_entity e on e.id = r.entity_id where e.topic_id = $1;
+
+-- name: put_entity
+-- Creates an entity, or gives it a new version.
+select * from relevo.put_message_entity($1::integer, $2::text, $3::text, $4::text, $5::jsonb, $6::jsonb, $7::jsonb);
+
+-- name: touch_entities
+-- Gives entities a new version, because a subscription or a rule has changed.
+update relevo.message_entity e set version = e.version + 1, updated_at = relevo.now() where e.id = any ($1::integer[])
+returning e.id, e.version;
+
+-- name: drop_entity
+-- Removes an entity with its subscriptions, rules, classes and counters.
+delete from relevo.message_entity e where e.id = $1;
+
+-- name: put_rules
+-- Sets rules of a subscription.
+insert into relevo.message_rule as r (entity_id, name, key, rule)
+select $1::integer, g.name, lower(g.name), g.rule::json from unnest($2::text[], $3::text[]) as g (name, rule)
+on conflict (entity_id, key) do update set name = excluded.name, rule = excluded.rule;
+
+-- name: delete_rule
+-- Removes a rule of a subscription.
+delete from relevo.message_rule r where r.entity_id = $1 and r.key = $2 returning r.name;
+
+-- name: entity_rules
+-- The rules of a subscription.
+select r.name, r.rule::text as rule from relevo.message_rule r where r.entity_id = $1 order by r.key;
+
+-- name: rerank
+-- Re-ranks the messages of an entity.
+select relevo.rerank_messages($1::integer);
+
+-- name: purge_dropped
+-- Removes messages of entities that do not exist any more.
+select relevo.purge_dropped_messages($1::integer) as removed;
+
+-- name: append_entity_events
+-- Appends events about entities, as the last statement of a transaction.
+select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[]);
+
+-- name: definition
+-- An entity, and the subscriptions of a topic, with classes and rules, as of one moment.
+select d.id, d.kind, d.name, d.path, d.version, d.properties::text,
+  (select json_object_agg(lower(c.name), c.number) from relevo.message_class c where c.entity_id = d.id and not c.retired)::text as numbers,
+  (select json_object_agg(r.name, r.rule order by r.key) from relevo.message_rule r where r.entity_id = d.id)::text as rules
+from (
+  select e.* from relevo.message_entity e where e.key = $1
+  union all
+  select s.* from relevo.message_entity e join relevo.message_entity s on s.topic_id = e.id where e.key = $1
+) d order by d.topic_id nulls first, d.key;
+
+-- name: entity_key
+-- The key of an entity by its number.
+select e.key from relevo.message_entity e where e.id = $1;

@@ -35,6 +35,7 @@ create table relevo.message_entity (
   backoff_longest    float8,
   backoff_low        float8,
   backoff_high       float8,
+  forward_to         text,
   forward_dead_to    text,
   duplicate_window   float8,            -- null: ids are not remembered
   idle_seconds       float8,
@@ -57,6 +58,7 @@ create table relevo.message_class (
   slo         float8,
   rank_offset bigint not null,
   tier        smallint not null,        -- 0: express, by a policy that has tiers
+  express     boolean not null default false,
   preempts    boolean not null,
   preemptible boolean not null,
   on_breach   text not null,
@@ -68,7 +70,7 @@ create table relevo.message_rule (
   entity_id  integer not null references relevo.message_entity on delete cascade,
   name       text not null,
   key        text collate "C" not null,  -- the name in lower case
-  rule       jsonb not null,
+  rule       json not null,              -- not jsonb, which makes whole numbers of large fractions
   created_at timestamptz not null default relevo.now(),
   primary key (entity_id, key)
 );

@@ -1,14 +1,15 @@
 -- Accepts messages: gives each its number, arrival and rank, and stores its copies. Everything that needs a filter was
 -- evaluated by the caller, with versions of entities; if any of these is not the present one, nothing is stored and the
--- answer is `stale`; `full` names an entity that has no room. Per message: the entity that it was sent to, its id, body and due time; per copy: its message
--- (counted from 1), entity, class and so on. A duplicate is answered with `duplicate`; its copies are not stored.
+-- answer is `stale`; `full` names an entity that has no room, unless the messages have arrived before (`p_arrived`). Per message:
+-- the entity that it was sent to, its id, body and due time; per copy: its message (counted from 1), entity, class and so on. A
+-- duplicate is answered with `duplicate`; its copies are not stored. Copies at entities that forward move on at once.
 create or replace function relevo.accept_messages(
   p_entities integer[], p_versions bigint[],
   p_origins integer[], p_ids text[], p_bodies bytea[], p_kinds smallint[], p_dues timestamptz[],
   p_of integer[], p_places integer[], p_sub_queues smallint[], p_classes smallint[], p_priorities smallint[], p_sizes integer[],
   p_ttls float8[] default '{}', p_expires timestamptz[] default '{}', p_keys text[] default '{}', p_sessions text[] default '{}',
   p_copy_ids text[] default '{}', p_heads text[] default '{}', p_deads text[] default '{}', p_hops smallint[] default '{}',
-  p_enqueued bigint[] default '{}', p_failures integer[] default '{}')
+  p_enqueued bigint[] default '{}', p_failures integer[] default '{}', p_arrived boolean default false)
 returns table (nth integer, outcome text, sequence bigint) language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
@@ -30,7 +31,7 @@ begin
     return query select 0, 'stale'::text, null::bigint;
     return;
   end if;
-  full_entity := relevo.full_entity(p_origins);
+  if not p_arrived then full_entity := relevo.full_entity(p_origins); end if;
   if full_entity is not null then
     return query select 0, 'full'::text, full_entity::bigint;
     return;
@@ -56,13 +57,13 @@ begin
       case when c.sub_queue > 0 then 0
            else coalesce(c.tag, (case when e.rank_by_time then micros else 0 end) + k.rank_offset - c.priority * e.rank_step) end,
       at, c.enqueued, c.place, c.sub_queue, c.class,
-      case when p_dues[c.of] > at then 4 when c.behind then 6 else 0 end,
+      case when p_dues[c.of] > at or e.kind = 'topic' then 4 when c.behind then 6 else 0 end,
       c.priority, p_kinds[c.of], coalesce(c.hops, 0::smallint), c.size,
-      case when p_dues[c.of] > at then p_dues[c.of] end,
+      case when p_dues[c.of] > at or e.kind = 'topic' then p_dues[c.of] end,
       case when c.sub_queue > 0 then at + make_interval(secs => e.dead_letter_ttl)
-           when p_dues[c.of] > at then null
-           else coalesce(c.expires, at + make_interval(secs => c.ttl)) end,
-      case when p_dues[c.of] > at then c.ttl end,
+           when p_dues[c.of] > at or e.kind = 'topic' then null
+           else least(c.expires, at + make_interval(secs => c.ttl)) end,
+      case when p_dues[c.of] > at or e.kind = 'topic' then c.ttl end,
       c.session, coalesce(c.copy_id, p_ids[c.of]), c.key, c.head, p_bodies[c.of], c.dead
     from unnest(p_of, p_places, p_sub_queues, p_classes, p_priorities, p_sizes, p_ttls, p_expires, p_keys, sessions, behind, p_copy_ids,
                 p_heads, p_deads, p_hops, p_enqueued, numbers, tags)
@@ -76,10 +77,25 @@ begin
   select s.entity_id, s.sub_queue, s.class, count(*) filter (where s.state <> 4), count(*) filter (where s.state = 4), sum(s.size),
     count(*) filter (where s.sub_queue = 0), count(*) filter (where s.sub_queue > 0)
   from stored s group by s.entity_id, s.sub_queue, s.class;
-  if cardinality(p_failures) > 0 or cardinality(p_of) < cardinality(p_origins) then
+  if exists (select from relevo.message_entity e where e.id = any (p_entities) and e.kind = 'topic') then
     perform relevo.count_unrouted(p_origins, p_of, p_failures);
   end if;
   perform relevo.note_use(p_origins);
+  if exists (
+    select from relevo.message_entity e where e.id = any (p_places) and (e.forward_to is not null or e.forward_dead_to is not null)
+  ) then
+    perform relevo.forward_messages(array_agg(m.sequence), array_agg(case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end))
+    from relevo.message m join relevo.message_entity e on e.id = m.entity_id
+    where m.sequence = any (numbers) and m.state = 0
+      and case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end is not null
+    having count(*) > 0;
+  end if;
+  if exists (select from unnest(p_sub_queues) as s where s > 0) then
+    perform relevo.announce_messages('relevo.message.dead_lettered', array_agg(c.sequence), array_agg(c.place), array_agg(c.sub_queue),
+      array_agg(coalesce(c.copy_id, p_ids[c.of])), array_agg(c.dead), 'dead')
+    from unnest(p_of, p_places, p_sub_queues, p_copy_ids, p_deads, numbers) as c (of, place, sub_queue, copy_id, dead, sequence)
+    where c.of is not null and c.sub_queue > 0;
+  end if;
   if exists (select from relevo.message_entity e where e.id = any (p_places) and e.events = 'all') then
     perform relevo.announce_messages('relevo.message.sent', array_agg(c.sequence), array_agg(c.place), array_agg(c.sub_queue),
       array_agg(p_ids[c.of]), null, 'all')
