@@ -1,16 +1,71 @@
-"""What tests of messaging need: definitions of entities on a fresh database."""
+"""What tests of messaging need: a database emptied for each test, apps, entities, hosts."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import asyncpg
 import pytest
 
+from relevo import App
+from relevo.messaging.arrivals import Arrivals
 from relevo.messaging.definitions import Definitions
 from relevo.messaging.entities import Entities
+from relevo.messaging.host import MessagingPart
+from tests.messaging.depot import Depot
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from relevo.kernel.postgres import Database
+    from relevo.testing.databases import TestDatabases
+
+EMPTY = """
+do $$
+declare
+  one regclass;
+  filled boolean;
+begin
+  set local session_replication_role = replica;
+  for one in
+    select c.oid::regclass from pg_class c
+    where c.relnamespace = 'relevo'::regnamespace and c.relkind = 'r' and not c.relispartition
+      and (c.relname ~ '^message' or c.relname in ('host', 'lease', 'member', 'unit', 'event_time'))
+  loop
+    execute format('select exists (select from %s)', one) into filled;
+    if filled then execute format('delete from %s', one); end if;
+  end loop;
+  delete from relevo.event;
+  update relevo.clock set shift = '0', mark = '-infinity';
+end $$
+"""
+"""Makes a database as good as new: a tenth of what a new one costs."""
+
+
+@pytest.fixture(scope="module")
+def messages_url(relevo_databases: TestDatabases) -> Iterator[str]:
+    url = relevo_databases.create()
+    yield url
+    relevo_databases.drop(url)
+
+
+@pytest.fixture
+async def relevo_url(messages_url: str) -> str:
+    """A database of the module, emptied before each test."""
+    connection = await asyncpg.connect(messages_url)
+    try:
+        await connection.execute(EMPTY)
+    finally:
+        await connection.close()
+    return messages_url
+
+
+@pytest.fixture
+async def depot(relevo_url: str, database: Database) -> AsyncIterator[Depot]:
+    """Queues, and hosts on demand, on a database of their own."""
+    async with AsyncExitStack() as stack:
+        yield Depot(relevo_url, database, stack)
 
 
 @pytest.fixture
@@ -21,3 +76,35 @@ def entities(database: Database) -> Entities:
 @pytest.fixture
 def definitions(database: Database) -> Definitions:
     return Definitions(database)
+
+
+@pytest.fixture
+async def app(relevo_url: str) -> AsyncIterator[App]:
+    """A client; no host serves, unless a test starts one."""
+    async with App(relevo_url) as app:
+        yield app
+
+
+class Post:
+    """Does what a host would do meanwhile."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def tend(self) -> None:
+        """Do the duties of the leader once."""
+        timers = self._app.parts.of(MessagingPart).timers
+        await timers.tend()
+        await timers.forget()
+
+    async def accept(self) -> None:
+        """Accept what has arrived."""
+        messaging = self._app.messaging
+        arrivals = Arrivals(*messaging.connection.opened, messaging.tools)
+        while await arrivals.accept():
+            pass
+
+
+@pytest.fixture
+def post(app: App) -> Post:
+    return Post(app)

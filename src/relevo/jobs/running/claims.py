@@ -67,6 +67,11 @@ class JobClaim(Particulars, frozen=True, gc=False):
         return cls(*common, **structs.asdict(_DECODER.decode(particulars)))
 
     @property
+    def ids(self) -> tuple[UUID, ...]:
+        """The key, as of all claims that are one row."""
+        return (self.id,)
+
+    @property
     def correlation(self) -> UUID:
         """The job with which its correlation began, which may be itself."""
         return self.root or self.id

@@ -27,29 +27,55 @@ WAIT_SECONDS: Final = 0.25
 """A claim that waits longer than this on a host was made too early."""
 KEEP_SECONDS: Final = 1.0
 """A claim that waits longer for a slot is returned."""
+SHORTEST_RUN_SECONDS: Final = 0.00005
+"""Runs that take less are not told apart: the event loop has other work between them."""
+RUN_WEIGHT: Final = 0.1
+"""How much a run counts in the time that runs take."""
 
 
 class Appetite:
-    """The number of claims that a lane should have in hand."""
+    """The number of claims that a lane should have in hand.
 
-    def __init__(self, slots: int) -> None:
+    `begin_within` bounds it by time: no more than can begin within so many seconds, as long as
+    runs take what the last ones took. 0 never claims ahead of free slots.
+    """
+
+    def __init__(self, slots: int, begin_within: float | None = None) -> None:
         self.slots = slots
-        self._ahead_max = max(slots, AHEAD_MAX)
+        self._begin_within = begin_within
+        self._run_seconds = 0.0
+        """What the last runs took, the latest weighing most."""
+        self._ahead_max = self._bound(AHEAD_MAX)
         self._hold(slots)
 
     def hungry(self) -> None:
         """Everything in hand was finished before the next statement brought more."""
-        self._hold(min(max(self.most * 2, self.slots), self._ahead_max))
+        self._hold(min(max(self.most * 2, self.slots), self._bound(self._ahead_max)))
+
+    def note_run(self, seconds: float) -> None:
+        """Learn how long a run took; one that takes longer than the others counts at once."""
+        if self._begin_within:
+            known = self._run_seconds
+            self._run_seconds = max(seconds, known + (seconds - known) * RUN_WEIGHT)
+            if self.most > self.slots and (most := self._bound(self.most)) < self.most:
+                self._hold(most)
 
     def weigh(self, claims: int, size: int) -> None:
         """So many claims came with so much data: of large ones fewer are held."""
         fit = AHEAD_BYTES_MAX * claims // max(1, size)
-        self._ahead_max = max(self.slots, min(AHEAD_MAX, fit))
+        self._ahead_max = self._bound(min(AHEAD_MAX, fit))
         self._hold(min(self.most, self._ahead_max))
 
     def full(self) -> None:
         """Something had to wait for a slot for too long."""
         self._hold(self.slots)
+
+    def _bound(self, most: int) -> int:
+        """At least the slots; and no more ahead than may begin in time."""
+        if self._begin_within is not None:
+            turns = self._begin_within / max(self._run_seconds, SHORTEST_RUN_SECONDS)
+            most = min(most, int(self.slots * turns))
+        return max(self.slots, most)
 
     def _hold(self, most: int) -> None:
         self.most = most
@@ -65,7 +91,9 @@ class Appetite:
 class HostLane(Generic[C]):
     """The claims of a lane on this host."""
 
-    def __init__(self, name: str, slots: int, handlers: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, slots: int, handlers: Iterable[str], begin_within: float | None = None
+    ) -> None:
         self.name = name
         self.slots = slots
         """How many runs there are at once."""
@@ -75,8 +103,12 @@ class HostLane(Generic[C]):
         self.running = 0
         self.more = False
         """Whether there was more to claim than the last statement took."""
+        self.is_open = True
+        """Whether anything is claimed for it now."""
         self.came = asyncio.Event()
-        self.appetite = Appetite(slots)
+        self._begin_within = begin_within
+        """Seconds after which claims that have not begun go back, if not `KEEP_SECONDS`."""
+        self.appetite = Appetite(slots, begin_within)
 
     def count_running(self) -> int:
         """Return how many runs there are."""
@@ -94,10 +126,13 @@ class HostLane(Generic[C]):
 
     def late(self, now: float, *, stopping: bool) -> list[C]:
         """Take out claims that waited too long; other hosts may have a slot for them."""
-        if self.waiting and self.waiting[0].taken_at < now - WAIT_SECONDS:
+        if not self.waiting:
+            return []
+        wait, keep = self._begin_within or WAIT_SECONDS, self._begin_within or KEEP_SECONDS
+        if self.waiting[0].taken_at < now - wait:
             self.appetite.full()
         found = []
-        while self.waiting and (stopping or self.waiting[-1].taken_at < now - KEEP_SECONDS):
+        while self.waiting and (stopping or self.waiting[-1].taken_at < now - keep):
             found.append(self.waiting.pop())
         return found
 

@@ -29,6 +29,10 @@ class RunClaim(Protocol):
         """The key of its row."""
 
     @property
+    def ids(self) -> tuple[UUID, ...]:
+        """The keys of all its rows: several if one run is for several."""
+
+    @property
     def number(self) -> int:
         """Under which number it was claimed: with the host's life, the fence of its writes."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from relevo.kernel.running.ledger import C, S
@@ -158,7 +159,7 @@ class Rounds(Generic[C, S]):
     def _rooms(self) -> dict[str, int]:
         found = {}
         for name, lane in self._lanes.items():
-            if room := lane.appetite.room(lane.held):
+            if lane.is_open and (room := lane.appetite.room(lane.held)):
                 found[name] = room
         return found
 
@@ -219,7 +220,14 @@ class Rounds(Generic[C, S]):
         """Whether a claim waits, runs, or is to be settled."""
         return id_ in self._known()
 
+    def in_hand(self) -> Iterator[C]:
+        """Yield the claims that wait or run."""
+        for lane in self._lanes.values():
+            yield from lane.waiting
+        for run in self._runs.values():
+            yield run.claim
+
     def _known(self) -> set[UUID]:
-        """Claims that wait, run, or are to be settled."""
-        waiting = {one.id for lane in self._lanes.values() for one in lane.waiting}
-        return waiting | set(self._runs) | {one.claim.id for one in self.finished}
+        """Keys of claims that wait, run, or are to be settled."""
+        claims = chain(self.in_hand(), (one.claim for one in self.finished))
+        return {id_ for claim in claims for id_ in claim.ids}

@@ -228,6 +228,7 @@ class Runner(Generic[C, S]):
         if settlement is not None:
             self._rounds.finished.append(settlement)
             figures.ended(settlement.event, settlement.seconds)
+            lane.appetite.note_run(settlement.seconds)
             if settlement.event != "done":
                 self._rounds.heed(settlement)
         elif run is not None and run.settled:

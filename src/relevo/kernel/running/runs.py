@@ -39,8 +39,10 @@ class RunContext(Protocol):
     """Why the host wants the run to end."""
     gone: bool
     """Whether the work was deleted, or is not this host's any more."""
-    settled: bool
-    """Whether its completion was committed in a transaction of the handler."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether its completion was committed in a transaction of the handler."""
 
     @property
     def has_transactions(self) -> bool:
@@ -105,8 +107,12 @@ class Run(HandlerCall, ABC, Generic[C, S]):
 
     def end_within(self, seconds: float, reason: BaseException) -> None:
         """Give the handler so long to reach a checkpoint; asking again gives no more."""
+        self.call_after(seconds, partial(self.cut, reason))
+
+    def call_after(self, seconds: float, function: Callable[[], object]) -> None:
+        """Call a function then, unless the run has ended; only the first such call counts."""
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().call_later(seconds, self.cut, reason)
+            self._ending = asyncio.get_running_loop().call_later(seconds, function)
 
     def drop(self, reason: BaseException) -> None:
         """End the handler and ignore its outcome."""

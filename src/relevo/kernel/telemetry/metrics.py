@@ -221,6 +221,11 @@ class Metrics:
         self.slots_in_use = self._gauge(
             "slots_in_use", "Runs under way on this host.", "part", "lane"
         )
+        self.messages_preempt_ignored = self._counter(
+            "messages_preempt_ignored",
+            "Handlers that were asked to suspend and did not within their grace.",
+            "consumers",
+        )
 
     def _router_figures(self) -> None:
         self.router_offers = self._counter(

@@ -6,8 +6,9 @@ Slots that a class has reserved and does not use are closed to the classes below
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -63,6 +64,22 @@ class Slots(Struct, frozen=True, kw_only=True):
 
     def _kept(self, reservation: Reservation) -> int:
         return max(0, reservation.slots - self.in_use.get(reservation.of.name, 0))
+
+
+def limits_text(slots: Slots) -> str:
+    """Return the limits of `relevo.claim_messages`: what is free, reserved, capped and in use."""
+    classes: dict[str, dict[str, Any]] = {}
+    for name, used in slots.in_use.items():
+        of = classes.setdefault(name.lower(), {})
+        of["used"] = of.get("used", 0) + used
+    for name, most in slots.max_per_class.items():
+        classes.setdefault(name.lower(), {})["most"] = most
+    for one in slots.reserved:
+        classes.setdefault(one.of.name.lower(), {}).update(base=one.of.base, reserved=one.slots)
+    limits: dict[str, Any] = {"free": slots.free, "classes": classes}
+    if slots.max_per_fairness_key is not None:
+        limits |= {"key_most": slots.max_per_fairness_key, "keys": dict(slots.keys_in_use)}
+    return msgspec.json.encode(limits).decode()
 
 
 def _reached(most: int | None, used: int) -> bool:

@@ -94,7 +94,8 @@ create table relevo.message (
   body_kind      smallint not null,      -- 0 bytes, 1 text, 2 JSON
   hops           smallint not null default 0,
   preempt_count  smallint not null default 0,
-  preempt_asked  boolean not null default false,
+  preempt_asked  boolean not null default false,  -- its handler is to make room
+  asks           boolean not null default false,  -- it waits, and a handler was asked to make room for it
   delivered      boolean not null default false,
   breached       boolean not null default false,
   delivery_count integer not null default 0,
@@ -121,6 +122,8 @@ create table relevo.message (
 create index message_claims on relevo.message (entity_id, sub_queue, class, rank, sequence) where state = 0;
 create index message_places on relevo.message (entity_id, sub_queue, sequence);
 create index message_hosts on relevo.message (host) where host is not null;
+create index message_preempted on relevo.message (host) where preempt_asked;
+create index message_asking on relevo.message (entity_id, sequence) where asks and state = 0;
 create index message_locks on relevo.message (locked_until) where locked_until is not null;
 create index message_due on relevo.message (visible_at) where state in (4, 5);
 create index message_expiry on relevo.message (expires_at) where expires_at is not null and state in (0, 5, 6);
@@ -208,6 +211,15 @@ create table relevo.message_consumers (
   served_at  timestamptz not null default relevo.now(),
   updated_at timestamptz not null default relevo.now()
 ) with (fillfactor = 50);
+
+-- The hosts that serve consumers, with their slots. Rows of hosts that have ended count for nothing.
+create table relevo.message_replica (
+  consumers integer not null references relevo.message_consumers on delete cascade,
+  host      uuid not null,
+  slots     integer not null,
+  since     timestamptz not null default relevo.now(),
+  primary key (consumers, host)
+);
 
 -- Counters: each statement that moves messages adds a row of differences, which the leader folds into `message_count`. A
 -- reader adds both up.

@@ -1,9 +1,9 @@
 -- Claims the next messages of an entity or sub-queue, in their order: for a host (`p_host`, `p_claim`, `p_consumers`), whose locks last
--- as long as its life, or for a receiver, for the lock duration of the entity. With `p_delete` they are gone at once. Classes whose
--- messages other claims hold at this moment leave their turn to the others.
+-- as long as its life, or for a receiver, for the lock duration of the entity. With `p_delete` they are gone at once. With `p_first`
+-- only those are claimed, whatever their place. Classes whose messages other claims hold at this moment leave their turn to the others.
 create or replace function relevo.claim_messages_from(
   p_entity integer, p_sub_queue smallint, p_wanted integer, p_token bigint, p_host uuid, p_claim bigint, p_consumers integer,
-  p_delete boolean, p_classes smallint[] default null, p_full_keys text[] default null)
+  p_delete boolean, p_classes smallint[] default null, p_full_keys text[] default null, p_first bigint[] default null)
 returns setof relevo.message_notice language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -16,7 +16,16 @@ begin
   where e.id = p_entity and e.status in ('active', 'send_disabled') and not (e.has_sessions and p_sub_queue = 0);
   if not found then return; end if;
   loop
-    select * into chosen from relevo.choose_messages(entity, p_sub_queue, p_wanted, p_classes, p_full_keys);
+    if p_first is null then
+      select * into chosen from relevo.choose_messages(entity, p_sub_queue, p_wanted, p_classes, p_full_keys);
+    else
+      select array_agg(f.ctid order by f.sequence) as places, array_agg(f.fresh order by f.sequence) as fresh,
+        '{}'::smallint[] as floors, null::smallint[] as dry
+      into chosen from (
+        select m.ctid, m.sequence, not m.delivered as fresh from relevo.message m
+        where m.sequence = any (p_first) and m.state = 0 and (m.expires_at is null or m.expires_at > at)
+        order by m.sequence limit p_wanted for update of m skip locked) f;
+    end if;
     if chosen.places is not null then
       if entity.fair and p_sub_queue = 0 then perform relevo.reach_tags(p_entity, chosen.places); end if;
       if p_delete or entity.events = 'all' then
@@ -25,7 +34,7 @@ begin
       return query
       with claimed as (
         update relevo.message m set
-          state = 1, token = p_token, host = p_host, claim = p_claim, consumers = p_consumers, locked_at = at, delivered = true,
+          state = 1, token = p_token, host = p_host, claim = p_claim, consumers = p_consumers, locked_at = at, delivered = true, asks = false,
           locked_until = case when p_host is null then at + make_interval(secs => entity.lock_seconds) end
         from unnest(chosen.places, chosen.fresh) as p (place, fresh) where m.ctid = p.place  -- in this order
         returning m.*, p.fresh

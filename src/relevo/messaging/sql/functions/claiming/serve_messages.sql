@@ -13,14 +13,18 @@ declare
   settled bigint[];
   token bigint := ('x' || encode(substring(uuid_send(gen_random_uuid()) from 9 for 8), 'hex'))::bit(64)::bigint;
   mine integer[];
+  served relevo.message_consumers;
+  wanted integer;
+  asking bigint[];
+  claimed integer;
   i integer;
 begin
   if cardinality(p_sequences) > 0 then
     settled := case when cardinality(p_events) = 0 then relevo.complete_messages(p_sequences, p_tokens)
       else relevo.settle_messages(p_sequences, p_tokens, p_events, p_until, p_delays, p_reasons, p_descriptions, p_checkpoints) end;
     if cardinality(settled) < cardinality(p_sequences) then
-      return query select ('stale', g.sequence, g.token, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
-                           null, null, null, null, null, null)::relevo.message_notice
+      return query select (('stale', g.sequence, g.token, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+                           null, null, null, null, null, null)::relevo.message_notice).*
         from unnest(p_sequences, p_tokens) as g (sequence, token) where not (g.sequence = any (settled));
     end if;
   else
@@ -34,14 +38,27 @@ begin
   -- A statement of a host that has ended claims nothing.
   if cardinality(p_consumers) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
     for i in 1 .. cardinality(p_consumers) loop
-      continue when exists (select from relevo.message_consumers c where c.id = p_consumers[i] and c.state = 'paused');
+      select * into served from relevo.message_consumers c where c.id = p_consumers[i];
+      continue when served.state = 'paused' and (served.until is null or served.until > relevo.now());
       mine := array(select s.id from unnest(p_sources_of, p_sources) with ordinality as s (of, id, n) where s.of = i order by s.n);
+      wanted := p_wanted[i];
+      if served.definition -> 'preempt' <> 'null' and p_limits[i] is null then  -- what asked for room goes first
+        asking := array(select m.sequence from relevo.message m where m.entity_id = any (mine) and m.asks and m.state = 0
+          order by m.sequence limit wanted);
+        return query select c.* from (
+            select m.entity_id, array_agg(m.sequence) as numbers from relevo.message m where m.sequence = any (asking) group by m.entity_id) g
+          cross join lateral relevo.claim_messages_from(
+            g.entity_id, 0::smallint, wanted, token, p_host, p_claim, p_consumers[i], false, p_first => g.numbers) c;
+        get diagnostics claimed = row_count;
+        wanted := wanted - claimed;
+      end if;
+      continue when wanted < 1;
       return query select * from relevo.claim_messages(
-        mine, array_fill(0::smallint, array[cardinality(mine)]), p_wanted[i], token, p_host, p_claim, p_consumers[i], false,
+        mine, array_fill(0::smallint, array[cardinality(mine)]), wanted, token, p_host, p_claim, p_consumers[i], false,
         p_across[i], p_limits[i]::jsonb);
     end loop;
   end if;
-  return query select ('preempt', m.sequence, m.token, m.claim, m.entity_id, m.sub_queue, m.consumers, m.class, null, null, null, null, null,
-                       null, null, null, null, null, null, null, null, null, null)::relevo.message_notice
+  return query select (('preempt', m.sequence, m.token, m.claim, m.entity_id, m.sub_queue, m.consumers, m.class, null, null, null, null, null,
+                       null, null, null, null, null, null, null, null, null, null)::relevo.message_notice).*
     from relevo.message m where m.host = p_host and m.host is not null and m.preempt_asked;
 end $$;
