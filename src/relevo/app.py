@@ -52,8 +52,12 @@ if TYPE_CHECKING:
 
     from relevo.feed.container import FeedContainer
     from relevo.messaging.handles import Source
-    from relevo.messaging.model import QueueOptions, ReceiveMode, TopicOptions
-    from relevo.messaging.registry import ConsumersOptions
+    from relevo.messaging.model import (
+        ConsumersOptions,
+        QueueOptions,
+        ReceiveMode,
+        TopicOptions,
+    )
     from relevo.messaging.running.context import Received
     from relevo.messaging.service import RegisteringConsumers
     from relevo.settings import Settings

@@ -20,6 +20,7 @@ from relevo.errors import (
 )
 from relevo.kernel.backoff import Backoff
 from relevo.messaging import Fifo, Message, Strict
+from relevo.messaging.model import Value
 
 if TYPE_CHECKING:
     from relevo import App
@@ -55,7 +56,7 @@ async def test_a_body_comes_back_as_it_was_sent(app: App, body: Any) -> None:
 
 
 async def test_properties_keep_their_types(app: App) -> None:
-    given = {
+    given: dict[str, Value] = {
         "text": "x", "whole": 2**62, "real": 2.0, "yes": True, "none": None, "bytes": b"\x01",
         "id": UUID(int=5), "at": datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
         "span": timedelta(days=1, microseconds=1),

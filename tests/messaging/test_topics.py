@@ -35,7 +35,9 @@ async def test_the_pattern_two_subscriptions_by_priority(app: App) -> None:
         )
     await orders.send("nobody", properties={"Priority": "other"})
     found = await app.receive([high, low], 20)
-    assert [one.body for one in found] == [f"{level} {n}" for level in ("high", "low") for n in range(10)]
+    assert [one.body for one in found] == [
+        f"{level} {n}" for level in ("high", "low") for n in range(10)
+    ]
     assert {one.priority_class for one in found[:10]} == {"high"}
     assert (await orders.describe()).messages.unrouted == 1
 
@@ -64,9 +66,7 @@ async def test_copies_follow_from_plain_rules_and_from_actions(app: App) -> None
 async def test_a_failing_filter_affects_its_own_rule_alone(app: App) -> None:  # M22
     topic = app.topic("t")
     strict = topic.subscription("strict", rules={"bad": "1 / n > 0", "good": "n = 0"})
-    lax = topic.subscription(
-        "lax", rules={"bad": "1 / n > 0"}, dead_letter_on_filter_error=False
-    )
+    lax = topic.subscription("lax", rules={"bad": "1 / n > 0"}, dead_letter_on_filter_error=False)
     await strict.ensure()
     await lax.ensure()
     await topic.send("zero", properties={"n": 0})

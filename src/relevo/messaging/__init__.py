@@ -1,5 +1,8 @@
 """Priority messaging: queues, topics and subscriptions whose priorities mean something."""
 
+from relevo.messaging.describing import EntityDescription, MessageCounts
+from relevo.messaging.entities import EntityRecord
+from relevo.messaging.handles import PriorityTopic, Queue, Subscription, Topic
 from relevo.messaging.model import (
     Aging,
     CorrelationRule,
@@ -14,8 +17,22 @@ from relevo.messaging.model import (
     Strict,
     Weighted,
 )
+from relevo.messaging.peeking import PeekedMessage
+from relevo.messaging.running.context import Preempted, Received
+from relevo.messaging.service import Messaging
 
 __all__ = [
+    "EntityDescription",
+    "EntityRecord",
+    "MessageCounts",
+    "Messaging",
+    "PeekedMessage",
+    "Preempted",
+    "PriorityTopic",
+    "Queue",
+    "Received",
+    "Subscription",
+    "Topic",
     "Aging",
     "CorrelationRule",
     "Deadline",

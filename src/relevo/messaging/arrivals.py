@@ -39,6 +39,8 @@ class Arrivals:
                 try:
                     while await self.accept():
                         pass
+                except StaleDefinitions:
+                    continue
                 except RelevoError as error:
                     log.warning("messaging.arrivals_failed", error=error.message[:500])
                 await woken.wait(LOOK_SECONDS)
@@ -64,7 +66,7 @@ class Arrivals:
         found = await tx.fetch(SQL.accept_arrivals, *plan.columns())
         if found and found[0]["outcome"] == "stale":
             self._tools.definitions.forget(*{one.path for one, _ in given})
-            raise StaleDefinitions
+            raise StaleDefinitions("definitions changed while arrivals were evaluated")
         return plan.places
 
 

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from relevo.messaging.core.explaining import MessageExplanation
     from relevo.messaging.entities import EntityRecord
     from relevo.messaging.model import (
-        CorrelationRule, EntityKind, Receipt, ReceiveMode, SqlRule, SubscriptionOptions, Value,
+        ConsumersOptions, CorrelationRule, EntityKind, Receipt, ReceiveMode, SqlRule, SubscriptionOptions, Value,
     )  # fmt: skip
     from relevo.messaging.peeking import PeekOrder
-    from relevo.messaging.registry import ConsumersOptions
     from relevo.messaging.service import Messaging, RegisteringConsumers
 
 OPTIONS = {"ttl": "default_message_ttl", "duplicate_window": "duplicate_detection_window"}
@@ -64,9 +63,7 @@ class Entity:
         """Make the entity if it does not exist; every call does so first, once per connection."""
         tools = self._service.tools
         if self._made_on is not tools:
-            await tools.entities.ensure(
-                str(self.path), self.kind, self._options, rules=self._rules
-            )
+            await tools.entities.ensure(str(self.path), self.kind, self._options, rules=self._rules)
             self._made_on = tools
 
     async def describe(self) -> EntityDescription:
@@ -88,6 +85,9 @@ class Entity:
 
     async def _record(self) -> EntityRecord:
         return await self._service.tools.entities.get(str(self.path))
+
+    def _managing(self) -> Managing:
+        return Managing(self._service.database, self._service.wakeups)
 
 
 class Destination(Entity):
@@ -123,7 +123,7 @@ class Destination(Entity):
         With `tx`, a connection of yours in a transaction, it is there when that commits, and the
         receipt has no number.
         """
-        options = {
+        options: dict[str, Any] = {
             "priority": priority, "priority_class": priority_class, "properties": properties,
             "session_id": session_id, "fairness_key": fairness_key, "ttl": ttl, "at": at,
             "message_id": message_id,
@@ -165,9 +165,7 @@ class Destination(Entity):
 
         The others are canceled all the same.
         """
-        canceled = await Managing(self._service.database).cancel_scheduled(
-            (await self._record()).id, numbers
-        )
+        canceled = await self._managing().cancel_scheduled((await self._record()).id, numbers)
         if missing := sorted(set(numbers) - set(canceled)):
             raise MessageNotFound(
                 f"{', '.join(map(str, missing[:20]))} of {str(self.path)!r} is not scheduled; it was"
@@ -204,10 +202,10 @@ class Source(Entity):
     async def receive_deferred(self, *numbers: int) -> list[Received]:
         """Lock deferred messages by their numbers; `MessageNotFound` names those that are not."""
         record = await self._record()
-        rows = await Managing(self._service.database).receive_deferred(
+        rows = await self._managing().receive_deferred(
             record.id, SUB_QUEUES[self.path.sub_queue], numbers
         )
-        found = [self._received(row) for row in rows]
+        found = await self._service.tools.receiving.received(rows)
         if missing := sorted(set(numbers) - {one.sequence_number for one in found}):
             for one in found:
                 await one.release()
@@ -285,17 +283,9 @@ class Source(Entity):
             await self._record(), SUB_QUEUES[self.path.sub_queue], number
         )
 
-    def on_messages(
-        self, name: str, **options: Unpack[ConsumersOptions]
-    ) -> RegisteringConsumers:
+    def on_messages(self, name: str, **options: Unpack[ConsumersOptions]) -> RegisteringConsumers:
         """Make a function the handler of consumers of this source; see `app.consumers`."""
         return self._service.consumers(name, sources=[self], **options)
-
-    def _managing(self) -> Managing:
-        return Managing(self._service.database, self._service.wakeups)
-
-    def _received(self, row: Any) -> Received:
-        return Received.of(row, str(self.path), self._service.tools.receiving)
 
 
 class Queue(Destination, Source):
@@ -416,7 +406,7 @@ async def received(
     """Receive from sources; what was deleted with the receipt cannot be settled."""
     receiving = service.tools.receiving
     rows = await receiving.receive(paths, max_messages, wait=wait, mode=mode)
-    return [Received.of(row, receiving, locked=mode == "peek_lock") for row in rows]
+    return await receiving.received(rows, locked=mode == "peek_lock")
 
 
 def properties_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,8 +37,9 @@ class MessagingPart(Part[Messaging]):
         return self.timers.duties()
 
     async def declare(self) -> None:
-        """Store the consumers of this host."""
-        await self._consumers.declare()
+        """Make the entities that consumers of this host serve, if they are missing."""
+        for source in self.service.sources.values():
+            await source.ensure()
 
     async def start(self, host: Host) -> None:
         """Begin to accept arrivals and to serve consumers."""

@@ -67,9 +67,7 @@ class Managing:
                 await asyncio.sleep(len(numbers) / rate)
         return moved
 
-    async def purge(
-        self, entity: int, sub_queue: int, *, before: datetime | None = None
-    ) -> int:
+    async def purge(self, entity: int, sub_queue: int, *, before: datetime | None = None) -> int:
         """Delete messages that nobody holds; returns how many."""
         if before is not None:
             checking.aware(before, "before")

@@ -230,3 +230,30 @@ class SubscriptionOptions(SourceOptions, total=False):
     """Properties of a subscription."""
 
     dead_letter_on_filter_error: bool
+
+
+class ConsumersOptions(TypedDict, total=False):
+    """Options of consumers."""
+
+    across: Across
+    concurrency: int
+    """Slots on every host that serves them; 1 by default."""
+    reserved: Mapping[str, int] | None
+    """By class: slots that lower classes may not use."""
+    max_per_class: Mapping[str, int] | None
+    """By class: slots that its messages use at most, on a host."""
+    max_per_fairness_key: int | None
+    """Slots that messages of one tenant use at most, on a host."""
+    prefetch: Literal["auto", 0]
+    """Whether messages are claimed before a slot is free; those begin within 100 ms."""
+    batch: int
+    """More than 1: the handler gets a list of so many messages at most."""
+    time_limit: float | None
+    """Seconds after which a handler is cut off; 120 by default."""
+    process: bool
+    """Whether the handler runs in a process of its own."""
+    hours: str | None
+    """When anything is claimed, such as `22:00-06:00 Europe/Madrid`."""
+    preempt: Preemption | None
+    """When a handler of a lower class is asked to make room."""
+    scaling: Scaling

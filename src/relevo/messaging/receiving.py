@@ -14,13 +14,18 @@ from relevo.kernel import checking
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.grouping import Group
 from relevo.messaging.core import content, tokens
+from relevo.messaging.naming import KnownNames
+from relevo.messaging.running.claims import Delivery
+from relevo.messaging.running.context import Received, completing
 from relevo.messaging.sending import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime, timedelta
 
-    from relevo.kernel.postgres import Database, Wakeups
+    from relevo.kernel.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.postgres.handler_transactions import HandlerTransaction
     from relevo.messaging.core.names import Path
     from relevo.messaging.model import ReceiveMode
 
@@ -76,8 +81,7 @@ def settlement(
         delay = checking.seconds(delay)
         if not 0 <= delay <= limits.MESSAGE_SECONDS_MAX:
             raise InvalidValue(
-                f"delay is {delay:g} seconds; it must be from 0 to"
-                f" {limits.MESSAGE_SECONDS_MAX:g}",
+                f"delay is {delay:g} seconds; it must be from 0 to {limits.MESSAGE_SECONDS_MAX:g}",
                 pointer="delay",
             )
     content.check_dead_letter(reason, description)
@@ -99,10 +103,17 @@ class Receiving:
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         self._database = database
         self._wakeups = wakeups
+        self._names = KnownNames(database)
         self._settlements: Group[Settlement, None] = Group(
             "settle message", self._settle, key=lambda given: given.token.bytes[:8],
             metrics=database.metrics,
         )  # fmt: skip
+
+    async def received(self, rows: Sequence[Any], *, locked: bool = True) -> list[Received]:
+        """Return claimed rows as messages."""
+        names = await self._names.of(rows)
+        settling: Any = self if locked else UNLOCKED
+        return [Received(Delivery.of(row), settling, names[row["entity_id"]]) for row in rows]
 
     async def receive(
         self,
@@ -159,8 +170,8 @@ class Receiving:
         rows = await asyncio.gather(claim, return_exceptions=True)
         for row in rows[0] if isinstance(rows[0], list) else ():
             if row["kind"] == "claimed":
-                given = settlement(tokens.token_of(row["sequence"], row["token"]), "release")
-                await asyncio.gather(self._settlements.call(given), return_exceptions=True)
+                token = tokens.token_of(row["sequence"], row["token"])
+                await asyncio.gather(self.settle(token, "release"), return_exceptions=True)
 
     async def settle(
         self, token: UUID, event: str, *, tx: Any = None, **options: Unpack[SettleOptions]
@@ -170,7 +181,21 @@ class Receiving:
         if tx is None:
             await self._settlements.call(given)
         elif await self._settle_with(foreign.checked(tx), [given], remember=False):
-            raise _lock_lost(given)
+            raise _lock_lost(given.token, given.event)
+
+    async def save(self, message: Received, checkpoint: bytes) -> None:
+        """Store a checkpoint of a held message."""
+        delivery = message.delivery
+        rows = await self._database.write(
+            SQL.save_messages, [delivery.sequence], [delivery.token], [checkpoint], idempotent=True
+        )
+        if not rows:
+            message.lost.set()
+            raise _lock_lost(message.lock_token, "save")
+
+    def transaction(self, message: Received) -> AbstractAsyncContextManager[HandlerTransaction]:
+        """Give a transaction whose commit completes the message."""
+        return completing(self._database, message, self)
 
     async def settle_all(self, given: Sequence[Settlement]) -> list[UUID]:
         """Carry out settlements in one statement; returns the tokens whose lock was lost."""
@@ -179,7 +204,7 @@ class Receiving:
 
     async def _settle(self, given: Sequence[Settlement]) -> list[None | Exception]:
         lost = {one.token for one in await self._settle_with(self._database, given, remember=True)}
-        return [_lock_lost(one) if one.token in lost else None for one in given]
+        return [_lock_lost(one.token, one.event) if one.token in lost else None for one in given]
 
     async def _settle_with(
         self, at: Any, given: Sequence[Settlement], *, remember: bool
@@ -211,10 +236,34 @@ class Receiving:
         await self._settlements.close()
 
 
-def _lock_lost(given: Settlement) -> MessageLockLost:
+class Unlocked:
+    """Settles nothing: what was received and deleted is nobody's any more."""
+
+    async def settle(self, token: UUID, event: str, **options: Any) -> None:
+        """Refuse a settlement."""
+        del token, options
+        raise Conflict(
+            f"the message was received and deleted, so {event!r} has nothing to change; receive with"
+            " mode='peek_lock' to settle messages"
+        )
+
+    async def save(self, message: Received, checkpoint: bytes) -> None:
+        """Refuse a checkpoint."""
+        del checkpoint
+        await self.settle(message.lock_token, "save")
+
+    def transaction(self, message: Received) -> AbstractAsyncContextManager[Transaction]:
+        """Refuse a transaction."""
+        raise Conflict(f"message {message.sequence_number} was received and deleted")
+
+
+UNLOCKED: Final = Unlocked()
+
+
+def _lock_lost(token: UUID, event: str) -> MessageLockLost:
     return MessageLockLost(
-        f"the lock {given.token} is not held any more, so {given.event!r} changed nothing: it has"
-        " expired, or the message was settled; the message may be delivered again"
+        f"the lock {token} is not held any more, so {event!r} changed nothing: it has expired, or"
+        " the message was settled; the message may be delivered again"
     )
 
 

@@ -34,7 +34,7 @@ ARRIVED: Final = "messages:arrived"
 ATTEMPTS: Final = 10
 """How often a send is evaluated anew because definitions changed meanwhile."""
 OFF_LOOP: Final = 2_000
-"""From so many results of rules on, evaluation goes to a thread."""
+"""From so many subscriptions on, each counted once per message, evaluation goes to a thread."""
 
 IN_TRANSACTION: Final = foreign.Function(
     "relevo.arrive_messages",
@@ -125,7 +125,7 @@ def receipts(rows: Sequence[Any], calls: Sequence[tuple[str, Outgoing]]) -> list
 
 async def evaluated(given: Sequence[tuple[Definition, Outgoing]]) -> Acceptance:
     """Evaluate filters and classifiers; many of them in a thread, off the loop."""
-    if sum(definition.cost for definition, _ in given) > OFF_LOOP:
+    if sum(len(definition.subscriptions) for definition, _ in given) > OFF_LOOP:
         return await cpu.off_loop(accepted, given)
     return accepted(given)
 
@@ -140,11 +140,8 @@ def outgoing_batch(
     Without `properties` those that every entity has by default count.
     """
     found = EntityProperties() if properties is None else properties
-    bounds = {"requires_session": found.requires_session, "max_bytes": found.max_message_bytes}
-    bodies = (
-        content.check_batch(messages, **bounds)
-        if len(messages) > 1
-        else [content.check_message(one, **bounds) for one in messages]
+    bodies = content.check_batch(
+        messages, requires_session=found.requires_session, max_bytes=found.max_message_bytes
     )
     return [
         Outgoing(

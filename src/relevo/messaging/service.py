@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from relevo.kernel.part import PerConnection, Service
 from relevo.messaging.definitions import Definitions
@@ -19,14 +19,24 @@ if TYPE_CHECKING:
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.messaging.handles import Source
-    from relevo.messaging.model import QueueOptions, ReceiveMode, TopicOptions
-    from relevo.messaging.registry import ConsumersOptions
+    from relevo.messaging.model import (
+        ConsumersOptions,
+        QueueOptions,
+        ReceiveMode,
+        TopicOptions,
+    )
     from relevo.messaging.running.context import Received
     from relevo.settings import Settings
 
 
 H = TypeVar("H", bound=Callable[..., Any])
-RegisteringConsumers = Callable[[H], H]
+
+
+class RegisteringConsumers(Protocol):
+    """Makes the function below it the handler of consumers."""
+
+    def __call__(self, function: H) -> H:
+        """Return the function as it is."""
 
 
 class MessagingTools:

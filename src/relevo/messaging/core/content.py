@@ -109,6 +109,8 @@ def check_batch(
         try:
             body = check_message(message, requires_session=requires_session, max_bytes=max_bytes)
         except (InvalidValue, TooLarge) as error:
+            if len(messages) == 1:
+                raise
             where = f"messages/{index}" + (f"/{error.pointer}" if error.pointer else "")
             raise type(error)(f"message {index}: {error.message}", pointer=where) from error
         bodies.append(body)

@@ -258,6 +258,21 @@ class Received:
         text = self._delivery.dead
         return {} if text is None else msgspec.json.decode(text)
 
+    @property
+    def dead_letter_reason(self) -> str | None:
+        """Why it is in a dead-letter queue."""
+        return self.dead.get("reason")
+
+    @property
+    def dead_letter_description(self) -> str | None:
+        """More about that."""
+        return self.dead.get("description")
+
+    @property
+    def dead_letter_source(self) -> str | None:
+        """The entity in which it was dead-lettered."""
+        return self.dead.get("source")
+
     async def complete(self, *, tx: Any = None) -> None:
         """Finish the message: it is gone. With `tx`, if and when that commits."""
         await self._settle("complete", tx=tx)
