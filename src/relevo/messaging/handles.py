@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from relevo.messaging.core.explaining import MessageExplanation
     from relevo.messaging.entities import EntityRecord
     from relevo.messaging.model import (
-        ConsumersOptions, CorrelationRule, EntityKind, Receipt, ReceiveMode, SqlRule, SubscriptionOptions, Value,
+        ConsumersOptions,
+        CorrelationRule,
+        EntityKind,
+        Receipt,
+        ReceiveMode,
+        SqlRule,
+        SubscriptionOptions,
+        Value,
     )  # fmt: skip
     from relevo.messaging.peeking import PeekOrder
     from relevo.messaging.service import Messaging, RegisteringConsumers

@@ -9,6 +9,7 @@ from relevo.errors import ExpressionFailed, InvalidValue, MessageNotFound
 from relevo.kernel import checking
 from relevo.kernel.expressions import sqlfilter
 from relevo.kernel.postgres import catalog
+from relevo.messaging import situation
 from relevo.messaging.core import classes, tokens
 from relevo.messaging.core.rules import SqlFilter
 from relevo.messaging.peeking import PeekedMessage, peeked
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from relevo.kernel.postgres import Database, Wakeups
+    from relevo.messaging.core.explaining import MessageExplanation
     from relevo.messaging.entities import EntityRecord
 
 SQL = catalog.load(__package__)
@@ -127,6 +129,15 @@ class Managing:
             if numbers:
                 left = None if left is None else left - len(numbers)
                 yield numbers
+
+    async def explain(
+        self, record: EntityRecord, sub_queue: int, number: int
+    ) -> MessageExplanation:
+        """Return why a message waits; raises `MessageNotFound` if it does not any more."""
+        rows = await self._database.fetch(SQL.peek_numbers, record.id, sub_queue, [number])
+        if not rows:
+            raise missing(number, record.path)
+        return await situation.explained(self._database, record, sub_queue, rows[0])
 
     async def _value(self, sql: str, *args: Any) -> Any:
         rows = await self._database.write(sql, *args)

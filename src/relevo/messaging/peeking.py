@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -12,10 +12,11 @@ from msgspec import Struct
 from relevo import limits
 from relevo.errors import InvalidValue
 from relevo.kernel.postgres import catalog
-from relevo.messaging import states
+from relevo.messaging import situation
 from relevo.messaging.core.content import decoded_body
 from relevo.messaging.core.heads import decoded_head
 from relevo.messaging.model import Value
+from relevo.messaging.states import STORED
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 PeekOrder = Literal["arrival", "service"]
-STATES: Final = (
-    states.ACTIVE, states.LOCKED, states.DEFERRED, states.RELOCKED, states.SCHEDULED,
-    states.ACTIVE, states.ACTIVE,
-)  # fmt: skip
-"""The names of the stored states, by their numbers."""
 
 
 class PeekedMessage(Struct, frozen=True, kw_only=True):
@@ -76,8 +72,8 @@ async def peeked(
             f"limit is {limit}; it must be from 1 to {limits.MESSAGE_RECEIVED_MAX}", pointer="limit"
         )
     if order == "service":
-        rows = await database.fetch(SQL.peek_service, record.id, sub_queue, limit)
-        return [_peeked(row) for row in rows]
+        numbers = await situation.service_order(database, record, sub_queue, limit)
+        return await by_number(database, record, sub_queue, numbers)
     rows = await database.fetch(SQL.peek, record.id, sub_queue, after, limit)
     found = [_peeked(row) for row in rows]
     if sub_queue == 0 and len(found) < limit:
@@ -86,10 +82,19 @@ async def peeked(
     return found
 
 
+async def by_number(
+    database: Database, record: EntityRecord, sub_queue: int, numbers: Sequence[int]
+) -> list[PeekedMessage]:
+    """Return messages by their numbers, in that order; those that are gone are left out."""
+    rows = await database.fetch(SQL.peek_numbers, record.id, sub_queue, list(numbers))
+    found = {row["sequence"]: _peeked(row) for row in rows}
+    return [found[number] for number in numbers if number in found]
+
+
 def _peeked(row: Any) -> PeekedMessage:
     dead = msgspec.json.decode(row["dead"]) if row["dead"] else {}
     return PeekedMessage(
-        sequence_number=row["sequence"], state=STATES[row["state"]],
+        sequence_number=row["sequence"], state=STORED[row["state"]],
         priority_class=row["class_name"], enqueued_at=row["enqueued_at"],
         delivery_count=row["delivery_count"], preempt_count=row["preempt_count"],
         visible_at=row["visible_at"], locked_until=row["locked_until"],

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from relevo.kernel.postgres import Database, Transaction, Wakeups
-    from relevo.kernel.postgres.handler_transactions import HandlerTransaction
     from relevo.messaging.core.names import Path
     from relevo.messaging.model import ReceiveMode
 
@@ -193,7 +192,7 @@ class Receiving:
             message.lost.set()
             raise _lock_lost(message.lock_token, "save")
 
-    def transaction(self, message: Received) -> AbstractAsyncContextManager[HandlerTransaction]:
+    def transaction(self, message: Received) -> Any:
         """Give a transaction whose commit completes the message."""
         return completing(self._database, message, self)
 
@@ -202,7 +201,7 @@ class Receiving:
         lost = await self._settle_with(self._database, given, remember=True)
         return [one.token for one in lost]
 
-    async def _settle(self, given: Sequence[Settlement]) -> list[None | Exception]:
+    async def _settle(self, given: Sequence[Settlement]) -> list[Exception | None]:
         lost = {one.token for one in await self._settle_with(self._database, given, remember=True)}
         return [_lock_lost(one.token, one.event) if one.token in lost else None for one in given]
 

@@ -34,6 +34,11 @@ PEEKED: Final = {ACTIVE: 0, LOCKED: 0, DEFERRED: 1, RELOCKED: 1, SCHEDULED: 2}
 """The numbers that clients of Azure Service Bus know the states by."""
 
 
+STORED: Final = (ACTIVE, LOCKED, DEFERRED, RELOCKED, SCHEDULED, ACTIVE, ACTIVE)
+"""By the number in the row; 5 is invisible until its time, 6 behind others of its session."""
+BEHIND: Final = 6
+
+
 class MessageTransition(Struct, frozen=True):
     """In state `from_`, `event` leads to `to`; `number` is the row of the specification."""
 

@@ -237,3 +237,51 @@ select relevo.ask_preemption($1, $2, $3, $4) as host;
 -- name: clock
 -- The time of the database.
 select relevo.now();
+
+-- name: heads
+-- The next messages of each class that a claim could take, each in its order.
+select k.name, m.rank, m.sequence, coalesce(m.fairness_key, '') as key
+from relevo.message_class k cross join lateral (
+  select m.rank, m.sequence, m.fairness_key from relevo.message m
+  where m.entity_id = k.entity_id and m.sub_queue = $2 and m.class = k.number and m.state = 0
+    and (m.expires_at is null or m.expires_at > relevo.now())
+  order by m.rank, m.sequence limit $3) m
+where k.entity_id = $1;
+
+-- name: tally
+-- What earlier claims of an entity have left for the next one.
+select t.express_run, t.numbers, t.vtimes, t.tags from relevo.message_tally t where t.entity_id = $1;
+
+-- name: peek_numbers
+-- Messages of an entity or sub-queue by their numbers, as `peek` has them.
+select m.sequence, m.entity_id, m.sub_queue, m.class, k.name as class_name, m.state, m.priority, m.body_kind, m.delivery_count,
+  m.preempt_count, m.enqueued_at, m.expires_at, m.visible_at, coalesce(m.locked_until, h.lease_until) as locked_until,
+  m.enqueued_sequence, m.message_id, m.fairness_key, m.head, m.body, m.checkpoint, m.dead
+from relevo.message m
+join relevo.message_class k on k.entity_id = m.entity_id and k.number = m.class
+left join relevo.host h on h.incarnation = m.host
+where m.entity_id = $1 and m.sub_queue = $2 and m.sequence = any ($3::bigint[]);
+
+-- name: consumers_list
+-- Consumers by name, with the hosts that serve them and what these hold; of one entity, or all.
+select c.id, c.name, c.definition::text, c.state, c.reason, c.until, c.updated_at,
+  array(select e.path from unnest(c.sources) with ordinality as s (id, n) join relevo.message_entity e on e.id = s.id order by s.n) as sources,
+  (select coalesce(json_agg(json_build_object('host', h.name, 'slots', s.slots, 'held', (
+      select coalesce(json_agg(json_build_object('class', k.name, 'key', coalesce(m.fairness_key, ''))), '[]') from relevo.message m
+      join relevo.message_class k on k.entity_id = m.entity_id and k.number = m.class
+      where m.host = s.host and m.consumers = c.id)) order by h.name), '[]')
+   from relevo.message_replica s join relevo.host h on h.incarnation = s.host and h.ended_at is null
+   where s.consumers = c.id)::text as hosts
+from relevo.message_consumers c
+where c.name > $1 and ($2::integer is null or $2 = any (c.sources)) and ($4::text is null or c.name = $4)
+order by c.name limit $3;
+
+-- name: set_consumers_state
+-- Pauses or resumes consumers.
+update relevo.message_consumers set state = $2, reason = $3, until = $4, updated_at = relevo.now() where name = $1
+returning id, name, state;
+
+-- name: resume_consumers
+-- Resumes consumers whose pause is over.
+update relevo.message_consumers set state = 'running', reason = null, until = null, updated_at = relevo.now()
+where state = 'paused' and until <= relevo.now() returning id, name;

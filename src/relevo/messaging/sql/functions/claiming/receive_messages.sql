@@ -18,8 +18,9 @@ begin
   if refusal is not null then
     refused := substring(refusal from position(' ' in refusal) + 1);
     refusal := split_part(refusal, ' ', 1);
-    return query select (refusal, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, refused,
-                         null, null, null, null, null, null)::relevo.message_notice;
+    return query select (n.notice).* from (
+      select (refusal, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, refused,
+              null, null, null, null, null, null)::relevo.message_notice as notice) n;
     return;
   end if;
   if exists (select from relevo.message_arrival a where a.entity_id = any (sources)) then
