@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -24,9 +23,10 @@ from relevo.messaging.model import (
     Strict,
     Weighted,
 )
+from relevo.messaging.states import GONE
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
 TABLES: Final = (
     "message_entity", "message_class", "message_rule", "message", "message_arrival",
@@ -36,6 +36,7 @@ TABLES: Final = (
 STATES: Final = ("active", "locked", "deferred", "relocked", "scheduled", "active", "active")
 """What the numbers of `message.state` mean to users."""
 GAUGES: Final = ("active", "locked", "deferred", "scheduled", "bytes")
+FIFO: Final = Fifo()
 BY_TIME: Final = (Aging, Deadline)
 _NAMES: Final = {
     Fifo: "fifo", Strict: "strict", Aging: "aging", Deadline: "deadline", Weighted: "weighted",
@@ -143,7 +144,7 @@ class Rows:
     async def entity(
         self,
         name: str = "queue",
-        policy: Ordering = Fifo(),
+        policy: Ordering = FIFO,
         *,
         classes: tuple[PriorityClass, ...] = CLASSES,
         fair: bool = False,
@@ -215,6 +216,17 @@ class Rows:
         )  # fmt: skip
         return rows
 
+    async def deferred(
+        self, entity: EntityRow, *sequences: int, sub_queue: int = 0
+    ) -> list[asyncpg.Record]:
+        """Lock deferred messages by their numbers."""
+        self._tokens += 1
+        rows: list[asyncpg.Record] = await self.db.fetch(
+            "select * from relevo.receive_deferred($1, $2, $3, $4)",
+            entity.id, sub_queue, sequences, self._tokens,
+        )  # fmt: skip
+        return rows
+
     async def settle(
         self,
         event: str,
@@ -242,7 +254,7 @@ class Rows:
         """What a message is now, as `states.py` names it."""
         row = await self.row(sequence)
         if row is None:
-            return "gone"
+            return GONE
         if row["sub_queue"] > 0 and STATES[row["state"]] == "active":
             return "dead_lettered"
         return STATES[row["state"]]

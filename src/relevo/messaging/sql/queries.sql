@@ -38,8 +38,7 @@ select
   exists (select from relevo.message where state in (4, 5) and visible_at <= relevo.now()) as due,
   exists (select from relevo.message where state in (0, 5, 6) and expires_at <= relevo.now()) as expired,
   exists (select from relevo.message where locked_until <= relevo.now())
-    or exists (select from relevo.message m where m.host is not null
-      and not exists (select from relevo.host h where h.incarnation = m.host and h.ended_at is null)) as lost,
+    or exists (select from relevo.message_session where locked_until <= relevo.now()) or relevo.lost_hosts() <> '{}' as lost,
   exists (select from relevo.message_delta) as counts,
   exists (select from relevo.message_arrival) as arrivals;
 
@@ -285,3 +284,53 @@ returning id, name, state;
 -- Resumes consumers whose pause is over.
 update relevo.message_consumers set state = 'running', reason = null, until = null, updated_at = relevo.now()
 where state = 'paused' and until <= relevo.now() returning id, name;
+
+-- name: receive_deferred
+-- Locks deferred messages by their numbers, all or none; see the function.
+select * from relevo.receive_deferred($1, $2, $3::bigint[], $4, $5, $6, $7);
+
+-- name: accept_session
+-- Gives a session to a holder; no row if it is held, or none has work.
+select * from relevo.accept_session($1, $2, $3);
+
+-- name: receive_from_session
+-- Locks the next messages of a session for its holder; a row of the kind `lost` if it is the holder no more.
+select * from relevo.receive_from_session($1, $2, $3, $4, $5, $6, $7);
+
+-- name: renew_session
+-- Renews the lock of a session; no row if the holder has lost it.
+select * from relevo.renew_session($1, $2);
+
+-- name: close_session
+-- Ends the hold on a session; false if the holder had lost it.
+select relevo.close_session($1, $2, $3);
+
+-- name: set_session_state
+-- Stores the state of a session; false if the holder has lost it.
+select relevo.set_session_state($1, $2, $3);
+
+-- name: session_state
+-- The state of a session, for its holder; no row if it has lost it.
+select s.state from relevo.message_session s
+where s.id = $1 and s.holder = $2 and s.held and (s.locked_until is null or s.locked_until > relevo.now());
+
+-- name: sessions
+-- A page of the sessions of an entity by key, perhaps only those that changed since a time.
+select s.id, s.key, s.held, s.locked_until, s.updated_at, octet_length(s.state) as state_bytes from relevo.message_session s
+where s.entity_id = $1 and s.key > $2 and ($3::timestamptz is null or s.updated_at >= $3) order by s.key limit $4;
+
+-- name: redrive
+-- Returns dead-lettered messages to their entity; answers their new numbers.
+select relevo.redrive_messages($1, $2, $3::bigint[], $4, $5);
+
+-- name: purge
+-- Deletes messages that nobody holds; answers how many.
+select relevo.purge_messages($1, $2, $3, $4);
+
+-- name: cancel_scheduled
+-- Deletes scheduled messages; answers which of them were.
+select relevo.cancel_scheduled($1, $2::bigint[]);
+
+-- name: reprioritize
+-- Gives messages another class and priority; answers which of them there are.
+select relevo.reprioritize_messages($1, $2::bigint[], $3, $4);

@@ -41,7 +41,7 @@ begin
     )
     insert into relevo.message_delta (entity_id, sub_queue, class, active, bytes, dead_lettered)
     select s.entity_id, v.sub_queue, s.class, sum(v.sign), sum(v.sign * s.size), sum(v.letters)
-    from stuck s cross join lateral (values (s.old_sub_queue, -1, 0), (2::smallint, 1, 1)) as v (sub_queue, sign, letters)
+    from stuck s cross join lateral (values (s.old_sub_queue, -1, (s.old_sub_queue = 0)::integer), (2::smallint, 1, 0)) as v (sub_queue, sign, letters)
     group by s.entity_id, v.sub_queue, s.class;
     perform relevo.announce_messages('relevo.message.dead_lettered', array_agg(m.sequence), array_agg(m.entity_id), array_agg(m.sub_queue),
       array_agg(m.message_id), array_agg(m.dead), 'dead')

@@ -1,8 +1,8 @@
--- Makes the first message of each session claimable, if nobody holds the session and the message is not held or invisible.
+-- Makes the first message of each session claimable, if nobody holds the session and the message is not invisible. The caller has
+-- locked the sessions by `relevo.lock_sessions`.
 create or replace function relevo.open_sessions(p_sessions bigint[]) returns void language plpgsql volatile
 set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  perform from relevo.message_session s where s.id = any (p_sessions) order by s.id for update;
   update relevo.message m set state = 0
   from (
     select h.sequence from relevo.message_session s cross join lateral (
