@@ -36,7 +36,6 @@ from relevo.kernel.sealing import Vault
 from relevo.kernel.supervision import Supervisor
 from relevo.kernel.telemetry.metrics import Metrics
 from relevo.messaging import events as message_events
-from relevo.messaging.handles import PriorityTopic, Queue, Topic
 from relevo.messaging.host import MessagingPart
 from relevo.messaging.service import Messaging
 from relevo.pipeline.definitions import PipelineDefinitions
@@ -47,6 +46,7 @@ from relevo.store.service import StorePart
 from relevo.workflows.definition import RegisteringWorkflow, WorkflowDefinition
 
 if TYPE_CHECKING:
+    from relevo.messaging.handles import PriorityTopic, Queue, Topic
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 

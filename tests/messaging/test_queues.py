@@ -20,9 +20,9 @@ from relevo.errors import (
 )
 from relevo.kernel.backoff import Backoff
 from relevo.messaging import Fifo, Message, Strict
-from relevo.messaging.model import Value
 
 if TYPE_CHECKING:
+    from relevo.messaging.model import Value
     from relevo import App
     from relevo.testing import Clock
     from tests.messaging.conftest import Post

@@ -1,4 +1,4 @@
-"""Queues, topics and subscriptions as users hold them: handles, which cost nothing and do no I/O."""
+"""Queues, topics and subscriptions as users hold them: handles, made without I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from relevo.messaging.managing import Managing
 from relevo.messaging.model import Message
 from relevo.messaging.peeking import PeekedMessage, peeked
 from relevo.messaging.receiving import SUB_QUEUES
-from relevo.messaging.running.context import Received
 from relevo.messaging.sending import outgoing_batch
 
 if TYPE_CHECKING:
@@ -37,7 +36,9 @@ if TYPE_CHECKING:
         Value,
     )  # fmt: skip
     from relevo.messaging.peeking import PeekOrder
+    from relevo.messaging.running.context import Received
     from relevo.messaging.service import Messaging, RegisteringConsumers
+    from relevo.messaging.sessions import Session
 
 OPTIONS = {"ttl": "default_message_ttl", "duplicate_window": "duplicate_detection_window"}
 """Short names of properties in calls."""
@@ -175,8 +176,8 @@ class Destination(Entity):
         canceled = await self._managing().cancel_scheduled((await self._record()).id, numbers)
         if missing := sorted(set(numbers) - set(canceled)):
             raise MessageNotFound(
-                f"{', '.join(map(str, missing[:20]))} of {str(self.path)!r} is not scheduled; it was"
-                " sent, canceled, or never there"
+                f"{', '.join(map(str, missing[:20]))} of {str(self.path)!r} is not scheduled; it"
+                " was sent, canceled, or never there"
             )
 
     async def _checked(self, messages: Sequence[Message], *, defined: bool) -> list[Outgoing]:
@@ -217,10 +218,20 @@ class Source(Entity):
             for one in found:
                 await one.release()
             raise MessageNotFound(
-                f"{', '.join(map(str, missing[:20]))} of {str(self.path)!r} is not deferred; nothing"
-                " was locked"
+                f"{', '.join(map(str, missing[:20]))} of {str(self.path)!r} is not deferred;"
+                " nothing was locked"
             )
         return found
+
+    async def accept_session(self, session_id: str) -> Session:
+        """Hold a session of an entity with `requires_session`; `SessionTaken` if another does."""
+        await self.ensure()
+        return await self._service.tools.sessions.accept(await self._record(), session_id)
+
+    async def accept_next(self, wait: float | None = None) -> Session | None:
+        """Hold the session whose first message is next; None if there is none within `wait`."""
+        await self.ensure()
+        return await self._service.tools.sessions.accept_next(await self._record(), wait)
 
     async def peek(
         self, after: int = 0, limit: int = 100, order: PeekOrder = "arrival"

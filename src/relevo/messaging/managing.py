@@ -45,8 +45,9 @@ class Managing:
     ) -> list[Any]:
         """Lock deferred messages by their numbers; returns the rows of those that are."""
         return await self._database.write(
-            SQL.receive_deferred, entity, sub_queue, list(numbers), tokens.new_number()
-        )
+            SQL.receive_deferred, entity, sub_queue, list(numbers), tokens.new_number(), None, None,
+            None,
+        )  # fmt: skip
 
     async def redrive(
         self,
@@ -63,7 +64,10 @@ class Managing:
             raise InvalidValue(f"rate is {rate:g} messages a second; it must be more than 0")
         moved = 0
         async for numbers in self._chosen(record, sub_queue, filter, limit, rate):
-            moved += await self._value(SQL.redrive, record.id, sub_queue, numbers, reset_count)
+            found = await self._value(
+                SQL.redrive, record.id, sub_queue, numbers, len(numbers), reset_count
+            )
+            moved += len(found)
             self._wakeups.send(TOPIC.format(record.id))
             if rate is not None:
                 await asyncio.sleep(len(numbers) / rate)
@@ -90,7 +94,9 @@ class Managing:
         """Give waiting messages another class and priority; returns how many."""
         if bool(numbers) == (filter is not None):
             raise InvalidValue("say either sequence numbers or a filter, not both or neither")
-        of, wanted = target(record, priority, priority_class)
+        name, wanted = target(record, priority, priority_class)
+        rows = await self._database.fetch(SQL.entity_classes, record.id)
+        of = next(row["number"] for row in rows if row["name"] == name)
         if numbers:
             return await self._reprioritize(record, list(numbers), of, wanted)
         changed = 0
@@ -99,10 +105,9 @@ class Managing:
         return changed
 
     async def _reprioritize(
-        self, record: EntityRecord, numbers: list[int], of: str, priority: int
+        self, record: EntityRecord, numbers: list[int], of: int, priority: int
     ) -> int:
-        changed: int = await self._value(SQL.reprioritize, record.id, numbers, of.lower(), priority)
-        return changed
+        return len(await self._value(SQL.reprioritize, record.id, numbers, of, priority))
 
     async def _chosen(
         self,

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, TYPE_CHECKING
 from uuid import UUID
 
 from msgspec import Struct
 
-from relevo.kernel.backoff import Backoff
+
+if TYPE_CHECKING:
+    from relevo.kernel.backoff import Backoff
 
 Value = bool | int | float | str | bytes | UUID | datetime | timedelta | None
 """What an application property holds; whole numbers have 64 bits."""

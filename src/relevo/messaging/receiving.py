@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from uuid import UUID
 
@@ -22,7 +23,6 @@ from relevo.messaging.sending import TOPIC
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
-    from datetime import datetime, timedelta
 
     from relevo.kernel.postgres import Database, Transaction, Wakeups
     from relevo.messaging.core.names import Path
@@ -242,8 +242,8 @@ class Unlocked:
         """Refuse a settlement."""
         del token, options
         raise Conflict(
-            f"the message was received and deleted, so {event!r} has nothing to change; receive with"
-            " mode='peek_lock' to settle messages"
+            f"the message was received and deleted, so {event!r} has nothing to change; receive"
+            " with mode='peek_lock' to settle messages"
         )
 
     async def save(self, message: Received, checkpoint: bytes) -> None:

@@ -12,6 +12,7 @@ from relevo.messaging.handles import PriorityTopic, Queue, Topic, received
 from relevo.messaging.receiving import Receiving
 from relevo.messaging.registry import ConsumersRegistry, defined
 from relevo.messaging.sending import Sending
+from relevo.messaging.sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +48,7 @@ class MessagingTools:
         self.definitions = Definitions(database)
         self.sending = Sending(database, wakeups, self.definitions)
         self.receiving = Receiving(database, wakeups)
+        self.sessions = Sessions(database, wakeups, self.receiving)
 
     async def close(self) -> None:
         """Finish accepted calls."""

@@ -87,7 +87,9 @@ def _state(consumers: ConsumersView, classes: Sequence[PriorityClass]) -> Consum
         hours=None if definition.hours is None else Hours.of(definition.hours),
         slots=Slots(
             free=room.slots - len(room.held), in_use=in_use, keys_in_use=keys,
-            reserved=reserving.reservations(classes, _known(definition.reserved, classes), room.slots),
+            reserved=reserving.reservations(
+                classes, _known(definition.reserved, classes), room.slots
+            ),
             max_per_class=definition.max_per_class,
             max_per_fairness_key=definition.max_per_fairness_key,
         ),

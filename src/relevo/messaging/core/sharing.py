@@ -45,9 +45,9 @@ def share_turn(
 ) -> tuple[K, Mapping[K, int]]:
     """Return which key is served next so that each gets its share, and the new virtual times.
 
-    A key's virtual time advances by `COST / weight` with each message. `order` has the keys with work
-    that can be taken now; the least virtual time is next, the first key in a tie. The other keys
-    are carried along, so that idle time is not saved up.
+    A key's virtual time advances by `COST / weight` with each message. `order` has the keys with
+    work that can be taken now; the least virtual time is next, the first key in a tie. The other
+    keys are carried along, so that idle time is not saved up.
     """
     if len(order) == 1:
         return order[0], vtimes
