@@ -46,12 +46,11 @@ from relevo.store.service import StorePart
 from relevo.workflows.definition import RegisteringWorkflow, WorkflowDefinition
 
 if TYPE_CHECKING:
-    from relevo.messaging.handles import PriorityTopic, Queue, Topic
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from relevo.feed.container import FeedContainer
-    from relevo.messaging.handles import Source
+    from relevo.messaging.handles import PriorityTopic, Queue, Source, Topic
     from relevo.messaging.model import (
         ConsumersOptions,
         QueueOptions,

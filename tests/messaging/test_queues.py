@@ -22,8 +22,8 @@ from relevo.kernel.backoff import Backoff
 from relevo.messaging import Fifo, Message, Strict
 
 if TYPE_CHECKING:
-    from relevo.messaging.model import Value
     from relevo import App
+    from relevo.messaging.model import Value
     from relevo.testing import Clock
     from tests.messaging.conftest import Post
 

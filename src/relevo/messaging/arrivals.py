@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from relevo.errors import CallerError, RelevoError
+from relevo.errors import CallerError, NotFound, RelevoError
 from relevo.kernel.postgres import catalog
 from relevo.messaging.core.acceptance import Outgoing
 from relevo.messaging.core.content import BODY_KINDS, Body
@@ -39,35 +40,37 @@ class Arrivals:
                 try:
                     while await self.accept():
                         pass
-                except StaleDefinitions:
-                    continue
                 except RelevoError as error:
                     log.warning("messaging.arrivals_failed", error=error.message[:500])
                 await woken.wait(LOOK_SECONDS)
 
     async def accept(self) -> int:
         """Accept what has arrived, at most so many; returns how many."""
-        places = await self._database.run(self._accept)
+        for row in await self._database.fetch(SQL.arrival_entities, ROWS):
+            with suppress(NotFound):  # known now, so that the transaction needs no other connection
+                await self._tools.definitions.by_id(row["entity_id"])
+        try:
+            count, places = await self._database.run(self._accept)
+        except StaleDefinitions:
+            return await self.accept()
         self._wakeups.send(*(TOPIC.format(id_) for id_ in set(places)))
-        return len(places)
+        return count
 
-    async def _accept(self, tx: Transaction) -> list[int]:
+    async def _accept(self, tx: Transaction) -> tuple[int, list[int]]:
         rows = await tx.fetch(SQL.arrivals, ROWS)
         given = []
         for row in sorted(rows, key=lambda one: one["id"]):
-            try:
+            with suppress(NotFound):  # its entity was dropped, and its messages with it
                 definition = await self._tools.definitions.by_id(row["entity_id"])
-            except RelevoError:
-                continue  # its entity was dropped
-            given.append((definition, outgoing_of(row)))
+                given.append((definition, outgoing_of(row)))
         if not given:
-            return []
+            return len(rows), []
         plan = await evaluated(given)
         found = await tx.fetch(SQL.accept_arrivals, *plan.columns())
         if found and found[0]["outcome"] == "stale":
             self._tools.definitions.forget(*{one.path for one, _ in given})
             raise StaleDefinitions("definitions changed while arrivals were evaluated")
-        return plan.places
+        return len(rows), plan.places
 
 
 class StaleDefinitions(CallerError):

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypedDict, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from uuid import UUID
 
 from msgspec import Struct
-
 
 if TYPE_CHECKING:
     from relevo.kernel.backoff import Backoff

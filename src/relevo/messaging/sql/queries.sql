@@ -12,8 +12,12 @@ select * from relevo.accept_messages($1::integer[], $2::bigint[], $3::integer[],
   $14::float8[], $15::timestamptz[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::smallint[],
   $22::bigint[], $23::integer[], true);
 
+-- name: arrival_entities
+-- The entities of the oldest arrivals.
+select distinct o.entity_id from (select a.entity_id from relevo.message_arrival a order by a.id limit $1) o;
+
 -- name: arrivals
--- Takes the oldest arrivals that need evaluation, or all that are there if hosts are to accept plain ones, too.
+-- Takes the oldest arrivals that no other host takes.
 delete from relevo.message_arrival a using (
   select o.id from relevo.message_arrival o order by o.id limit $1 for update skip locked) o
 where a.id = o.id

@@ -1,0 +1,125 @@
+"""Sessions: one holder at a time, strictly in the order of arrival."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relevo.errors import Conflict, InvalidValue, SessionLockLost, SessionTaken
+from relevo.messaging import Message, Strict
+
+if TYPE_CHECKING:
+    from relevo import App
+    from relevo.messaging import Queue
+    from relevo.testing import Clock
+    from tests.messaging.conftest import Post
+
+pytestmark = pytest.mark.anyio
+
+
+def orders(app: App) -> Queue:
+    return app.queue("orders", requires_session=True, ordering=Strict(), lock_duration=60)
+
+
+async def fill(app: App, *sessions: str, each: int = 3, priority: int = 4) -> None:
+    await orders(app).send_many(
+        [Message(body=f"{key}{n}", session_id=key, priority=priority)
+         for n in range(each) for key in sessions]
+    )  # fmt: skip
+
+
+async def test_a_session_comes_to_one_holder_in_order(app: App) -> None:  # M20
+    await fill(app, "a", "b")
+    session = await orders(app).accept_session("a")
+    with pytest.raises(SessionTaken):
+        await orders(app).accept_session("a")
+    found = []
+    while messages := await session.receive():
+        found += [one.body for one in messages]
+        await messages[0].complete()
+    assert found == ["a0", "a1", "a2"]
+    other = await orders(app).accept_next()
+    assert other is not None
+    assert other.session_id == "b"
+    assert await orders(app).accept_next() is None
+    await session.close()
+    assert await orders(app).accept_next() is None  # it is empty
+
+
+async def test_the_next_session_is_the_one_with_the_most_urgent_head(app: App) -> None:  # 14
+    await fill(app, "low", priority=1)
+    await fill(app, "high", priority=9)
+    session = await orders(app).accept_next()
+    assert session is not None
+    assert session.session_id == "high"
+
+
+async def test_an_abandoned_message_is_the_next_of_its_session(app: App) -> None:  # 14
+    await fill(app, "a")
+    async with await orders(app).accept_session("a") as session:
+        (first,) = await session.receive()
+        await first.abandon()
+        (again,) = await session.receive()
+        assert (again.body, again.delivery_count) == ("a0", 1)
+
+
+async def test_closing_counts_nothing_and_losing_counts(
+    app: App, post: Post, clock: Clock
+) -> None:  # M5, 14
+    await fill(app, "a", each=1)
+    async with await orders(app).accept_session("a") as session:
+        await session.receive()
+    second = await orders(app).accept_session("a")
+    (message,) = await second.receive()
+    assert message.delivery_count == 0
+    await second.close(lost=True)
+    third = await orders(app).accept_session("a")
+    (message,) = await third.receive()
+    assert message.delivery_count == 1
+    await clock.advance(timedelta(seconds=61))
+    with pytest.raises(SessionLockLost):
+        await third.renew()
+    await post.tend()
+    fourth = await orders(app).accept_session("a")
+    assert fourth.holder > third.holder
+    (message,) = await fourth.receive()
+    assert message.delivery_count == 2
+    with pytest.raises(SessionLockLost):
+        await third.set_state(b"old")
+
+
+async def test_the_state_outlives_the_messages(app: App, post: Post) -> None:  # 14
+    await fill(app, "a", each=1)
+    async with await orders(app).accept_session("a") as session:
+        assert await session.state() is None
+        await session.set_state(b"step 2")
+        (message,) = await session.receive()
+        await message.complete()
+    await post.tend()
+    async with await orders(app).accept_session("a") as session:
+        assert await session.state() == b"step 2"
+        await session.set_state(None)
+
+
+async def test_waiting_for_a_session_and_in_it(app: App) -> None:
+    waiting = asyncio.ensure_future(orders(app).accept_next(wait=30))
+    await fill(app, "a", each=1)
+    session = await waiting
+    assert session is not None
+    (message,) = await session.receive()
+    await message.complete()
+    more = asyncio.ensure_future(session.receive(wait=30))
+    await fill(app, "a", each=1)
+    assert [one.body for one in await more] == ["a0"]
+
+
+async def test_sessions_and_plain_queues_are_told_apart(app: App) -> None:
+    with pytest.raises(InvalidValue):
+        await orders(app).send(b"no session")
+    with pytest.raises(Conflict):
+        await orders(app).receive()
+    with pytest.raises(Conflict):
+        await app.queue("plain").accept_next()
