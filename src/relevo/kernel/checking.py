@@ -21,7 +21,7 @@ def text(what: str, value: Any, most: int, *, of: str) -> None:
     if value is None:
         return
     good = isinstance(value, str) and len(value) <= most and "\0" not in value
-    if not good or value != value.encode("utf-8", "ignore").decode():
+    if not good or not (value.isascii() or value == value.encode("utf-8", "ignore").decode()):
         raise InvalidValue(
             f"the {what} of {of} is text of at most {most} characters, not {_shown(value)}",
             pointer=what,

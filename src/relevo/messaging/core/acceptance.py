@@ -38,6 +38,7 @@ HEADERS_TOO_LARGE: Final = "HeaderSizeExceeded"
 _SYSTEM: Final = tuple(
     {known.field: None for known in sqlfilter.SYSTEM_PROPERTIES if known.writable}
 )
+_NO_TTL: Final = (None, None, None)
 _SPARSE: Final = 13
 """From this column on, one is left empty if no copy has a value."""
 
@@ -135,6 +136,8 @@ class _MessageView(Struct, frozen=True):
 
 _Row = tuple[Any, ...]
 """A copy, in the order of the columns from `of` on."""
+_Stored = tuple[int, str | None]
+"""The size of a message, and its head."""
 
 
 def accepted(
@@ -213,6 +216,7 @@ def _routed(
     message = _sendable(topic, outgoing)
     view = _view(message, outgoing.message_id, now)
     routing = topic.rules.route(view)
+    stored = _stored(message, outgoing)
     for copy in routing.copies:
         place = topic.subscriptions[copy.subscription]
         changed = _message_of(message, view, copy)
@@ -226,6 +230,7 @@ def _routed(
             chosen,
             topic=topic,
             dead=(NO_SESSION, "") if lost else None,
+            stored=stored if changed is message else None,
         )
     buried: set[str] = set()
     for failure in routing.failures:
@@ -294,11 +299,18 @@ def _row(
     *,
     topic: Definition | None = None,
     dead: tuple[str, str] | None = None,
+    stored: _Stored | None = None,
 ) -> _Row:
+    """A copy; `stored` is what it has in common with the other copies of its message, if any."""
+    asked = None
     if chosen.requested is not None:
         marked = {**message.properties, classes.REQUESTED: chosen.requested}
         message = msgspec.structs.replace(message, properties=marked)
-    size = header_bytes(message) + len(outgoing.body.data) + len(message.envelope or b"")
+        stored = None
+    if place.kind == "topic" or place.properties.forward_to is not None:
+        asked = _asked(message, outgoing, chosen)
+        stored = None
+    size, head = stored or _stored(message, outgoing, asked)
     changed_id = message.message_id if topic is not None else None
     return (
         of,
@@ -312,19 +324,20 @@ def _row(
         message.fairness_key or None,
         message.session_id if place.properties.requires_session and not dead else None,
         changed_id if changed_id != outgoing.message_id else None,
-        heads.encoded_head(message, _asked(place, message, outgoing, chosen)),
+        head,
         _dead(place, dead) if dead else outgoing.dead,
         outgoing.hops or None,
         outgoing.enqueued,
     )
 
 
-def _asked(
-    place: Definition, message: Message, outgoing: Outgoing, chosen: MessageClass
-) -> heads.Asked | None:
+def _stored(message: Message, outgoing: Outgoing, asked: heads.Asked | None = None) -> _Stored:
+    size = header_bytes(message) + len(outgoing.body.data) + len(message.envelope or b"")
+    return size, heads.encoded_head(message, asked)
+
+
+def _asked(message: Message, outgoing: Outgoing, chosen: MessageClass) -> heads.Asked:
     """What another entity decides the class by, after this one; the bound of a sender stays."""
-    if place.kind != "topic" and place.properties.forward_to is None:
-        return None
     if outgoing.max_class is not None:
         return heads.Asked(chosen.priority)
     return heads.Asked(message.priority, message.priority_class)
@@ -338,6 +351,8 @@ def _ttl(message: Message, place: Definition, topic: Definition | None) -> float
         place.properties.default_message_ttl,
         topic and topic.properties.default_message_ttl,
     )
+    if given == _NO_TTL:
+        return None
     least = min((ttl for ttl in given if ttl), default=limits.MESSAGE_SECONDS_MAX)
     return least if least < limits.MESSAGE_SECONDS_MAX else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
@@ -31,6 +32,8 @@ SHORT: Final = (
     "message_id", "session_id", "reply_to_session_id", "partition_key", "fairness_key",
 )  # fmt: skip
 TEXTS: Final = ("correlation_id", "subject", "to", "reply_to", "content_type", "priority_class")
+_FIELDS: Final = (*SHORT, *TEXTS)
+_values: Final = attrgetter(*_FIELDS)
 _WHOLE: Final = range(-(2**63), 2**63)
 _FIXED_BYTES: Final = 16
 """What a value of fixed size counts."""
@@ -76,9 +79,11 @@ def check_message(
     message: Message, *, requires_session: bool = False, max_bytes: int | None = None
 ) -> Body:
     """Refuse a message that cannot be stored; return its body."""
-    for name in (*SHORT, *TEXTS):
+    for name, value in zip(_FIELDS, _values(message), strict=True):
+        if value is None or value == "":
+            continue
         most = limits.MESSAGE_ID_LENGTH_MAX if name in SHORT else limits.MESSAGE_HEADERS_BYTES_MAX
-        checking.text(name, getattr(message, name), most, of="a message")
+        checking.text(name, value, most, of="a message")
     _check_session(message, requires_session=requires_session)
     times.checked_ttl(message.ttl)
     if message.at is not None:
@@ -141,8 +146,13 @@ def check_saved(what: str, data: Any, most: int) -> bytes:
 
 def header_bytes(message: Message) -> int:
     """Return what the properties and texts of a message take; refuse values of other types."""
-    texts = sum(_bytes_of(getattr(message, name) or "") for name in (*SHORT, *TEXTS))
-    return texts + sum(_property(name, value) for name, value in _pairs(message.properties))
+    size = 0
+    for text in _values(message):
+        if text:
+            size += _bytes_of(text)
+    if message.properties:
+        size += sum(_property(name, value) for name, value in _pairs(message.properties))
+    return size
 
 
 def _pairs(properties: object) -> list[tuple[object, Value]]:
@@ -190,7 +200,7 @@ def _property(name: object, value: Value) -> int:
 
 
 def _bytes_of(value: str | bytes) -> int:
-    return len(value.encode() if isinstance(value, str) else value)
+    return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
 
 
 def _check_session(message: Message, *, requires_session: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -27,6 +28,8 @@ FIELDS: Final = (
     "session_id", "reply_to_session_id", "partition_key", "correlation_id", "subject", "to",
     "reply_to", "content_type",
 )  # fmt: skip
+_values: Final = attrgetter(*FIELDS)
+_NONE: Final = (None,) * len(FIELDS)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _WHOLE: Final = range(-(2**63), 2**63)
 _AS_THEY_ARE: Final = frozenset({bool, int, float, str, type(None)})
@@ -67,9 +70,10 @@ _decode: Final = msgspec.json.Decoder(Head).decode
 
 def encoded_head(message: Message, asked: Asked | None = None) -> str | None:
     """Return the rarer fields of a message as JSON; None if it has none of them."""
-    head: dict[str, Any] = {
-        name: value for name in FIELDS if (value := getattr(message, name)) is not None
-    }
+    values = _values(message)
+    head: dict[str, Any] = {}
+    if values != _NONE:
+        head = {name: one for name, one in zip(FIELDS, values, strict=True) if one is not None}
     if message.properties:
         head["properties"] = encoded_values(message.properties)
     if message.envelope is not None:
@@ -98,7 +102,10 @@ def message_of(text: str | None, *, body: Any = b"", **columns: Any) -> Message:
 
 def encoded_values(values: Mapping[str, Value]) -> dict[str, Any]:
     """Return application properties as values that JSON knows."""
-    return {name: _encoded(plain(value)) for name, value in values.items()}
+    return {
+        name: value if type(value) in _AS_THEY_ARE else _encoded(plain(value))
+        for name, value in values.items()
+    }
 
 
 def decoded_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ begin
     count(*) filter (where s.sub_queue = 0), count(*) filter (where s.sub_queue > 0)
   from stored s group by s.entity_id, s.sub_queue, s.class;
   if exists (select from relevo.message_entity e where e.id = any (p_entities) and e.kind = 'topic') then
-    perform relevo.count_unrouted(p_origins, p_of, p_failures);
+    perform relevo.count_unrouted(p_origins, array_remove(p_of, null) || doubles, p_failures);
   end if;
   perform relevo.note_use(p_origins);
   if exists (

@@ -1,5 +1,5 @@
--- Counts messages to topics that no subscription wanted, and filters that failed (`p_failures`: subscriptions, once per
--- failure).
+-- Counts messages to topics that no subscription wanted (all but those of `p_of`), and filters that failed (`p_failures`:
+-- subscriptions, once per failure).
 create or replace function relevo.count_unrouted(p_origins integer[], p_of integer[], p_failures integer[]) returns void
 language sql volatile set search_path = pg_catalog, pg_temp set jit = off as $$
   insert into relevo.message_delta (entity_id, sub_queue, class, unrouted)
