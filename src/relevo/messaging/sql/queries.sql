@@ -291,7 +291,11 @@ where state = 'paused' and until <= relevo.now() returning id, name;
 
 -- name: receive_deferred
 -- Locks deferred messages by their numbers, all or none; see the function.
-select * from relevo.receive_deferred($1, $2, $3::bigint[], $4, $5, $6, $7);
+select * from relevo.receive_deferred($1, $2, $3::bigint[], $4);
+
+-- name: receive_deferred_from_session
+-- The same for the holder of a session.
+select * from relevo.receive_deferred($1, 0::smallint, $2::bigint[], $3, $4, $5, $6);
 
 -- name: accept_session
 -- Gives a session to a holder; no row if it is held, or none has work.
@@ -324,8 +328,8 @@ select s.id, s.key, s.held, s.locked_until, s.updated_at, octet_length(s.state) 
 where s.entity_id = $1 and s.key > $2 and ($3::timestamptz is null or s.updated_at >= $3) order by s.key limit $4;
 
 -- name: redrive
--- Returns dead-lettered messages to their entity; answers their new numbers.
-select relevo.redrive_messages($1, $2, $3::bigint[], $4, $5);
+-- Returns dead-lettered messages to their entity; answers how many.
+select cardinality(relevo.redrive_messages($1, $2, $3::bigint[], p_reset_count => $4));
 
 -- name: purge
 -- Deletes messages that nobody holds; answers how many.
@@ -336,5 +340,6 @@ select relevo.purge_messages($1, $2, $3, $4);
 select relevo.cancel_scheduled($1, $2::bigint[]);
 
 -- name: reprioritize
--- Gives messages another class and priority; answers which of them there are.
-select relevo.reprioritize_messages($1, $2::bigint[], $3, $4);
+-- Gives messages another class and priority; answers how many.
+select cardinality(relevo.reprioritize_messages($1, $2::bigint[], (
+  select k.number from relevo.message_class k where k.entity_id = $1 and lower(k.name) = $3 and not k.retired), $4));
