@@ -45,9 +45,8 @@ class Managing:
     ) -> list[Any]:
         """Lock deferred messages by their numbers; returns the rows of those that are."""
         return await self._database.write(
-            SQL.receive_deferred, entity, sub_queue, list(numbers), tokens.new_number(), None, None,
-            None,
-        )  # fmt: skip
+            SQL.receive_deferred, entity, sub_queue, list(numbers), tokens.new_number()
+        )
 
     async def redrive(
         self,
@@ -64,10 +63,7 @@ class Managing:
             raise InvalidValue(f"rate is {rate:g} messages a second; it must be more than 0")
         moved = 0
         async for numbers in self._chosen(record, sub_queue, filter, limit, rate):
-            found = await self._value(
-                SQL.redrive, record.id, sub_queue, numbers, len(numbers), reset_count
-            )
-            moved += len(found)
+            moved += await self._value(SQL.redrive, record.id, sub_queue, numbers, reset_count)
             self._wakeups.send(TOPIC.format(record.id))
             if rate is not None:
                 await asyncio.sleep(len(numbers) / rate)
@@ -94,9 +90,7 @@ class Managing:
         """Give waiting messages another class and priority; returns how many."""
         if bool(numbers) == (filter is not None):
             raise InvalidValue("say either sequence numbers or a filter, not both or neither")
-        name, wanted = target(record, priority, priority_class)
-        rows = await self._database.fetch(SQL.entity_classes, record.id)
-        of = next(row["number"] for row in rows if row["name"] == name)
+        of, wanted = target(record, priority, priority_class)
         if numbers:
             return await self._reprioritize(record, list(numbers), of, wanted)
         changed = 0
@@ -105,9 +99,10 @@ class Managing:
         return changed
 
     async def _reprioritize(
-        self, record: EntityRecord, numbers: list[int], of: int, priority: int
+        self, record: EntityRecord, numbers: list[int], of: str, priority: int
     ) -> int:
-        return len(await self._value(SQL.reprioritize, record.id, numbers, of, priority))
+        changed: int = await self._value(SQL.reprioritize, record.id, numbers, of.lower(), priority)
+        return changed
 
     async def _chosen(
         self,
