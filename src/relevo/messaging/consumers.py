@@ -113,6 +113,12 @@ async def resume(database: Database, wakeups: Wakeups, name: str) -> None:
     wakeups.send(*(f"queue:{row['id']}" for row in rows))
 
 
+async def resume_due(tx: Transaction) -> None:
+    """Resume consumers whose pause is over, in a transaction."""
+    for row in await tx.fetch(SQL.resume_consumers):
+        await append(tx, "resumed", events.ConsumersData(consumers=row["name"]))
+
+
 async def _set(
     database: Database, name: str, state: str, reason: str | None, until: datetime | None
 ) -> None:

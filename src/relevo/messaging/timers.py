@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from relevo.errors import NotFound
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
+from relevo.messaging import consumers
+from relevo.messaging.entities import Entities
 from relevo.messaging.sending import ARRIVED, TOPIC
 
 if TYPE_CHECKING:
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 TEND_SECONDS: Final = 0.5
 """Expiry takes effect within 2 s, schedules within 1 s of their time."""
+TARGET_SECONDS: Final = 1.0
+CONSUMERS_SECONDS: Final = 1.0
 FORGET_SECONDS: Final = 10.0
 ROWS: Final = 1_000
 
@@ -24,12 +30,15 @@ class MessageTimers:
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         self._database = database
         self._wakeups = wakeups
+        self._entities = Entities(database)
 
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
         return [
             Duty("messaging.tend", TEND_SECONDS, self.tend),
+            Duty("messaging.targets", TARGET_SECONDS, self.breach_targets),
             Duty("messaging.forget", FORGET_SECONDS, self.forget),
+            Duty("messaging.consumers", CONSUMERS_SECONDS, self.resume_consumers),
         ]
 
     async def tend(self) -> None:
@@ -65,9 +74,24 @@ class MessageTimers:
         while await self._value(SQL.expire, ROWS):
             pass
 
+    async def breach_targets(self) -> None:
+        """Deal with messages that missed the target of their class."""
+        if await self._database.fetchval(SQL.has_targets):
+            while await self._value(SQL.breach_targets, ROWS):
+                self._wakeups.send(ARRIVED)
+
+    async def resume_consumers(self) -> None:
+        """Let consumers go on whose pause is over."""
+        await self._database.run(consumers.resume_due)
+
     async def forget(self) -> None:
-        """Forget remembered ids and settlements, and sessions and tenants without messages."""
+        """Forget remembered ids and settlements, idle entities, what dropped ones have left."""
         await self._database.write(SQL.forget, ROWS)
+        for row in await self._database.fetch(SQL.idle_entities, ROWS):
+            with suppress(NotFound):
+                await self._entities.drop(row["path"])
+        while await self._value(SQL.purge_dropped, ROWS):
+            pass
 
     async def _value(self, sql: str, *args: Any) -> Any:
         rows = await self._database.write(sql, *args)

@@ -343,3 +343,23 @@ select relevo.cancel_scheduled($1, $2::bigint[]);
 -- Gives messages another class and priority; answers how many.
 select cardinality(relevo.reprioritize_messages($1, $2::bigint[], (
   select k.number from relevo.message_class k where k.entity_id = $1 and lower(k.name) = $3 and not k.retired), $4));
+
+-- name: breach_targets
+-- Deals with messages that missed the target of their class; returns how many.
+select relevo.breach_targets($1);
+
+-- name: has_targets
+-- Whether any class says what is to happen to messages that miss its target.
+select exists (select from relevo.message_class where slo is not null and on_breach <> 'none');
+
+-- name: idle_entities
+-- Entities that nobody has used for as long as they say, which hold nothing and which no host serves.
+select e.path from relevo.message_entity e
+where e.idle_seconds is not null and e.used_at < relevo.now() - make_interval(secs => e.idle_seconds)
+  and not exists (select from relevo.message m where m.entity_id = e.id)
+  and not exists (select from relevo.message_arrival a where a.entity_id = e.id)
+  and not exists (select from relevo.message_entity s where s.topic_id = e.id)
+  and not exists (
+    select from relevo.message_consumers c join relevo.message_replica r on r.consumers = c.id
+    join relevo.host h on h.incarnation = r.host and h.ended_at is null where e.id = any (c.sources))
+limit $1;

@@ -1,0 +1,97 @@
+"""What the leading host does by itself: targets, idle entities, pauses that are over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relevo.errors import NotFound
+from relevo.messaging import consumers
+from relevo.messaging.core.classes import CLASSES
+from relevo.messaging.host import MessagingPart
+
+if TYPE_CHECKING:
+    from relevo import App
+    from relevo.messaging import PriorityClass
+    from relevo.testing import Clock
+    from tests.messaging.conftest import Post
+
+pytestmark = pytest.mark.anyio
+
+
+def classes(on_breach: str) -> tuple[PriorityClass, ...]:
+    from msgspec.structs import replace
+
+    high, normal, low = CLASSES
+    return high, normal, replace(low, slo=60.0, on_breach=on_breach)
+
+
+async def missed(app: App, clock: Clock, on_breach: str) -> None:
+    """Let one of two low messages miss its target."""
+    queue = app.queue("q", classes=classes(on_breach))
+    await queue.send("old", priority=0)
+    await clock.advance(timedelta(seconds=61))
+    await queue.send("new", priority=0)
+    await app.parts.of(MessagingPart).timers.breach_targets()
+    await app.parts.of(MessagingPart).timers.breach_targets()
+
+
+async def test_a_late_message_is_moved_to_a_higher_class(app: App, clock: Clock) -> None:  # 7.4
+    await missed(app, clock, "escalate")
+    found = await app.queue("q").receive(10)
+    assert [(one.body, one.priority_class) for one in found] == [("old", "normal"), ("new", "low")]
+
+
+async def test_a_late_message_is_dead_lettered(app: App, clock: Clock) -> None:  # 7.4
+    await missed(app, clock, "dead_letter")
+    (dead,) = await app.queue("q").dead_letters.receive(10)
+    assert (dead.body, dead.dead_letter_reason) == ("old", "SloExceeded")
+    assert [one.body for one in await app.queue("q").receive(10)] == ["new"]
+
+
+async def test_a_late_message_is_forwarded(app: App, clock: Clock, post: Post) -> None:  # 7.4
+    await app.queue("late").ensure()
+    await missed(app, clock, "forward:late")
+    await post.accept()
+    assert [one.body for one in await app.queue("late").receive(10)] == ["old"]
+
+
+async def test_an_idle_queue_is_deleted(app: App, clock: Clock, post: Post) -> None:  # 3
+    queue = app.queue("q", auto_delete_on_idle=300)
+    await queue.send(b"x")
+    await clock.advance(timedelta(seconds=301))
+    await post.tend()
+    (message,) = await queue.receive()
+    await message.complete()
+    await post.tend()
+    assert (await queue.describe()).messages.completed == 1
+    await clock.advance(timedelta(seconds=301))
+    await post.tend()
+    with pytest.raises(NotFound):
+        await app.messaging.tools.entities.get("q")
+
+
+async def test_what_a_dropped_queue_has_left_is_removed(app: App, post: Post) -> None:
+    queue = app.queue("q", duplicate_window=60)
+    await queue.send_many([])
+    await queue.send(b"x")
+    await queue.drop()
+    await post.tend()
+    for table in ("message", "message_seen", "message_class", "message_count", "message_entity"):
+        assert await app.database.fetchval(f"select count(*) from relevo.{table}") == 0
+
+
+async def test_a_pause_ends_by_itself(app: App, clock: Clock) -> None:  # 9
+    @app.queue("q").on_messages("readers")
+    async def read(msg: object) -> None: ...
+
+    async with app.host(name="one"):
+        until = await app.now() + timedelta(seconds=60)
+        await consumers.pause(app.database, "readers", reason="stocktaking", until=until)
+        paused = await consumers.found(app.database, "readers")
+        assert (paused.state, paused.reason) == ("paused", "stocktaking")
+        await clock.advance(timedelta(seconds=61))
+        await app.parts.of(MessagingPart).timers.resume_consumers()
+        assert (await consumers.found(app.database, "readers")).state == "running"
