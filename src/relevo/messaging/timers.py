@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.repeating import until_fewer
+from relevo.messaging.entities import PURGE_ROUNDS_MAX, Entities
 from relevo.messaging.sending import ARRIVED, TOPIC
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class MessageTimers:
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         self._database = database
         self._wakeups = wakeups
+        self._entities = Entities(database)
 
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
@@ -66,8 +69,13 @@ class MessageTimers:
             pass
 
     async def forget(self) -> None:
-        """Forget remembered ids and settlements, and sessions and tenants without messages."""
+        """Forget remembered ids and settlements, and sessions and tenants without messages.
+
+        Also drops entities that are idle, and purges what dropped ones have left.
+        """
         await self._database.write(SQL.forget, ROWS)
+        await self._entities.drop_idle()
+        await until_fewer(ROWS, self._entities.purge_dropped, rounds=PURGE_ROUNDS_MAX)
 
     async def _value(self, sql: str, *args: Any) -> Any:
         rows = await self._database.write(sql, *args)

@@ -151,6 +151,15 @@ returning e.id, e.version;
 -- Removes an entity with its subscriptions, rules, classes and counters.
 delete from relevo.message_entity e where e.id = $1;
 
+-- name: idle_entities
+-- Entities that are to be deleted because nobody has sent to them or received from them for their time, and no consumers serve
+-- them; with $2 only that one.
+select e.id, e.path from relevo.message_entity e
+where e.idle_seconds is not null and e.used_at + make_interval(secs => e.idle_seconds) <= relevo.now()
+  and ($2::integer is null or e.id = $2)
+  and not exists (select from relevo.message_consumers c where e.id = any (c.sources))
+order by e.used_at limit $1;
+
 -- name: put_rules
 -- Sets rules of a subscription.
 insert into relevo.message_rule as r (entity_id, name, key, rule)
