@@ -50,10 +50,10 @@ class Depot:
 
     def app(
         self, handler: Callable[..., Any], *, host: str = "a", name: str = "drawers",
-        sources: Sequence[str] = ("render",), **options: Any,
+        sources: Sequence[str] = ("render",), drain_seconds: float = 5.0, **options: Any,
     ) -> App:  # fmt: skip
         """Return an app with consumers, which does not serve yet."""
-        app = App(settings=told(self.url, host_name=host))
+        app = App(settings=told(self.url, host_name=host, drain_seconds=drain_seconds))
         handles = [app.queue(source) for source in sources]
         app.consumers(name, sources=handles, **options)(handler)
         return app
@@ -98,12 +98,6 @@ class Depot:
 
         await until(holds, shown)
         return found[0]
-
-    async def rounds(self, count: int, app: App) -> None:
-        """Wait until a host has looked for messages so many times."""
-        del app
-        for _ in range(count):
-            await asyncio.sleep(0.25)
 
     async def set_time(self, text: str) -> None:
         """Set the time of the database, which goes on from there."""

@@ -18,6 +18,7 @@ from tests.messaging.depot import Depot, Handler
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from relevo import App
     from relevo.messaging.running.context import Received
 
 pytestmark = pytest.mark.anyio
@@ -118,8 +119,7 @@ async def test_a_host_that_stops_gives_back_without_counting(depot: Depot) -> No
     await depot.queue()
     handler = Handler(waits=True)
     numbers = await depot.send(*[b"x"] * 5)
-    app = depot.app(handler, concurrency=2)
-    app.settings.drain_seconds = 0.1  # type: ignore[misc]
+    app = depot.app(handler, concurrency=2, drain_seconds=0.1)
     async with app.host():
         await handler.until_seen(2)
     rows = await depot.rows()
@@ -232,8 +232,7 @@ async def test_what_a_handler_settles_itself_stays_so(
             await asyncio.Event().wait()
 
     (number,) = await depot.send(b"x")
-    app = depot.app(settle)
-    app.settings.drain_seconds = 0.1  # type: ignore[misc]
+    app = depot.app(settle, drain_seconds=0.1)
     async with app.host():
         await held.wait()
     await depot.until_row(number, where)
@@ -241,19 +240,19 @@ async def test_what_a_handler_settles_itself_stays_so(
 
 async def test_complete_in_a_transaction_of_the_handlers_own(depot: Depot) -> None:
     await depot.queue()
-    app = None
+    apps: list[App] = []
     told = asyncio.Event()
 
     async def complete(msg: Received) -> None:
-        assert app is not None
+        (app,) = apps
         async with app.database.transaction() as tx:
             await msg.complete(tx=tx)
             await app.queue("drawn").send(msg.body, tx=tx)
         told.set()
 
     (number,) = await depot.send(b"x")
-    app = depot.app(complete)
-    async with app.host():
+    apps.append(depot.app(complete))
+    async with apps[0].host():
         await told.wait()
         await depot.until_gone(number)
         (sent,) = await depot.client.queue("drawn").receive(wait=10)
@@ -330,20 +329,17 @@ async def test_a_batch_is_settled_alike_except_what_the_handler_settles(depot: D
     assert row is None or row["delivery_count"] == 1
 
 
-async def test_several_sources_cost_one_statement(
-    depot: Depot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_several_sources_cost_one_statement(depot: Depot) -> None:
     sources = [f"queue{n}" for n in range(5)]
     for name in sources:
         await depot.queue(name)
         await depot.send(name, to=name)
     handler = Handler(waits=True)
-    app = await depot.serve(handler, sources=sources, concurrency=5)
+    await depot.serve(handler, sources=sources, concurrency=5)
     await handler.until_seen(5)
     assert sorted(handler.bodies) == sources
     assert {row["claim"] for row in await depot.rows()} == {handler.seen[0].delivery.claim}
     assert {msg.source for msg in handler.seen} == set(sources)
-    del app, monkeypatch
 
 
 async def test_messages_of_the_first_source_go_first(depot: Depot) -> None:
