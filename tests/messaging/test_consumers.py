@@ -214,7 +214,7 @@ async def test_a_transaction_that_is_left_open_is_rolled_back(depot: Depot) -> N
         ("defer", {}, "state = 2 and delivery_count = 0"),
         ("release", {}, "state = 0 and delivery_count = 0"),
         ("abandon", {"delay": 3_600}, "state = 5 and delivery_count = 1"),
-        ("dead_letter", {"reason": "r", "description": "d"}, "sub_queue = 1 and dead like '%\"r\"%'"),
+        ("dead_letter", {"reason": "r"}, "sub_queue = 1 and dead like '%\"r\"%'"),
         ("suspend", {"checkpoint": b"c"}, "preempt_count = 1 and checkpoint = 'c'"),
     ],
 )  # fmt: skip
@@ -240,6 +240,7 @@ async def test_what_a_handler_settles_itself_stays_so(
 
 async def test_complete_in_a_transaction_of_the_handlers_own(depot: Depot) -> None:
     await depot.queue()
+    await depot.queue("drawn")
     apps: list[App] = []
     told = asyncio.Event()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from msgspec import Struct
 
+from relevo.errors import MessageLockLost
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
 from relevo.kernel.running.calls import Limits
@@ -54,7 +55,7 @@ CLOCK_SECONDS: Final = 1.0
 KEPT_THREADS: Final = 64
 
 
-class MessageLost(Interruption):
+class MessageLost(Interruption, MessageLockLost):
     """Raised into a handler whose messages are not this host's any more; let it propagate."""
 
 
