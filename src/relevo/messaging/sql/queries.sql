@@ -238,7 +238,7 @@ delete from relevo.message_replica where host = $1;
 
 -- name: consumer_sources
 -- Entities that consumers name as their sources, by key.
-select id, key, path, kind, properties::text as properties from relevo.message_entity where key = any ($1::text[]);
+select id, key, path, kind, has_sessions, properties::text as properties from relevo.message_entity where key = any ($1::text[]);
 
 -- name: class_names
 -- The names of classes, by entity and number.
