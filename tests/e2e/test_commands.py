@@ -25,7 +25,7 @@ WAYS = ("database", "http")
 LEADER = ("housekeeping", "main", "leader")
 CONTENT = {
     "positions",
-    "input", "item", "items", "operations", "patch", "queries", "query", "query_set", "row",
+    "input", "item", "items", "messages", "operations", "patch", "queries", "query", "query_set", "row",
     "steps", "targets",
 }  # fmt: skip
 """What commands are about: JSON that is given as an argument."""
@@ -126,8 +126,8 @@ def test_keys_are_made_shown_listed_and_revoked(site: Site, way: str) -> None:
     assert site.run("key", "get", key_id, "-o", "json", way=way).json == made["key"]
     assert key_id in site.run("key", "list", "--all", way=way).out
     record = site.run("key", "get", key_id, way=way).out
-    assert "roles         viewer, operator\n" in record
-    assert "expires_at    2099-12-31T23:00:00Z\n" in record
+    assert "roles           viewer, operator\n" in record
+    assert "expires_at      2099-12-31T23:00:00Z\n" in record
     revoked = site.run("key", "revoke", key_id, "-o", "json", way=way)
     assert revoked.json["state"] == "revoked"
     assert site.run("key", "revoke", key_id, "--yes", way=way).code == 0

@@ -241,11 +241,24 @@ async def test_a_long_poll_ends_when_its_client_leaves(open_site: Opens) -> None
             await gate.until(0)
 
 
+SUBSCRIPTION = "topics/t/subscriptions/s"
 POLLS = (
     ("GET", "/v1/router/events?start=now&wait_seconds=50", None),
     ("GET", "/v1/router/offers?worker=w&wait_seconds=50", None),
     ("POST", "/v1/containers/c/changes:read", {"start": "now", "wait_seconds": 50}),
     ("GET", "/v1/jobs/{job}/end?wait_seconds=20", None),
+    ("POST", "/v1/messages:claim", {"sources": ["q"], "wait_seconds": 50}),
+    ("POST", "/v1/queues/q/messages:claim", {"wait_seconds": 50}),
+    ("POST", "/v1/queues/q/dead-letters/messages:claim", {"wait_seconds": 50}),
+    ("POST", "/v1/queues/s/sessions:accept", {"wait_seconds": 50}),
+    ("POST", "/v1/queues/s/sessions/x/messages:claim", {"holder": 1, "wait_seconds": 50}),
+    ("POST", f"/v1/{SUBSCRIPTION}/messages:claim", {"wait_seconds": 50}),
+    ("POST", f"/v1/{SUBSCRIPTION}/dead-letters/messages:claim", {"wait_seconds": 50}),
+    ("POST", f"/v1/{SUBSCRIPTION}b/sessions:accept", {"wait_seconds": 50}),
+    (
+        "POST", f"/v1/{SUBSCRIPTION}b/sessions/x/messages:claim",
+        {"holder": 1, "wait_seconds": 50},
+    ),
 )
 
 
@@ -265,6 +278,10 @@ async def test_long_polls_hold_no_connection_of_the_database(open_site: Opens) -
         await app.container("c", "/pk").upsert({"id": "1", "pk": "a"})
         await app.router.register_worker("w", queues=[], channels={"chat": 1})
         job = await app.jobs.submit("nobody-serves-this")
+        await app.queue("q").ensure()
+        await app.queue("s", requires_session=True).accept_session("x")
+        await app.topic("t").subscription("s").ensure()
+        await app.topic("t").subscription("sb", requires_session=True).accept_session("x")
         asking = [
             asyncio.create_task(site.ask(method, target.format(job=job.id), key="admin", json=body))
             for method, target, body in POLLS

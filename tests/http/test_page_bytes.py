@@ -21,6 +21,7 @@ from relevo.http.operations import OPERATIONS, operation
 from relevo.http.paging import Page
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.operation import Reply as OwnReply
+from relevo.messaging import Message
 from relevo.router.http.surface import Listing
 from tests.http.routing import JOB, WORKER, Wire
 
@@ -61,7 +62,17 @@ WHOLE = {
     "router.explain.job": "the first few of each reason",
     "router.explain.worker": "the first few of each reason",
     "router.classify": "a step for each part of one policy",
-}
+    **dict.fromkeys(
+        [
+            "messages.claim", "messages.claim_any", "dead_letters.claim", "sessions.claim",
+            "subscriptions.messages.claim", "subscriptions.dead_letters.claim",
+            "subscriptions.sessions.claim",
+        ],
+        "what does not fit into an answer is released: see tests/messaging/http",
+    ),
+    "messages.send_batch": "a receipt for each message that was sent",
+    "topics.messages.send_batch": "a receipt for each message that was sent",
+}  # fmt: skip
 """Lists that have no pages, and what bounds them."""
 SINGLE = {
     "dataverse.entities.get",
@@ -112,6 +123,24 @@ WALKS: dict[str, Walk] = {
     "router.channels.list": Walk("/v1/router/channels"),
     "router.queues.overview": Walk("/v1/router/queues", ("queue_id",)),
     "jobs.list": Walk("/v1/jobs"),
+    "queues.list": Walk("/v1/queues", ("name",)),
+    "topics.list": Walk("/v1/topics", ("name",)),
+    "subscriptions.list": Walk("/v1/topics/t0/subscriptions", ("name",)),
+    "rules.list": Walk("/v1/topics/t0/subscriptions/s0/rules", ("name",)),
+    "messages.figures": Walk("/v1/messages:figures", ("path",)),
+    "messages.peek": Walk("/v1/queues/q0/messages", ("sequence_number",)),
+    "dead_letters.peek": Walk("/v1/queues/q0/dead-letters/messages", ("sequence_number",)),
+    "subscriptions.messages.peek": Walk(
+        "/v1/topics/t0/subscriptions/s0/messages", ("sequence_number",)
+    ),
+    "subscriptions.dead_letters.peek": Walk(
+        "/v1/topics/t0/subscriptions/s0/dead-letters/messages", ("sequence_number",)
+    ),
+    "sessions.list": Walk("/v1/queues/talks/sessions", ("session_id",)),
+    "subscriptions.sessions.list": Walk(
+        "/v1/topics/t0/subscriptions/talks/sessions", ("session_id",)
+    ),
+    "consumers.list": Walk("/v1/consumers", ("name",)),
     "bulk_deletes.list": Walk("/v1/bulk-deletes"),
     "bulk_deletes.failures": Walk("/v1/bulk-deletes/{delete}/failures", ("row_id",)),
     "dataverse.rows.list": Walk("/api/data/v9.2/asyncoperations", ("asyncoperationid",)),
@@ -150,6 +179,12 @@ SHORT = {
     "users.enable": "a user's teams and rights",
     "bulk_deletes.get": "one bulk delete",
     "letters.get": "one dead letter",
+    "queues.get": "its properties and classes",
+    "topics.get": "its properties and classes",
+    "subscriptions.get": "its properties and classes",
+    "consumers.get": "its sources and hosts",
+    "consumers.pause": "its sources and hosts",
+    "consumers.resume": "its sources and hosts",
     "system.readyz": "the reasons of one host",
     "system.health": "the reasons of one host",
 }
@@ -175,6 +210,7 @@ async def full(open_site: Opens) -> AsyncIterator[tuple[Site, dict[str, str]]]:
     """A host with small pages and several of everything."""
     async with open_site(page_bytes=PAGE_BYTES) as site:
         values = {**await _people(site), **await _jobs(site)}
+        await _queues(site)
         async with _feeds(site):
             await _router(site)
             await _hosts(site)  # at the end: leases would wait for hosts that are none
@@ -217,6 +253,35 @@ async def _jobs(site: Site) -> dict[str, str]:
         ROWS,
     )
     return {"delete": str(deletes[0].id), "user": str(user)}
+
+
+async def _queues(site: Site) -> None:
+    """Queues and subscriptions with messages, dead letters, sessions, rules and consumers."""
+    app = site.services.app
+    for n in range(ROWS):
+        await app.queue(f"q{n}", user_metadata=LONG).ensure()
+        await app.topic(f"t{n}", user_metadata=LONG).ensure()
+        await app.topic("t0").subscription(f"s{n}", user_metadata=LONG).ensure()
+        subscription = app.topic("t0").subscription("s0")
+        await subscription.set_rule(f"r{n}", f"Id <> '{LONG}'")
+        await app.database.write(
+            "insert into relevo.message_consumers (name, definition, sources)"
+            " select $1, '{}', array[id] from relevo.message_entity where path = 'q0'",
+            f"{LONG[:100]}{n}",
+        )
+    talks = app.topic("t0").subscription("talks", requires_session=True)
+    await talks.ensure()
+    await app.queue("talks", requires_session=True).ensure()
+    for source, destination in ((app.queue("q0"), app.queue("q0")), (subscription, app.topic("t0"))):
+        for _ in range(2):
+            await destination.send_many(
+                [Message(body=LONG * 3, session_id=f"{LONG[:100]}{n}") for n in range(ROWS)]
+            )
+            for message in await source.receive(ROWS):
+                await message.dead_letter("bad")
+        await destination.send_many([Message(body=LONG * 3) for _ in range(ROWS)])
+    messages = [Message(body="x", session_id=f"{LONG[:100]}{n}") for n in range(ROWS)]
+    await app.queue("talks").send_many(messages)
 
 
 class Spoilt(Exception):

@@ -12,6 +12,9 @@ from relevo.http.access.keys import KeyInfo
 from relevo.jobs.http.models import JobView
 from relevo.jobs.querying.views import JobCount, SuspendedCount
 from relevo.kernel.leases.model import HostInfo, LeaseInfo
+from relevo.messaging.consumers import ConsumersView
+from relevo.messaging.http.entities import VIEWS
+from relevo.messaging.http.models import MessageView
 from relevo.router.http.policies import (
     ClassificationPolicyView,
     DistributionPolicyView,
@@ -69,6 +72,14 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
         "next_at",
     ),
     KeyInfo: ("id", "name", "kind", "roles", "scopes", "state", "expires_at", "last_used_at"),
+    VIEWS["queue"]: ("name", "status", "ordering", "max_delivery_count", "lock_duration"),
+    VIEWS["topic"]: ("name", "status", "default_message_ttl", "duplicate_detection_window"),
+    VIEWS["subscription"]: ("name", "topic", "status", "ordering", "max_delivery_count"),
+    ConsumersView: ("name", "sources", "state", "reason", "until", "hosts"),
+    MessageView: (
+        "sequence_number", "message_id", "state", "priority_class", "priority", "body",
+        "properties", "lock_token", "enqueued_at", "delivery_count",
+    ),
 }  # fmt: skip
 """The columns of types with too many fields for a screen; `json` has all fields. The most important
 come first, because a narrow terminal omits the last ones."""

@@ -30,6 +30,8 @@ from relevo.feed.cli import commands as feed
 from relevo.feed.cli import run as feed_run
 from relevo.jobs.cli import commands as job
 from relevo.kernel.postgres.failures import unexpected
+from relevo.messaging.cli import lines
+from relevo.messaging.cli.top import top
 from relevo.router.cli import commands as router
 from relevo.router.cli import desk as router_desk
 from relevo.router.cli import importing as router_import
@@ -55,13 +57,17 @@ def build() -> click.Group:
     """Return the command tree."""
     root = _Root(PROGRAM, help=_HELP, params=list(EVERYWHERE), no_args_is_help=True)
     root = click.version_option(version("relevo"), message="%(prog)s %(version)s")(root)
-    for each in (up, job_run.run, doctor, migrate, grants, completion):
+    for each in (up, job_run.run, top, doctor, migrate, grants, completion):
         root.add_command(each)
     generic.add_commands(root)
     for each in (feed.lag, feed.tail, feed_run.run):
         generic.group_of(root, "feed").add_command(each)
     for each in (job.submit, job.show, job.wait, job.views, job.watch, job_bulk.bulk_delete):
         generic.group_of(root, "job").add_command(each)
+    for each in (lines.send_to_queue, lines.receive_from_queue):
+        generic.group_of(root, "queue").add_command(each)
+    generic.group_of(root, "topic").add_command(lines.send_to_topic)
+    generic.group_of(root, "subscription").add_command(lines.receive_from_subscription)
     generic.group_of(root, "user").add_command(user.show)
     router_group = generic.group_of(root, "router")
     for each in (router.classify, router.watch, router_desk.work, router_import.take_over):

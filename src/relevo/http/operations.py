@@ -18,6 +18,8 @@ from relevo.http import openapi, system, v1
 from relevo.http.answers import Surfaces
 from relevo.jobs.http import jobs, views
 from relevo.kernel.operation import PUBLIC, Method, Operation, Operations, Text
+from relevo.messaging.http import consumers, entities, locks, moves, rules, sessions
+from relevo.messaging.http import messages as queue_messages
 from relevo.router.http import insight, offers, policies, workers
 from relevo.router.http import jobs as router_jobs
 from relevo.router.http import surface as routing
@@ -52,6 +54,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *policies.operation, *router_jobs.operation, *workers.operation, *offers.operation,
     *insight.operation,
     *jobs.operation, *views.operation,
+    *entities.operation, *rules.operation, *queue_messages.operation, *locks.operation,
+    *moves.operation, *sessions.operation, *consumers.operation,
     *bulk_deletes.operation, *metadata.operation, *rows.operation, *dataverse_changes.operation,
     *bulk_actions.operation, *messages.operation,
 )  # fmt: skip

@@ -21,6 +21,7 @@ from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.leases.model import HostInfo, LeaseInfo
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
+from relevo.messaging.core.classes import Inflation
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
@@ -198,6 +199,27 @@ class CreateKey(Struct, frozen=True, kw_only=True):
     user_id: (
         Annotated[UUID, Meta(description="The user it belongs to; without it, a new one.")] | None
     ) = None
+    max_class: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=limits.MESSAGE_RULE_NAME_LENGTH_MAX,
+                description="The highest class that it sends messages with. Without it, any.",
+            ),
+        ]
+        | None
+    ) = None
+    max_class_mode: (
+        Annotated[
+            Inflation,
+            Meta(
+                description="Whether a message of a higher class is refused, or sent with"
+                " `max_class`. Without it, `downgrade`."
+            ),
+        ]
+        | None
+    ) = None
 
 
 @operation("keys.create", "POST /v1/keys", "keys:write", errors=(Conflict,), status=201)
@@ -221,6 +243,13 @@ async def create_key(services: Services, principal: Principal, command: CreateKe
         raise Forbidden(
             f"these roles grant more than you may do yourself: {', '.join(sorted(beyond))}"
         )
+    if principal.max_class is not None and command.max_class != principal.max_class:
+        raise Forbidden(
+            f"this key sends up to the class {principal.max_class!r}, and cannot make one without"
+            f" that bound; set max_class to {principal.max_class!r}"
+        )
+    if command.max_class is None and command.max_class_mode is not None:
+        raise InvalidValue("max_class_mode needs max_class", pointer="/max_class_mode")
     return await services.keys.create(NewKey(**msgspec.structs.asdict(command)))
 
 

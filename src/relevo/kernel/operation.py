@@ -234,6 +234,7 @@ class Operations:
         permission: str,
         *shared: OperationOptions,
         summary: str | None = None,
+        request: Any = UNSET,
         response: Any = UNSET,
         **options: Unpack[OperationOptions],
     ) -> Callable[[H], H]:
@@ -241,21 +242,21 @@ class Operations:
 
         `shared` are options that it has in common with others, and `options` its own.
         Its command's type is the request and its return type the response; `response` says what
-        a `Reply` carries, or how a surface shows a page. The first line of its docstring is the
-        summary.
+        a `Reply` carries, or how a surface shows a page, and `request` what one of several routes
+        to the same handler asks for. The first line of its docstring is the summary.
         """
 
         def declare(handler: H) -> H:
             method, _, path = route.partition(" ")
             assert method in get_args(Method), f"{name}: {route!r} begins with no method"
-            request, returned = _types(handler)
+            command, returned = types_of(handler)
             self._declared.append(
                 Operation(
                     name=name,
                     method=cast(Method, method),
                     path=path,
                     summary=summary or (handler.__doc__ or "").partition("\n")[0],
-                    request=request,
+                    request=command if request is UNSET else request,
                     response=_carried(returned) if response is UNSET else response,
                     permission=permission,
                     handler=handler,
@@ -275,7 +276,7 @@ def _merged(*each: OperationOptions) -> OperationOptions:
     return merged
 
 
-def _types(handler: Any) -> tuple[Any, Any]:
+def types_of(handler: Any) -> tuple[Any, Any]:
     """Return the types of a handler's command and result.
 
     The other annotations are not read: they name what is imported for type checkers alone.

@@ -56,6 +56,15 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
         return self.in_target / total if total else None
 
 
+class EntityFigures(Struct, frozen=True, kw_only=True):
+    """What is in an entity, and what has been, by class."""
+
+    path: str
+    kind: EntityKind
+    classes: dict[str, MessageCounts]
+    """The highest class first."""
+
+
 class EntityDescription(Struct, frozen=True, kw_only=True):
     """An entity, its properties and its messages."""
 
@@ -103,3 +112,14 @@ async def counted(database: Database, entity: int) -> dict[str, MessageCounts]:
     return {
         name: MessageCounts(**values, oldest_age=ages.get(name)) for name, values in found.items()
     }
+
+
+async def figures(database: Database, *, after: str, limit: int) -> list[EntityFigures]:
+    """Return the figures of entities by path, a page with one statement."""
+    found: dict[str, EntityFigures] = {}
+    for row in await database.fetch(SQL.figures, after.lower(), limit):
+        path = row["path"]
+        one = found.setdefault(path, EntityFigures(path=path, kind=row["kind"], classes={}))
+        counts = {name: row[name] for name in MessageCounts.__struct_fields__}
+        one.classes[row["name"]] = MessageCounts(**counts)
+    return list(found.values())

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from relevo.messaging.core.acceptance import Outgoing
+    from relevo.messaging.core.classes import Inflation
     from relevo.messaging.core.explaining import MessageExplanation
     from relevo.messaging.entities import EntityRecord
     from relevo.messaging.model import (
@@ -108,9 +109,11 @@ class Destination(Entity):
         options: Mapping[str, Any],
         *,
         max_class: str | None = None,
+        inflation: Inflation = "downgrade",
     ) -> None:
         super().__init__(service, Path(names.check(name, "queue")), options)
         self._max_class = max_class
+        self._inflation = inflation
 
     async def send(
         self,
@@ -186,7 +189,7 @@ class Destination(Entity):
         if defined:
             definition = await self._service.tools.definitions.of(str(self.path))
             properties = definition.properties
-        return outgoing_batch(messages, properties, self._max_class)
+        return outgoing_batch(messages, properties, self._max_class, self._inflation)
 
 
 class Source(Entity):

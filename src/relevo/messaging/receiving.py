@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from uuid import UUID
 
 from msgspec import Struct
 
 from relevo import limits
-from relevo.errors import Conflict, EntityDisabled, InvalidValue, MessageLockLost, NotFound
+from relevo.errors import (
+    Conflict,
+    EntityDisabled,
+    InvalidValue,
+    MessageLockLost,
+    NotFound,
+    Overloaded,
+)
 from relevo.kernel import checking
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.grouping import Group
 from relevo.messaging.core import content, tokens
 from relevo.messaging.naming import KnownNames
 from relevo.messaging.running.claims import Delivery
-from relevo.messaging.running.context import Received, SettleOptions, completing
+from relevo.messaging.running.context import Received, completing
 from relevo.messaging.sending import TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from relevo.kernel.postgres import Database, Transaction, Wakeups
@@ -52,6 +61,16 @@ class Settlement(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     description: str | None = None
     checkpoint: bytes | None = None
+
+
+class SettleOptions(TypedDict, total=False):
+    """What a settlement says beside its event."""
+
+    delay: float | timedelta | None
+    until: datetime | None
+    reason: str | None
+    description: str | None
+    checkpoint: bytes | None
 
 
 def settlement(
@@ -93,6 +112,8 @@ class Receiving:
         self._database = database
         self._wakeups = wakeups
         self._names = KnownNames(database)
+        self.waiting: Counter[str] = Counter()
+        """Receivers that wait now, by the key of their source."""
         self._settlements: Group[Settlement, None] = Group(
             "settle message", self._settle, key=lambda given: given.token.bytes[:8],
             metrics=database.metrics,
@@ -125,14 +146,31 @@ class Receiving:
         if rows or not wait:
             return rows
         deadline = asyncio.get_running_loop().time() + wait
-        entities = await self._database.fetch(SQL.places, [_entity_key(one) for one in sources])
-        with self._wakeups.signal(*(TOPIC.format(row["id"]) for row in entities)) as woken:
+        keys = [_entity_key(one) for one in sources]
+        entities = await self._database.fetch(SQL.places, keys)
+        topics = [TOPIC.format(row["id"]) for row in entities]
+        with self._waits(keys), self._wakeups.signal(*topics) as woken:
             while True:
                 rows = await self._claim(sources, max_messages, mode)
                 left = deadline - asyncio.get_running_loop().time()
                 if rows or left <= 0:
                     return rows
                 await woken.wait(min(left, LOOK_SECONDS))
+
+    @contextmanager
+    def _waits(self, keys: Sequence[str]) -> Iterator[None]:
+        """Count a receiver as waiting; too many at one source are refused."""
+        for key in keys:
+            if self.waiting[key] >= limits.MESSAGE_RECEIVERS_MAX:
+                raise Overloaded(
+                    f"{self.waiting[key]} receivers wait at {key!r} already; receive several"
+                    " messages at once, or use consumers"
+                )
+        self.waiting.update(keys)
+        try:
+            yield
+        finally:
+            self.waiting -= Counter(keys)  # which forgets those that nobody waits at
 
     async def _claim(
         self, sources: Sequence[Path], max_messages: int, mode: ReceiveMode

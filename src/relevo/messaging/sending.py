@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.messaging.core.acceptance import Acceptance
+    from relevo.messaging.core.classes import Inflation
     from relevo.messaging.definitions import Definition, Definitions
     from relevo.messaging.model import Message
 
@@ -134,6 +135,7 @@ def outgoing_batch(
     messages: Sequence[Message],
     properties: EntityProperties | None = None,
     max_class: str | None = None,
+    inflation: Inflation = "downgrade",
 ) -> list[Outgoing]:
     """Check messages and give each an id; one that is bad refuses them all, by its place.
 
@@ -146,7 +148,7 @@ def outgoing_batch(
     return [
         Outgoing(
             message=message, body=body, message_id=message.message_id or str(uuid.uuid4()),
-            max_class=max_class,
+            max_class=max_class, inflation=inflation,
         )
         for message, body in zip(messages, bodies, strict=True)
     ]  # fmt: skip

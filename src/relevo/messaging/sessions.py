@@ -82,6 +82,16 @@ class Sessions:
         rows = await self.database.write(SQL.accept_session, record.id, key, None)
         return Session(self, record.id, rows[0]) if rows else None
 
+    async def held(self, record: EntityRecord, session_id: str, holder: int) -> Session:
+        """Return a session that was accepted before, for the holder of that number."""
+        _require_sessions(record)
+        row = await self.database.fetchrow(SQL.held_session, record.id, session_id, holder)
+        if row is None:
+            raise SessionLockLost(
+                f"{record.path!r} has no session {session_id!r} that is held; accept it first"
+            )
+        return Session(self, record.id, row)
+
     async def list(
         self, record: EntityRecord, *, after: str, limit: int, since: datetime | None = None
     ) -> list[SessionInfo]:

@@ -31,7 +31,9 @@ _ONE_HOST: Final = (
     " `port`."
 )
 
-_ENDING: Final = frozenset({"jobs.cancel"})
+_ENDING: Final = frozenset(
+    {"jobs.cancel", *(one.name for one in OPERATIONS if one.name.endswith(".purge"))}
+)
 """Operations that cannot be undone although they delete nothing."""
 _DOCUMENTS: Final = {"feeds.export": "places"}
 """Operations whose answer another command reads from a file, and the list in their pages: the

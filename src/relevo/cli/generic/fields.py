@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
     inspect.StrType: Text(),
+    inspect.BytesType: Text(),
     inspect.UUIDType: click.UUID,
     inspect.IntType: click.INT,
     inspect.FloatType: click.FLOAT,
@@ -167,7 +168,7 @@ def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:
 
 
 def _default(field: inspect.Field) -> str:
-    if field.default in (msgspec.NODEFAULT, None, ()) or isinstance(field.default, bool):
+    if field.default in (msgspec.NODEFAULT, None, (), "") or isinstance(field.default, bool):
         return ""
     return f"Default: {field.default}."
 
@@ -179,11 +180,13 @@ def _sentences(*texts: str) -> str:
 def singular(noun: str) -> str:
     """Return the singular of a noun.
 
-    >>> singular("policies"), singular("hosts"), singular("status")
-    ('policy', 'host', 'status')
+    >>> singular("policies"), singular("hosts"), singular("classes"), singular("status")
+    ('policy', 'host', 'class', 'status')
     """
     if noun.endswith("ies"):
         return f"{noun[:-3]}y"
+    if noun.endswith("sses"):
+        return noun[:-2]
     if noun.endswith("s") and not noun.endswith(("ss", "us")):
         return noun[:-1]
     return noun

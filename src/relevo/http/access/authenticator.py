@@ -18,6 +18,7 @@ from relevo.http.access import roles, signing
 from relevo.http.access.replays import READS, Replays
 from relevo.jobs.model import SYSTEM
 from relevo.kernel.operation import PUBLIC, Operation
+from relevo.messaging.core.classes import Inflation
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,6 +43,10 @@ class Principal(Struct, frozen=True, kw_only=True):
     """How far permissions reach that do not reach everything."""
     disabled: bool = False
     """Whether its user is disabled, which overrides the key's permissions."""
+    max_class: str | None = None
+    """The highest class that it sends messages with; None is any."""
+    max_class_mode: Inflation = "downgrade"
+    """What becomes of a message of a higher class."""
 
 
 ANONYMOUS: Final = Principal(id="", name="anonymous")

@@ -178,6 +178,8 @@ class KeyRing:
             user=row["user_id"],
             reach=reach_of(tuple(row["roles"])),
             disabled=row["disabled"],
+            max_class=row["max_class"],
+            max_class_mode=row["max_class_mode"] or "downgrade",
         )
         return AccessKey(
             id=row["id"],

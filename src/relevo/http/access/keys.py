@@ -17,6 +17,7 @@ from relevo import limits
 from relevo.errors import Conflict, InvalidValue, NotFound, ReferenceNotFound, SettingsError
 from relevo.http.access.keyring import SQL, KeyRing
 from relevo.http.access.signing import decode_secret
+from relevo.messaging.core.classes import Inflation
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database, Transaction
@@ -45,6 +46,10 @@ class KeyInfo(Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     user_id: UUID
     """The user who owns rows that are created with the key."""
+    max_class: str | None = None
+    """The highest class that it sends messages with; None is any."""
+    max_class_mode: Inflation | None = None
+    """What becomes of a message of a higher class."""
 
 
 class NewKey(Struct, frozen=True, kw_only=True):
@@ -57,6 +62,9 @@ class NewKey(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     user_id: UUID | None = None
     """Whose key it is; None makes a new user."""
+    max_class: str | None = None
+    max_class_mode: Inflation | None = None
+    """What becomes of a message above `max_class`; without it, `downgrade`."""
 
 
 class KeyCreated(Struct, frozen=True, kw_only=True):
@@ -191,6 +199,8 @@ class Keys:
                 sealed,
                 new.expires_at,
                 new.user_id,
+                new.max_class,
+                new.max_class and (new.max_class_mode or "downgrade"),
             )
         except asyncpg.ForeignKeyViolationError:
             raise ReferenceNotFound(

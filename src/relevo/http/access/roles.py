@@ -39,9 +39,15 @@ PERMISSIONS: Final = {
     "leases:move": "ask for a lease to go to another host",
     "leases:pause": "pause and resume leases",
     "leases:read": "see units and who owns their leases",
+    "messages:read": "look at messages with their bodies, without receiving them",
+    "messages:receive": "receive and settle messages",
+    "messages:send": "send messages",
     "metrics:read": "read the figures of a host",
     "offers:answer": "accept and decline offers, and say what became of the work",
     "pipeline:bypass": RIGHTS["pipeline.bypass"],
+    "queues:manage": "make, change and drop queues, topics and subscriptions, redrive and purge"
+    " their messages, pause consumers",
+    "queues:read": "see queues, topics, subscriptions and consumers, without messages",
     "router:manage": "make, change and delete the router's policies and queues",
     "router:read": "see the router's policies, queues, jobs and events",
     "router:work": "bring jobs to the router and look after its workers",
@@ -59,7 +65,7 @@ class Role(Struct, frozen=True):
 
 
 _VIEW: Final = ("*:read",)
-_PRIVATE: Final = ("items:read", "keys:*")
+_PRIVATE: Final = ("items:read", "keys:*", "messages:read")
 """Read permissions that `viewer` lacks: keys, and the content of users' work."""
 
 ROLES: Final = {
@@ -68,8 +74,9 @@ ROLES: Final = {
         "read items and follow their changes", ("containers:read", "feeds:read", "items:read")
     ),
     "operator": Role(
-        "see everything but keys, items and payloads, run hosts, leases, feeds and system jobs",
-        (*_VIEW, "feeds:*", "hosts:*", "jobs:write", "jobs:delete", "leases:*"),
+        "see everything but keys, items, messages and payloads, run hosts, leases, feeds, queues"
+        " and system jobs",
+        (*_VIEW, "feeds:*", "hosts:*", "jobs:write", "jobs:delete", "leases:*", "queues:*"),
         _PRIVATE,
     ),
     "producer": Role("bring work in", ("items:write", "jobs:submit", "messages:send")),
@@ -81,11 +88,11 @@ ROLES: Final = {
         "see what the job router and system jobs do", ("router:read", "workers:read", "jobs:read")
     ),
     "supervisor": Role(
-        "see everything but keys and items, run the job router",
+        "see everything but keys, items and messages, run the job router",
         (*_VIEW, "router:*", "offers:*"),
         _PRIVATE,
     ),
-    "viewer": Role("see everything but keys and items", _VIEW, _PRIVATE),
+    "viewer": Role("see everything but keys, items and messages", _VIEW, _PRIVATE),
     "worker": Role(
         "take work and report on it; `worker:<id>` is the same for one worker of the router",
         ("messages:receive", "offers:answer", "workers:read"),

@@ -16,9 +16,9 @@ from relevo.access_key;
 -- name: insert_key
 -- A new key, by default of a user of its own; the secret itself is not stored, only its hash and, for signing keys, the sealed form.
 insert into relevo.access_key
-  (id, name, kind, roles, scopes, secret_hash, secret_sealed, expires_at, user_id)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-returning id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id,
+  (id, name, kind, roles, scopes, secret_hash, secret_sealed, expires_at, user_id, max_class, max_class_mode)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+returning id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id, max_class, max_class_mode,
           'active' as state;
 
 -- name: key_by_hash
@@ -28,7 +28,7 @@ from relevo.access_key where secret_hash = $1;
 
 -- name: find_keys
 -- Valid keys by the hashes of bearer tokens and, if wanted, all signing keys; and the time.
-select t.now, k.id, k.name, k.roles, k.scopes, k.expires_at, k.secret_hash, k.secret_sealed, k.user_id,
+select t.now, k.id, k.name, k.roles, k.scopes, k.expires_at, k.secret_hash, k.secret_sealed, k.user_id, k.max_class, k.max_class_mode,
        coalesce(u.disabled, false) as disabled
 from (select relevo.now() as now) t
 left join (
@@ -44,7 +44,7 @@ select identity from relevo.system_user where identity = any ($1::text[]) and di
 
 -- name: list_keys
 -- One page of keys in the order they were made, after the given one.
-select id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id,
+select id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id, max_class, max_class_mode,
        case when revoked_at is not null then 'revoked'
             when expires_at <= relevo.now() then 'expired' else 'active' end as state
 from relevo.access_key
@@ -54,7 +54,7 @@ limit $3;
 
 -- name: get_key
 -- One key, without its secret.
-select id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id,
+select id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id, max_class, max_class_mode,
        case when revoked_at is not null then 'revoked'
             when expires_at <= relevo.now() then 'expired' else 'active' end as state
 from relevo.access_key where id = $1;
@@ -62,7 +62,7 @@ from relevo.access_key where id = $1;
 -- name: revoke_key
 -- Ends a key; the first revocation counts, and a repeated one changes nothing.
 update relevo.access_key set revoked_at = coalesce(revoked_at, relevo.now()) where id = $1
-returning id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id,
+returning id, name, kind, roles, scopes, created_at, expires_at, last_used_at, revoked_at, user_id, max_class, max_class_mode,
           'revoked' as state;
 
 -- name: note_key_use

@@ -13,7 +13,10 @@ create table relevo.access_key (
   expires_at    timestamptz,
   last_used_at  timestamptz,
   revoked_at    timestamptz,
-  user_id       uuid not null references relevo.system_user
+  user_id       uuid not null references relevo.system_user,
+  max_class     text,  -- the highest class that it sends messages with; null: any
+  max_class_mode text check (max_class_mode in ('reject', 'downgrade')),
+  constraint access_key_max_class check ((max_class is null) = (max_class_mode is null))
 );
 
 \ir functions/give_key_a_user.sql

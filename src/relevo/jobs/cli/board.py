@@ -36,7 +36,7 @@ def board(
     renderer: Renderer, lanes: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]]
 ) -> RenderableType:
     """Return the view of lanes and running jobs, from the answers of the API."""
-    parts: list[RenderableType] = [_lanes(lanes)]
+    parts: list[RenderableType] = [lanes_table(lanes)]
     if running:
         parts.append(_running(running[:ROWS_MAX]))
         if len(running) > ROWS_MAX:
@@ -48,33 +48,35 @@ def board(
     return Group(*parts)
 
 
-def _table(*names: str) -> Table:
+def table(*names: str) -> Table:
+    """Return an empty table with these columns."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for name in names:
         table.add_column(name, overflow="fold")
     return table
 
 
-def _lanes(lanes: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("lane", "running", "ready", "suspended", "oldest ready")
+def lanes_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
+    """Return lanes of system jobs as a table."""
+    shown = table("lane", "running", "ready", "suspended", "oldest ready")
     for lane in lanes:
-        table.add_row(
+        shown.add_row(
             Text(printable(lane["name"])),
             *(str(lane[n]) for n in ("running", "ready", "suspended")), _ago(lane["oldest"]),
         )  # fmt: skip
-    return table
+    return shown
 
 
 def _running(jobs: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("job", "lane", "status", "host", "attempt", "runs for", "progress")
+    shown = table("job", "lane", "status", "host", "attempt", "runs for", "progress")
     for job in jobs:
-        table.add_row(
+        shown.add_row(
             Text(printable(job["name"])), Text(printable(job["lane"])),
             Text(job["status"].replace("_", " "), style=STYLES.get(job["status"], "")),
             Text(printable(job["host_name"] or "-")), str(job["attempt"]), _ago(job["started_at"]),
             _bar(job["progress"]),
         )  # fmt: skip
-    return table
+    return shown
 
 
 def _bar(progress: float | None) -> RenderableType:

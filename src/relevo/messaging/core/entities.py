@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from relevo import limits
 from relevo.errors import Conflict, InvalidValue
@@ -35,52 +35,98 @@ EventLevel = Literal["none", "dead", "all"]
 class EntityProperties(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an entity can be told; `KINDS` says which kinds of entity have a property."""
 
-    lock_duration: float = 60.0
-    """Seconds that a receiver holds a message before it is delivered again."""
-    max_delivery_count: int = 10
-    """Deliveries after which a message is dead-lettered."""
-    default_message_ttl: float | None = None
-    """The longest time to live of its messages, in seconds."""
-    dead_letter_on_expiration: bool = False
-    """Whether expired messages are dead-lettered; else they are discarded."""
-    dead_letter_on_filter_error: bool = True
-    """Whether a message is dead-lettered for which a rule has no result."""
-    requires_session: bool = False
-    """Whether every message belongs to a session."""
-    requires_duplicate_detection: bool = False
-    """Whether a message id is accepted only once per window."""
-    duplicate_detection_window: float = 600.0
-    """Seconds for which a message id is remembered."""
-    forward_to: str | None = None
-    """The queue or topic that gets every message instead."""
-    forward_dead_lettered_to: str | None = None
-    """The queue or topic that gets dead-lettered messages instead."""
-    auto_delete_on_idle: float | None = None
-    """Seconds without use after which the entity is deleted."""
-    status: EntityStatus = "active"
-    """What may be done with it now."""
-    max_size_bytes: int = limits.MESSAGE_ENTITY_BYTES_DEFAULT
-    """What all its messages may take together."""
-    max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
-    """What one message may take."""
-    ordering: Ordering = Aging()
-    """The policy by which messages are served."""
-    fair: bool = False
-    """Whether tenants, told apart by `fairness_key`, are served in turns."""
-    classes: tuple[PriorityClass, ...] = priority_classes.CLASSES
-    """Its priority classes."""
-    classifier: tuple[tuple[str, str], ...] = ()
-    """Filters with the class that each gives; the first that selects a message decides."""
-    dlq_ttl: float | None = None
-    """Seconds after which dead-lettered messages are deleted."""
-    abandon_backoff: Backoff | None = None
-    """How long an abandoned message is invisible when no delay is said."""
-    max_lock_age: float | None = None
-    """Seconds for which a lock can be renewed in all."""
-    events: EventLevel = "dead"
-    """What goes to the event log: nothing, dead-lettered messages, or every step."""
-    user_metadata: str = ""
-    """A text for people."""
+    lock_duration: Annotated[
+        float,
+        Meta(description="Seconds that a receiver holds a message before it is delivered again."),
+    ] = 60.0
+    max_delivery_count: Annotated[
+        int,
+        Meta(description="Deliveries after which a message is dead-lettered."),
+    ] = 10
+    default_message_ttl: Annotated[
+        float | None,
+        Meta(description="The longest time to live of its messages, in seconds."),
+    ] = None
+    dead_letter_on_expiration: Annotated[
+        bool,
+        Meta(description="Whether expired messages are dead-lettered; else they are discarded."),
+    ] = False
+    dead_letter_on_filter_error: Annotated[
+        bool,
+        Meta(description="Whether a message is dead-lettered for which a rule has no result."),
+    ] = True
+    requires_session: Annotated[
+        bool,
+        Meta(description="Whether every message belongs to a session."),
+    ] = False
+    requires_duplicate_detection: Annotated[
+        bool,
+        Meta(description="Whether a message id is accepted only once per window."),
+    ] = False
+    duplicate_detection_window: Annotated[
+        float,
+        Meta(description="Seconds for which a message id is remembered."),
+    ] = 600.0
+    forward_to: Annotated[
+        str | None,
+        Meta(description="The queue or topic that gets every message instead."),
+    ] = None
+    forward_dead_lettered_to: Annotated[
+        str | None,
+        Meta(description="The queue or topic that gets dead-lettered messages instead."),
+    ] = None
+    auto_delete_on_idle: Annotated[
+        float | None,
+        Meta(description="Seconds without use after which the entity is deleted."),
+    ] = None
+    status: Annotated[
+        EntityStatus,
+        Meta(description="What may be done with it now."),
+    ] = "active"
+    max_size_bytes: Annotated[
+        int,
+        Meta(description="What all its messages may take together."),
+    ] = limits.MESSAGE_ENTITY_BYTES_DEFAULT
+    max_message_bytes: Annotated[
+        int,
+        Meta(description="What one message may take."),
+    ] = limits.MESSAGE_BYTES_DEFAULT
+    ordering: Annotated[
+        Ordering,
+        Meta(description="The policy by which messages are served."),
+    ] = Aging()
+    fair: Annotated[
+        bool,
+        Meta(description="Whether tenants, told apart by `fairness_key`, are served in turns."),
+    ] = False
+    classes: Annotated[
+        tuple[PriorityClass, ...],
+        Meta(description="Its priority classes."),
+    ] = priority_classes.CLASSES
+    classifier: Annotated[
+        tuple[tuple[str, str], ...],
+        Meta(description="Filters with the class that each gives; the first match decides."),
+    ] = ()
+    dlq_ttl: Annotated[
+        float | None,
+        Meta(description="Seconds after which dead-lettered messages are deleted."),
+    ] = None
+    abandon_backoff: Annotated[
+        Backoff | None,
+        Meta(description="How long an abandoned message is invisible when no delay is said."),
+    ] = None
+    max_lock_age: Annotated[
+        float | None,
+        Meta(description="Seconds for which a lock can be renewed in all."),
+    ] = None
+    events: Annotated[
+        EventLevel,
+        Meta(description="What goes to the event log: nothing, dead letters, or every step."),
+    ] = "dead"
+    user_metadata: Annotated[
+        str,
+        Meta(description="A text for people."),
+    ] = ""
 
 
 _QTS: Final = frozenset[EntityKind]({"queue", "topic", "subscription"})

@@ -100,6 +100,41 @@ select k.number, k.name, extract(epoch from relevo.now() - (select min(o.enqueue
   order by m.rank, m.sequence limit 100) o))::float8 as age
 from relevo.message_class k where k.entity_id = $1;
 
+-- name: held_session
+-- A session by its key, for somebody who says which holder he is.
+select s.id as session, s.key, $3::bigint as holder, s.locked_until from relevo.message_session s where s.entity_id = $1 and s.key = $2;
+
+-- name: figures
+-- Counters of a page of entities by class, folded or not, with the age of the oldest claimable message of the next hundred.
+with page as (
+  select e.id, e.key, e.path, e.kind from relevo.message_entity e where e.key > $1 order by e.key limit $2),
+counted as (
+  select c.entity_id, c.class, sum(c.active) filter (where c.sub_queue = 0) as active, sum(c.locked) filter (where c.sub_queue = 0) as locked,
+    sum(c.deferred) filter (where c.sub_queue = 0) as deferred, sum(c.scheduled) filter (where c.sub_queue = 0) as scheduled,
+    sum(c.active + c.locked + c.deferred) filter (where c.sub_queue > 0) as dead_letter, sum(c.bytes) as bytes, sum(c.sent) as sent,
+    sum(c.delivered) as delivered, sum(c.completed) as completed, sum(c.abandoned) as abandoned, sum(c.lock_lost) as lock_lost,
+    sum(c.dead_lettered) as dead_lettered, sum(c.expired) as expired, sum(c.preempted) as preempted, sum(c.in_target) as in_target,
+    sum(c.out_of_target) as out_of_target, sum(c.floor_claims) as floor_claims, sum(c.unrouted) as unrouted, sum(c.filter_errors) as filter_errors
+  from (select * from relevo.message_count where entity_id in (select id from page)
+        union all select * from relevo.message_delta where entity_id in (select id from page)) c
+  group by c.entity_id, c.class)
+select p.path, p.kind, k.name, coalesce(c.active, 0)::bigint as active, coalesce(c.locked, 0)::bigint as locked,
+  coalesce(c.deferred, 0)::bigint as deferred, coalesce(c.scheduled, 0)::bigint as scheduled, coalesce(c.dead_letter, 0)::bigint as dead_letter,
+  coalesce(c.bytes, 0)::bigint as bytes, coalesce(c.sent, 0)::bigint as sent, coalesce(c.delivered, 0)::bigint as delivered,
+  coalesce(c.completed, 0)::bigint as completed, coalesce(c.abandoned, 0)::bigint as abandoned, coalesce(c.lock_lost, 0)::bigint as lock_lost,
+  coalesce(c.dead_lettered, 0)::bigint as dead_lettered, coalesce(c.expired, 0)::bigint as expired, coalesce(c.preempted, 0)::bigint as preempted,
+  coalesce(c.in_target, 0)::bigint as in_target, coalesce(c.out_of_target, 0)::bigint as out_of_target,
+  coalesce(c.floor_claims, 0)::bigint as floor_claims, coalesce(c.unrouted, 0)::bigint as unrouted,
+  coalesce(c.filter_errors, 0)::bigint as filter_errors,
+  extract(epoch from relevo.now() - (select min(o.enqueued_at) from (
+    select m.enqueued_at from relevo.message m
+    where m.entity_id = p.id and m.sub_queue = 0 and m.class = k.number and m.state = 0
+    order by m.rank, m.sequence limit 100) o))::float8 as oldest_age
+from page p join relevo.message_class k on k.entity_id = p.id
+left join counted c on c.entity_id = p.id and c.class = k.number
+where not k.retired or c.active > 0
+order by p.key, k.base desc;
+
 -- name: lock_definitions
 -- Lets one change of definitions follow the other, to the end of the transaction.
 select pg_advisory_xact_lock(1380273169, 0);
@@ -150,18 +185,6 @@ returning e.id, e.version;
 -- name: drop_entity
 -- Removes an entity with its subscriptions, rules, classes and counters.
 delete from relevo.message_entity e where e.id = $1;
-
--- name: idle_entities
--- Entities that are to be deleted because nobody has sent to them or received from them for their time, they hold nothing, and
--- no consumers serve them; with $2 only that one.
-select e.id, e.path from relevo.message_entity e
-where e.idle_seconds is not null and e.used_at + make_interval(secs => e.idle_seconds) <= relevo.now()
-  and ($2::integer is null or e.id = $2)
-  and not exists (select from relevo.message_consumers c where e.id = any (c.sources))
-  and not exists (select from relevo.message m where m.entity_id = e.id)
-  and not exists (select from relevo.message_arrival a where a.entity_id = e.id)
-  and not exists (select from relevo.message_entity s where s.topic_id = e.id)
-order by e.used_at limit $1;
 
 -- name: put_rules
 -- Sets rules of a subscription.
@@ -238,7 +261,7 @@ delete from relevo.message_replica where host = $1;
 
 -- name: consumer_sources
 -- Entities that consumers name as their sources, by key.
-select id, key, path, kind, has_sessions, properties::text as properties from relevo.message_entity where key = any ($1::text[]);
+select id, key, path, kind, properties::text as properties from relevo.message_entity where key = any ($1::text[]);
 
 -- name: class_names
 -- The names of classes, by entity and number.
@@ -363,3 +386,18 @@ select relevo.breach_targets($1);
 -- name: has_targets
 -- Whether any class says what is to happen to messages that miss its target.
 select exists (select from relevo.message_class where slo is not null and on_breach <> 'none');
+
+-- name: idle_entities
+-- Entities that nobody has used for as long as they say, which hold nothing and which no host serves.
+select e.path from relevo.message_entity e
+where e.idle_seconds is not null and e.used_at < relevo.now() - make_interval(secs => e.idle_seconds)
+  and not exists (select from relevo.message m where m.entity_id = e.id)
+  and not exists (select from relevo.message_arrival a where a.entity_id = e.id)
+  and not exists (select from relevo.message_entity s where s.topic_id = e.id)
+  and not exists (
+    select from relevo.message_consumers c join relevo.message_replica r on r.consumers = c.id
+    join relevo.host h on h.incarnation = r.host and h.ended_at is null where e.id = any (c.sources))
+limit $1;
+
+-- Gives messages another class and priority; answers which of them there are.
+select relevo.reprioritize_messages($1, $2::bigint[], $3, $4);

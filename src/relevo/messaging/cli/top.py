@@ -1,0 +1,152 @@
+"""`relevo top`: queues and lanes at work, drawn again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from msgspec import Struct
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from relevo.cli.calls import way_to
+from relevo.cli.generic.commands import all_pages
+from relevo.cli.options import EVERYWHERE, command
+from relevo.cli.render import Renderer, echo_json, printable
+from relevo.http import operations
+from relevo.jobs.cli.board import lanes_table, screen, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from relevo.cli.calls import Calls
+    from relevo.cli.session import Session
+
+ROWS_MAX: Final = 40
+FIRST_SECONDS: Final = 1.0
+"""Between the first two readings: a rate needs both."""
+
+
+class ClassRates(Struct, frozen=True, kw_only=True):
+    """A class of a queue or subscription: what happens to its messages."""
+
+    queue: str
+    class_: str = msgspec.field(name="class")
+    in_per_second: float
+    """Messages a second that were sent."""
+    out_per_second: float
+    """Messages a second that were completed."""
+    waiting: int
+    locked: int
+    dead_letter: int
+    oldest_seconds: float | None
+    in_target: float | None
+    """The share of first deliveries within the service target, since the last look; of all if
+    there was none."""
+
+
+@command("top", shared=EVERYWHERE)
+@click.option("--once", is_flag=True, help="Look for a second, and end.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 3_600.0),
+    default=2.0,
+    metavar="SECONDS",
+    help="How often it looks. Default: 2.",
+)
+@click.pass_obj
+def top(session: Session, once: bool, every: float) -> None:
+    """Watch queues by class, busiest first: rates, waiting messages, service targets; and lanes.
+
+    On a terminal it is drawn in place, until Ctrl-C; into a pipe one picture after the other, and
+    with --output json a line each time.
+    """
+    session.log_quietly()
+    asyncio.run(_top(session, None if once else every))
+
+
+async def _top(session: Session, every: float | None) -> None:
+    renderer = Renderer(session.output)
+    async with way_to(operations.operation("messages.figures"), session) as calls:
+        with screen(renderer, live=every is not None) as draw:
+            before, at = await _figures(calls), time.monotonic()
+            await asyncio.sleep(min(FIRST_SECONDS, every or FIRST_SECONDS))
+            while True:
+                after, now = await _figures(calls), time.monotonic()
+                rates = rates_of(before, after, now - at)
+                before, at = after, now
+                reply = await calls.call(operations.operation("lanes.list"), {})
+                lanes = msgspec.json.decode(reply.body)["items"]
+                if session.output == "json":
+                    echo_json(msgspec.json.encode({"queues": rates, "lanes": lanes}))
+                else:
+                    draw(_picture(renderer, rates, lanes))
+                if every is None:
+                    return
+                await asyncio.sleep(every)
+
+
+async def _figures(calls: Calls) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the figures of all classes that are received from, by path and class."""
+    reply = await all_pages(calls, operations.operation("messages.figures"), {})
+    return {
+        (entity["path"], name): counts
+        for entity in msgspec.json.decode(reply.body)["items"]
+        if entity["kind"] != "topic"
+        for name, counts in entity["classes"].items()
+    }
+
+
+def rates_of(
+    before: Mapping[tuple[str, str], Mapping[str, Any]],
+    after: Mapping[tuple[str, str], Mapping[str, Any]],
+    seconds: float,
+) -> list[ClassRates]:
+    """Return what happened between two readings, the most waiting first."""
+    found = []
+    for (path, name), counts in after.items():
+        earlier = before.get((path, name), counts)
+        grown = {key: max(0, counts[key] - earlier[key]) for key in _GROWING}
+        recent = grown["in_target"] + grown["out_of_target"]
+        share = grown if recent else counts
+        total = share["in_target"] + share["out_of_target"]
+        found.append(
+            ClassRates(
+                queue=path, class_=name, in_per_second=grown["sent"] / seconds,
+                out_per_second=grown["completed"] / seconds, waiting=counts["active"],
+                locked=counts["locked"], dead_letter=counts["dead_letter"],
+                oldest_seconds=counts["oldest_age"],
+                in_target=share["in_target"] / total if total else None,
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda one: (-one.waiting, -one.in_per_second, one.queue))
+
+
+_GROWING: Final = ("sent", "completed", "in_target", "out_of_target")
+
+
+def _picture(
+    renderer: Renderer, rates: Sequence[ClassRates], lanes: Sequence[Mapping[str, Any]]
+) -> RenderableType:
+    shown = table(
+        "queue", "class", "in/s", "out/s", "waiting", "locked", "oldest", "in target", "dead"
+    )
+    for one in rates[:ROWS_MAX]:
+        shown.add_row(
+            Text(printable(one.queue)), Text(printable(one.class_)), f"{one.in_per_second:,.1f}",
+            f"{one.out_per_second:,.1f}", f"{one.waiting:,}", f"{one.locked:,}",
+            "-" if one.oldest_seconds is None else f"{one.oldest_seconds:,.1f} s",
+            "-" if one.in_target is None else f"{one.in_target:.1%}", f"{one.dead_letter:,}",
+        )  # fmt: skip
+    parts: list[RenderableType] = [shown if rates else Text("there are no queues", style="dim")]
+    if len(rates) > ROWS_MAX:
+        parts.append(Text(f"and {len(rates) - ROWS_MAX} more", style="dim"))
+    if lanes:
+        parts.append(lanes_table(lanes))
+    if renderer.console.is_terminal:
+        parts.append(Text(f"as of {datetime.now().astimezone():%H:%M:%S}", style="dim"))
+    return Group(*parts)

@@ -1,0 +1,1 @@
+"""Operations on queues, topics, subscriptions, their messages, sessions and consumers."""
