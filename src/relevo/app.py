@@ -109,7 +109,9 @@ class App(PipelineDefinitions):
         self.users = Users(connection)
         self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
         self.pipeline = self.parts.add(PipelinePart(Pipeline(self.jobs, self.vault, self.users)))
-        self.messaging = self.parts.add(MessagingPart(Messaging(connection, settings)))
+        self.messaging = self.parts.add(
+            MessagingPart(Messaging(connection, settings), self.metrics)
+        )
         self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
         self._bulk: Bulk | None = None
         self._connected = False

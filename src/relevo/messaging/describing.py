@@ -12,6 +12,8 @@ from relevo.messaging.core.entities import EntityProperties
 from relevo.messaging.model import EntityKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from relevo.kernel.postgres import Database
     from relevo.messaging.entities import EntityRecord
 
@@ -81,19 +83,21 @@ class EntityDescription(Struct, frozen=True, kw_only=True):
 async def described(database: Database, record: EntityRecord) -> EntityDescription:
     """Return the description of an entity."""
     counts = await counted(database, record.id)
-    total = MessageCounts(
-        **{
-            name: sum(getattr(one, name) for one in counts.values())
-            for name in (*GAUGES, *COUNTERS, "dead_letter")
-        },
-        oldest_age=max(
-            (one.oldest_age for one in counts.values() if one.oldest_age is not None), default=None
-        ),
-    )
     return EntityDescription(
         kind=record.kind, path=record.path, version=record.version, created_at=record.created_at,
-        updated_at=record.updated_at, properties=record.properties, messages=total, classes=counts,
+        updated_at=record.updated_at, properties=record.properties, messages=total(counts.values()), classes=counts,
     )  # fmt: skip
+
+
+def total(counts: Iterable[MessageCounts]) -> MessageCounts:
+    """Return the sum of counters; the oldest age is the greatest."""
+    given = list(counts)
+    ages = [one.oldest_age for one in given if one.oldest_age is not None]
+    names = (*GAUGES, *COUNTERS, "dead_letter")
+    return MessageCounts(
+        **{name: sum(getattr(one, name) for one in given) for name in names},
+        oldest_age=max(ages, default=None),
+    )
 
 
 async def counted(database: Database, entity: int) -> dict[str, MessageCounts]:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection
 from relevo.messaging.arrivals import Arrivals
+from relevo.messaging.figures import MessageFigures
 from relevo.messaging.running.host import ConsumersHost
 from relevo.messaging.service import Messaging
 from relevo.messaging.timers import MessageTimers
 
 if TYPE_CHECKING:
-    from relevo.kernel.leases.loops import Duty
     from relevo.kernel.part import Host
     from relevo.kernel.supervision import Supervisor
+    from relevo.kernel.telemetry.metrics import Metrics
 
 ARRIVALS: Final = "messaging.arrivals"
+FIGURES_SECONDS: Final = 10.0
 
 
 class MessagingPart(Part[Messaging]):
     """Serves the consumers of an app, and does the leader's duties."""
 
-    def __init__(self, service: Messaging) -> None:
+    def __init__(self, service: Messaging, metrics: Metrics) -> None:
         super().__init__(service)
+        self._figures = MessageFigures()
+        metrics.registry.register(self._figures)
         self._timers = PerConnection(service.connection, MessageTimers)
         self._consumers = ConsumersHost(service)
         self._supervisor: Supervisor | None = None
@@ -34,7 +39,11 @@ class MessagingPart(Part[Messaging]):
 
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
-        return self.timers.duties()
+        return [*self.timers.duties(), Duty("messaging.figures", FIGURES_SECONDS, self._measure)]
+
+    async def _measure(self) -> None:
+        tools = self.service.tools
+        await self._figures.read(self.service.database, tools.scaler)
 
     async def declare(self) -> None:
         """Make the entities that consumers of this host serve, if they are missing."""

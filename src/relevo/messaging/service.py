@@ -11,6 +11,7 @@ from relevo.messaging.entities import Entities, EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Topic, received
 from relevo.messaging.receiving import Receiving
 from relevo.messaging.registry import ConsumersRegistry, defined
+from relevo.messaging.scaling import Scaler
 from relevo.messaging.sending import Sending
 from relevo.messaging.sessions import Sessions
 
@@ -49,6 +50,7 @@ class MessagingTools:
         self.sending = Sending(database, wakeups, self.definitions)
         self.receiving = Receiving(database, wakeups)
         self.sessions = Sessions(database, wakeups, self.receiving)
+        self.scaler = Scaler(database)
 
     async def close(self) -> None:
         """Finish accepted calls."""

@@ -401,3 +401,17 @@ limit $1;
 
 -- Gives messages another class and priority; answers which of them there are.
 select relevo.reprioritize_messages($1, $2::bigint[], $3, $4);
+
+-- name: load
+-- What entities have to do, by class: waiting, held, sent and completed in all, and the age of the oldest of the next hundred.
+select k.slo, coalesce(sum(c.active), 0)::bigint as active, coalesce(sum(c.locked), 0)::bigint as locked,
+  coalesce(sum(c.sent), 0)::bigint as sent, coalesce(sum(c.completed), 0)::bigint as completed,
+  extract(epoch from relevo.now() - (select min(o.enqueued_at) from (
+    select m.enqueued_at from relevo.message m
+    where m.entity_id = k.entity_id and m.sub_queue = 0 and m.class = k.number and m.state = 0
+    order by m.rank, m.sequence limit 100) o))::float8 as oldest
+from relevo.message_entity e join relevo.message_class k on k.entity_id = e.id
+left join (select * from relevo.message_count union all select * from relevo.message_delta) c
+  on c.entity_id = e.id and c.class = k.number and c.sub_queue = 0
+where e.key = any ($1::text[])
+group by k.entity_id, k.number, k.slo;
