@@ -14,7 +14,7 @@ from relevo import limits
 from relevo import settings as settings_module
 from relevo.dataverse.bulk.service import Bulk, BulkPart
 from relevo.dataverse.users.service import Users
-from relevo.errors import Conflict, HostSuperseded, RelevoError, SchemaError
+from relevo.errors import Conflict, HostSuperseded, NotFound, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import FeedPart, Feeds
 from relevo.jobs import events as job_events
@@ -266,6 +266,25 @@ class App(PipelineDefinitions):
         `process=True` in a process of their own.
         """
         return self.messaging.consumers(name, sources=sources, **options)
+
+    def serve_only(self, *names: str) -> None:
+        """Serve only these jobs, processors and consumers on this host, by name.
+
+        Raises `NotFound` for a name that the app does not define.
+        """
+        jobs, feeds = self.jobs.registry.handlers, self.feeds.processors
+        consumers = self.messaging.registry.consumers
+        known = {*jobs, *consumers, *(one.name for one in feeds.values())}
+        if strange := sorted(set(names) - known):
+            raise NotFound(
+                f"this app has no job, processor or consumers {strange[0]!r}; it has"
+                f" {', '.join(sorted(known)) or 'none'}"
+            )
+        for name in jobs.keys() - set(names):
+            del jobs[name]
+        for name in consumers.keys() - set(names):
+            del consumers[name]
+        self.feeds.only([one for one in feeds.values() if one.name in names])
 
     def serve_bulk(self) -> None:
         """Let this host run bulk operations of all apps; call this before it serves."""

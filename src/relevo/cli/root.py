@@ -31,6 +31,7 @@ from relevo.feed.cli import run as feed_run
 from relevo.jobs.cli import commands as job
 from relevo.kernel.postgres.failures import unexpected
 from relevo.messaging.cli import lines
+from relevo.messaging.cli.autoscale import autoscale
 from relevo.messaging.cli.top import top
 from relevo.router.cli import commands as router
 from relevo.router.cli import desk as router_desk
@@ -68,6 +69,7 @@ def build() -> click.Group:
         generic.group_of(root, "queue").add_command(each)
     generic.group_of(root, "topic").add_command(lines.send_to_topic)
     generic.group_of(root, "subscription").add_command(lines.receive_from_subscription)
+    generic.group_of(root, "consumer").add_command(autoscale)
     generic.group_of(root, "user").add_command(user.show)
     router_group = generic.group_of(root, "router")
     for each in (router.classify, router.watch, router_desk.work, router_import.take_over):

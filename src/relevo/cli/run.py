@@ -48,6 +48,12 @@ SHARE: Final = 20.0
     metavar="HOST:PORT",
     help="Also serve the API there, with the program's tables and messages.",
 )
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Serve only this job, processor or set of consumers; may be given several times.",
+)
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 @click.pass_obj
 def run(
@@ -55,9 +61,10 @@ def run(
     target: str,
     name: str | None,
     http: tuple[str | None, int] | None,
+    only: tuple[str, ...],
     plain: bool,
 ) -> None:
-    """Run a host for a program: its jobs and feed processors, and with --http also the API.
+    """Run a host for a program: its jobs, processors and consumers, and with --http also the API.
 
     The module is also searched for in the current folder. On a terminal a live view shows running
     and waiting jobs; elsewhere each change is logged. SIGTERM or Ctrl-C lets running jobs finish
@@ -65,6 +72,8 @@ def run(
     """
     host, port = http or (None, None)
     app = app_for(target, session, host_name=name, host=host, port=port)
+    if only:
+        app.serve_only(*only)
     live = sys.stdout.isatty() and not plain and session.output != "json"
     level = session.given.get("log_level") or ("warning" if live else app.settings.log_level)
     configure_logs(app.settings.log_format, level)
@@ -79,9 +88,10 @@ def run(
 
 
 def _served(app: App) -> str:
-    """Return the names of the program's own handlers and processors."""
+    """Return the names of the program's own handlers, processors and consumers."""
     processors = (processor.unit_name for processor in app.feeds.processors.values())
-    return ", ".join(sorted([*app.jobs.registry.handlers, *processors]))
+    consumers = app.messaging.registry.consumers
+    return ", ".join(sorted([*app.jobs.registry.handlers, *processors, *consumers]))
 
 
 async def _draw(app: App) -> None:

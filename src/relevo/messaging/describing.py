@@ -85,7 +85,8 @@ async def described(database: Database, record: EntityRecord) -> EntityDescripti
     counts = await counted(database, record.id)
     return EntityDescription(
         kind=record.kind, path=record.path, version=record.version, created_at=record.created_at,
-        updated_at=record.updated_at, properties=record.properties, messages=total(counts.values()), classes=counts,
+        updated_at=record.updated_at, properties=record.properties,
+        messages=total(counts.values()), classes=counts,
     )  # fmt: skip
 
 

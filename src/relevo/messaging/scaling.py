@@ -15,6 +15,7 @@ from relevo.messaging.core.scaling import ClassLoad, ConsumersLoad, Measure, Rec
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
     from relevo.messaging.consumers import ConsumersView
+    from relevo.messaging.model import Scaling
 
 SQL = catalog.load(__package__)
 HOLD_SECONDS: Final = 1.0
@@ -49,10 +50,13 @@ class Scaler:
         self._database = database
         self._histories: dict[str, _History] = {}
 
-    async def desired(self, name: str) -> Desired:
-        """Return how many replicas consumers should have; raises `NotFound`."""
+    async def desired(self, name: str, rules: Scaling | None = None) -> Desired:
+        """Return how many replicas consumers should have; raises `NotFound`.
+
+        `rules` count instead of those that the consumers are defined with.
+        """
         view = await consumers.found(self._database, name)
-        return await self._desired(view)
+        return await self._desired(view, rules or view.definition.scaling)
 
     async def all(self) -> dict[str, Desired]:
         """Return the same for all consumers."""
@@ -60,17 +64,15 @@ class Scaler:
         after = ""
         while page := await consumers.listed(self._database, after=after):
             for view in page:
-                found[view.name] = await self._desired(view)
+                found[view.name] = await self._desired(view, view.definition.scaling)
             after = page[-1].name
         return found
 
-    async def _desired(self, view: ConsumersView) -> Desired:
+    async def _desired(self, view: ConsumersView, rules: Scaling) -> Desired:
         now = time.monotonic()
         history = self._histories.setdefault(view.name, _History())
         load = await self._load(view, history, now)
-        proposal, history.recent = scaling.desired(
-            load, view.definition.scaling, history.recent, now
-        )
+        proposal, history.recent = scaling.desired(load, rules, history.recent, now)
         slots = sum(host.slots for host in view.hosts)
         return Desired(value=proposal.value, by=proposal.by, replicas=len(view.hosts), slots=slots)
 

@@ -85,3 +85,20 @@ async def resume_consumers(services: Services, _: Principal, command: ByConsumer
     messaging = services.app.messaging
     await consumers.resume(messaging.database, messaging.wakeups, command.name)
     return await consumers.found(messaging.database, command.name)
+
+
+class ScaleView(Struct, frozen=True, kw_only=True):
+    """How many replicas consumers should have; a scaler reads `value`."""
+
+    value: int
+    by: str
+    """The measure that asks for them: `backlog`, `rate`, `slo`, or a bound."""
+    replicas: int
+    """Hosts that serve them now."""
+
+
+@operation("consumers.scale", "GET /v1/consumers/{name}/scale", "queues:read")
+async def scale_consumers(services: Services, _: Principal, command: ByConsumers) -> ScaleView:
+    """Say how many replicas consumers should have."""
+    found = await services.app.messaging.tools.scaler.desired(command.name)
+    return ScaleView(value=found.value, by=found.by, replicas=found.replicas)
