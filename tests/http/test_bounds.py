@@ -256,7 +256,8 @@ POLLS = (
     ("POST", f"/v1/{SUBSCRIPTION}/dead-letters/messages:claim", {"wait_seconds": 50}),
     ("POST", f"/v1/{SUBSCRIPTION}b/sessions:accept", {"wait_seconds": 50}),
     (
-        "POST", f"/v1/{SUBSCRIPTION}b/sessions/x/messages:claim",
+        "POST",
+        f"/v1/{SUBSCRIPTION}b/sessions/x/messages:claim",
         {"holder": 1, "wait_seconds": 50},
     ),
 )

@@ -272,7 +272,10 @@ async def _queues(site: Site) -> None:
     talks = app.topic("t0").subscription("talks", requires_session=True)
     await talks.ensure()
     await app.queue("talks", requires_session=True).ensure()
-    for source, destination in ((app.queue("q0"), app.queue("q0")), (subscription, app.topic("t0"))):
+    for source, destination in (
+        (app.queue("q0"), app.queue("q0")),
+        (subscription, app.topic("t0")),
+    ):
         for _ in range(2):
             await destination.send_many(
                 [Message(body=LONG * 3, session_id=f"{LONG[:100]}{n}") for n in range(ROWS)]

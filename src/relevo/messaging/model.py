@@ -74,15 +74,17 @@ class Receipt(Struct, frozen=True):
     duplicate: bool = False
 
 
-class Fifo(Struct, frozen=True, tag="fifo", tag_field="policy"):
+class Fifo(Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """Arrival order; priorities are ignored."""
 
 
-class Strict(Struct, frozen=True, tag="strict", tag_field="policy"):
+class Strict(Struct, frozen=True, tag="strict", tag_field="policy", forbid_unknown_fields=True):
     """The highest priority first, always: lower work waits as long as there is higher."""
 
 
-class Aging(Struct, frozen=True, kw_only=True, tag="aging", tag_field="policy"):
+class Aging(
+    Struct, frozen=True, kw_only=True, tag="aging", tag_field="policy", forbid_unknown_fields=True
+):
     """Priorities that grow while messages wait; express classes come first.
 
     Every `seconds_per_level` of waiting count as one level of priority. At least `floor_share` of
@@ -93,20 +95,27 @@ class Aging(Struct, frozen=True, kw_only=True, tag="aging", tag_field="policy"):
     floor_share: float = FLOOR_SHARE
 
 
-class Deadline(Struct, frozen=True, kw_only=True, tag="deadline", tag_field="policy"):
+class Deadline(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag="deadline",
+    tag_field="policy",
+    forbid_unknown_fields=True,
+):
     """The earliest service target first; classes without a target have `otherwise` seconds."""
 
     otherwise: float = 3_600.0
 
 
-class Weighted(Struct, frozen=True, tag="weighted", tag_field="policy"):
+class Weighted(Struct, frozen=True, tag="weighted", tag_field="policy", forbid_unknown_fields=True):
     """Each class gets its share by weight; the share of a class without work goes to the others."""
 
 
 Ordering = Fifo | Strict | Aging | Deadline | Weighted
 
 
-class PriorityClass(Struct, frozen=True, kw_only=True):
+class PriorityClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A named band of priorities, with what it is promised."""
 
     name: str

@@ -37,9 +37,7 @@ async def test_a_change_needs_the_current_etag_if_it_names_one(wire: Wire) -> No
     await wire.put("queues/q")
     await wire.ask("PATCH", "queues/q", {"lock_duration": 5}, If_Match='"1"')
     for method in ("PATCH", "PUT"):
-        reply = await wire.ask(
-            method, "queues/q", {"lock_duration": 9}, status=412, If_Match='"1"'
-        )
+        reply = await wire.ask(method, "queues/q", {"lock_duration": 9}, status=412, If_Match='"1"')
         assert reply.json["code"] == "condition_not_met"
     assert (await wire.get("queues/q"))["lock_duration"] == 5.0
     await wire.put("queues/q", {"lock_duration": 9}, 200, If_Match='"2"')
@@ -93,6 +91,7 @@ async def test_bad_properties_are_refused_by_name(wire: Wire) -> None:
         ({"lock_duration": 0}, "lock_duration"),
         ({"forward_to": "q"}, "forward_to"),
         ({"ordering": {"policy": "magic"}}, "ordering/policy"),
+        ({"ordering": {"policy": "aging", "floor": 1}}, "ordering/floor"),
         ({"lock_durations": 3}, "lock_durations"),
         ({"dead_letter_on_filter_error": True}, "dead_letter_on_filter_error"),
     ):

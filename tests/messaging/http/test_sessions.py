@@ -35,7 +35,8 @@ async def test_a_session_is_accepted_received_and_closed(
     assert [(one["session_id"], one["held"]) for one in listed] == [("ana", False), ("bea", False)]
 
     held = await wire.post(f"{source}/sessions/ana:accept")
-    assert held["session_id"] == "ana" and held["locked_until"]
+    assert held["session_id"] == "ana"
+    assert held["locked_until"]
     path = f"{source}/sessions/ana:accept"
     await wire.refused("POST", path, {}, 409, "session_taken")
     holder = {"holder": held["holder"]}
@@ -50,9 +51,7 @@ async def test_a_session_is_accepted_received_and_closed(
     await wire.ask("PUT", state, {**holder, "state": "Zml2ZQ=="}, status=204)
     assert await wire.get(f"{state}?holder={held['holder']}") == {"state": "Zml2ZQ=="}
     await wire.post(f"{source}/sessions/ana:close", holder, 204)
-    await wire.refused(
-        "POST", f"{source}/sessions/ana:renew", holder, 410, "session_lock_lost"
-    )
+    await wire.refused("POST", f"{source}/sessions/ana:renew", holder, 410, "session_lock_lost")
 
     following = (await wire.post(f"{source}/sessions:accept"))["session"]
     assert (following["session_id"], following["holder"]) == ("ana", held["holder"] + 1)

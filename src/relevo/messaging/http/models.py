@@ -42,7 +42,7 @@ def _short(description: str) -> Any:
     return Meta(max_length=limits.MESSAGE_ID_LENGTH_MAX, description=description)
 
 
-class NewMessage(Struct, frozen=True, kw_only=True):
+class NewMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message to be sent."""
 
     body: Annotated[Any, Meta(description="Text or JSON.")] | UnsetType = UNSET
@@ -130,7 +130,7 @@ class MessageView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     properties: dict[str, Any] = {}
     priority: int | None = None
     priority_class: str | None = None
-    delivery_count: int = 0
+    delivery_count: int
     """Failed deliveries so far."""
     preempt_count: int = 0
     checkpoint: bytes | None = None

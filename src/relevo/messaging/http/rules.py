@@ -36,7 +36,9 @@ RuleName = Annotated[
 ]
 
 
-class Correlation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Correlation(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Fields that a message must equal, all of them."""
 
     correlation_id: str | None = None
@@ -50,7 +52,7 @@ class Correlation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     properties: dict[str, Any] = {}
 
 
-class RuleBody(Struct, frozen=True, kw_only=True):
+class RuleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rule: a filter, or fields that are compared, and an action."""
 
     filter: (
