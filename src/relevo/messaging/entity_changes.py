@@ -129,6 +129,12 @@ class EntityChange:
         await self._tx.execute(SQL.drop_entity, record.id)
         self._events.append((events.DELETED, record))
 
+    async def drop_idle(self, address: Path, id_: int) -> None:
+        """Remove an entity, unless it is in use again or another has its name."""
+        record = await self._locked(address)
+        if record.id == id_ and await self._tx.fetch(SQL.idle_entities, 1, id_):
+            await self.drop(address)
+
     async def set_rules(self, address: Path, checked: Mapping[str, Rule]) -> None:
         """Add or replace rules of a subscription."""
         record = await self._locked(address)

@@ -388,9 +388,10 @@ select relevo.breach_targets($1);
 select exists (select from relevo.message_class where slo is not null and on_breach <> 'none');
 
 -- name: idle_entities
--- Entities that nobody has used for as long as they say, which hold nothing and which no host serves.
-select e.path from relevo.message_entity e
+-- Entities that nobody has used for as long as they say, which hold nothing and which no host serves; with $2 only that one.
+select e.id, e.path from relevo.message_entity e
 where e.idle_seconds is not null and e.used_at < relevo.now() - make_interval(secs => e.idle_seconds)
+  and ($2::integer is null or e.id = $2)
   and not exists (select from relevo.message m where m.entity_id = e.id)
   and not exists (select from relevo.message_arrival a where a.entity_id = e.id)
   and not exists (select from relevo.message_entity s where s.topic_id = e.id)
