@@ -88,7 +88,7 @@ class EntityChange:
             await self._tx.execute(SQL.lock_entities, [topic.id])
         await self._check_room(topic)
         path = address if topic is None else Path(topic.name, address.subscription)
-        await self._check_forwards(path, properties, ("forward_to", "forward_dead_lettered_to"))
+        await self._check_forwards(path, properties, EntityProperties.__struct_fields__)
         record = await self._put(path, kind, properties, None if topic is None else topic.id, {})
         if topic is not None:
             await self._put_rules(record, checked, topic.id)
@@ -239,9 +239,8 @@ class EntityChange:
         self, path: Path, properties: EntityProperties, given: Iterable[str]
     ) -> None:
         """Refuse new destinations that do not exist, or that make a circle."""
-        for name in ("forward_to", "forward_dead_lettered_to"):
-            destination = getattr(properties, name)
-            if destination is None or name not in given:
+        for name, destination in properties.destinations():
+            if name not in given:
                 continue
             if destination.lower() == path.key:
                 raise InvalidValue(
@@ -249,8 +248,8 @@ class EntityChange:
                 )
             if await self._find(Path(destination)) is None:
                 raise InvalidValue(
-                    f"{name} of {path} is {destination!r}, and there is no such queue or topic;"
-                    " create it first",
+                    f"{name} of {path} forwards to {destination!r}, and there is no such queue or"
+                    " topic; create it first",
                     pointer=name,
                 )
         if properties.forward_to is not None and "forward_to" in given:
