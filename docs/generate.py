@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import job_tables
+import message_tables
 import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -37,6 +38,7 @@ from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
 from relevo.kernel.telemetry.metrics import Metrics, Runs
 from relevo.messaging import states as message_states
+from relevo.messaging.model import MessageOptions
 from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
 from relevo.router.wire.envelopes import NAMES
@@ -264,22 +266,18 @@ def diagram(machine: Machine) -> str:
     return f"```mermaid\n{machine.mermaid()}```\n"
 
 
-def message_transitions() -> str:
-    """Every transition of a message."""
-    rows = [
-        [row.number, _state(row.from_), f"`{row.event}`", _state(row.to), row.effect]
-        for row in message_states.TRANSITIONS
-    ]
-    return table(["number", "from", "event", "to", "effect"], rows)
+def message_event_data() -> str:
+    """What the data of the events of messaging has."""
+    return "\n".join(
+        f"### {kind.__name__}\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n"
+        f"{table(EVENT_HEADINGS, inspect_fields(kind))}"
+        for kind in message_tables.PAYLOADS
+    )
 
 
-def _state(name: str) -> str:
-    return "gone" if name == message_states.GONE else f"`{name}`"
-
-
-def job_table(name: str) -> str:
-    """One of the tables of system jobs."""
-    return table(*job_tables.TABLES[name]())
+def part_table(name: str) -> str:
+    """One of the tables of system jobs or of messaging."""
+    return table(*(job_tables.TABLES | message_tables.TABLES)[name]())
 
 
 PLACES: Final[dict[str, Callable[[], str]]] = {
@@ -301,8 +299,12 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
     "router job states": lambda: diagram(JOB),
     "job states": lambda: diagram(SYSTEM_JOB),
     "message states": lambda: diagram(message_states.MESSAGE),
-    "message transitions": message_transitions,
-    **{name: functools.partial(job_table, name) for name in job_tables.TABLES},
+    "message event data": message_event_data,
+    "message fields": lambda: table(*message_tables.fields(attribute_docs(MessageOptions))),
+    **{
+        name: functools.partial(part_table, name)
+        for name in (*job_tables.TABLES, *message_tables.TABLES)
+    },
     "job event data": lambda: table(EVENT_HEADINGS, inspect_fields(job_events.JobData)),
     "router events": event_table,
     "router event details": event_details,
@@ -367,6 +369,8 @@ def _schema(schema: dict[str, Any]) -> str:
         return str(schema["$ref"]).rpartition("/")[2]
     if "enum" in schema:
         return " or ".join(f"`{choice}`" for choice in schema["enum"])
+    if "prefixItems" in schema:
+        return f"[{', '.join(_schema(each) for each in schema['prefixItems'])}]"
     if schema.get("type") == "array":
         return f"list of {_schema(schema['items'])}"
     text = str(schema.get("format") or schema.get("type", "any"))

@@ -39,6 +39,7 @@ from tests.messaging.sends import events, send
 
 pytestmark = pytest.mark.anyio
 HALF = PriorityClass(name="a", priorities=(0, 5), base=3)
+LATE = PriorityClass(name="a", priorities=(0, 9), base=3, slo=1, on_breach="forward:nowhere")
 
 
 async def columns(database: Database, path: str) -> dict[str, Any]:
@@ -186,6 +187,7 @@ async def test_a_change_needs_the_version_it_names(entities: Entities, database:
         ("q", "queue", {"forward_dead_lettered_to": "q"}, InvalidValue),
         ("q", "queue", {"forward_dead_lettered_to": "nowhere"}, InvalidValue),
         ("q", "queue", {"forward_to": "other", "requires_session": True}, InvalidValue),
+        ("q", "queue", {"classes": [LATE]}, InvalidValue),
         ("q", "queue", {"fair": True}, InvalidValue),
         ("q", "queue", {"classifier": [("tier =", "high")]}, InvalidExpression),
         ("q", "queue", {"classifier": [("TRUE", "none")]}, InvalidValue),
@@ -219,6 +221,12 @@ async def test_a_circle_of_forwards_is_refused(entities: Entities) -> None:
     await entities.update("b", {"forward_to": "C"})
     with pytest.raises(InvalidValue, match="circle: c -> a -> b -> c"):
         await entities.update("c", {"forward_to": "a"})
+    await entities.create("t", "topic", {})
+    await entities.create("t/subscriptions/s", "subscription", {"forward_to": "a"})
+    with pytest.raises(InvalidValue, match="circle: c -> t -> a -> b -> c"):
+        await entities.update("c", {"forward_to": "t"})
+    with pytest.raises(InvalidValue, match="circle: t -> t"):
+        await entities.update("t/subscriptions/s", {"forward_to": "T"})
     await entities.drop("c")
     changed = await entities.update("b", {"lock_duration": 7})  # its destination is no concern now
     assert changed.properties.forward_to == "C"
@@ -330,46 +338,3 @@ async def test_there_are_bounds_for_entities_subscriptions_and_rules(
     await add("e", None, left)
     with pytest.raises(QuotaExceeded, match="10000 queues, topics and subscriptions"):
         await entities.create("more", "queue", {})
-
-
-async def test_a_dropped_entity_leaves_nothing_and_its_name_is_free(
-    database: Database, entities: Entities, definitions: Definitions
-) -> None:
-    await entities.create("keep", "queue", {"requires_duplicate_detection": True})
-    await send(database, definitions, "keep", Message(b""))
-    given = {"requires_session": True, "requires_duplicate_detection": True}
-    first = await entities.create("q", "queue", given)
-    await send(database, definitions, "q", *(Message(b"", session_id="s") for _ in range(3)))
-    await database.fetchval("select relevo.arrive_messages('{q}', '{a}', '{0}', '{x}')")
-    await entities.create("t", "topic", {})
-    await entities.create("t/subscriptions/s", "subscription", {})
-    await send(database, definitions, "t", Message(b""))
-    await entities.drop("Q")
-    await entities.drop("t")
-    with pytest.raises(NotFound):
-        await entities.drop("q")
-    for table in ("message", "message_arrival", "message_session", "message_seen"):
-        rows = await database.fetch(f"select entity_id from relevo.{table}")
-        kept = (await entities.get("keep")).id
-        assert {row["entity_id"] for row in rows} <= {kept}
-    for table in ("message_class", "message_rule"):
-        rows = await database.fetch(f"select distinct entity_id from relevo.{table}")
-        assert {row["entity_id"] for row in rows} <= {kept}
-    assert await database.fetchval("select count(*) from relevo.message_entity") == 1
-    again = await entities.create("q", "queue", {})
-    assert again.id != first.id
-    assert [subject for type_, subject, *_ in await events(database) if "deleted" in type_] == [
-        "queue/q", "topic/t",
-    ]  # fmt: skip
-
-
-async def test_what_arrives_for_a_dropped_entity_is_purged(
-    database: Database, entities: Entities
-) -> None:
-    await entities.create("q", "queue", {})
-    async with database.transaction() as tx:
-        await tx.fetch("select relevo.arrive_messages('{q}', '{a}', '{0}', '{x}')")
-        await entities.drop("q")
-    assert await database.fetchval("select count(*) from relevo.message_arrival") == 1
-    assert await entities.purge_dropped() == 1
-    assert await entities.purge_dropped() == 0

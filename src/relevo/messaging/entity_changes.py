@@ -88,7 +88,7 @@ class EntityChange:
             await self._tx.execute(SQL.lock_entities, [topic.id])
         await self._check_room(topic)
         path = address if topic is None else Path(topic.name, address.subscription)
-        await self._check_forwards(path, properties, ("forward_to", "forward_dead_lettered_to"))
+        await self._check_forwards(path, properties, EntityProperties.__struct_fields__)
         record = await self._put(path, kind, properties, None if topic is None else topic.id, {})
         if topic is not None:
             await self._put_rules(record, checked, topic.id)
@@ -128,6 +128,12 @@ class EntityChange:
             await self._tx.fetch(SQL.touch_entities, [record.topic_id])
         await self._tx.execute(SQL.drop_entity, record.id)
         self._events.append((events.DELETED, record))
+
+    async def drop_idle(self, address: Path, id_: int) -> None:
+        """Remove an entity, unless it is in use again or another has its name."""
+        record = await self._locked(address)
+        if record.id == id_ and await self._tx.fetch(SQL.idle_entities, 1, id_):
+            await self.drop(address)
 
     async def set_rules(self, address: Path, checked: Mapping[str, Rule]) -> None:
         """Add or replace rules of a subscription."""
@@ -233,9 +239,8 @@ class EntityChange:
         self, path: Path, properties: EntityProperties, given: Iterable[str]
     ) -> None:
         """Refuse new destinations that do not exist, or that make a circle."""
-        for name in ("forward_to", "forward_dead_lettered_to"):
-            destination = getattr(properties, name)
-            if destination is None or name not in given:
+        for name, destination in properties.destinations():
+            if name not in given:
                 continue
             if destination.lower() == path.key:
                 raise InvalidValue(
@@ -243,8 +248,8 @@ class EntityChange:
                 )
             if await self._find(Path(destination)) is None:
                 raise InvalidValue(
-                    f"{name} of {path} is {destination!r}, and there is no such queue or topic;"
-                    " create it first",
+                    f"{name} of {path} forwards to {destination!r}, and there is no such queue or"
+                    " topic; create it first",
                     pointer=name,
                 )
         if properties.forward_to is not None and "forward_to" in given:

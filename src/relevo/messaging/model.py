@@ -35,15 +35,23 @@ class MessageOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     message_id: str | None = None
     """What duplicate detection compares; a new UUID if there is none."""
     session_id: str | None = None
+    """The session that it belongs to, at entities that require sessions."""
     reply_to_session_id: str | None = None
+    """The session for the reply."""
     partition_key: str | None = None
     """Stored and not interpreted; equal to `session_id` where both are given."""
     correlation_id: str | None = None
+    """What it belongs to, such as the id of the message that it replies to."""
     subject: str | None = None
+    """What it is about; rules see it as `sys.Label`, too."""
     to: str | None = None
+    """Whom it is for; stored and not interpreted, as the next two."""
     reply_to: str | None = None
+    """The queue or topic for the reply."""
     content_type: str | None = None
+    """What its body is, such as `application/json`."""
     properties: Mapping[str, Value] = {}
+    """Application properties, which rules and classifiers see."""
     ttl: float | timedelta | None = None
     """For how long after its arrival it may be delivered; the entity may allow less."""
     at: datetime | None = None
@@ -51,6 +59,7 @@ class MessageOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int | None = None
     """0 to 9, 9 is the most urgent."""
     priority_class: str | None = None
+    """The name of its class; else priority, classifier or the property `Priority` decide."""
     fairness_key: str = ""
     """The tenant that it counts for at entities with `fair=True`."""
     envelope: bytes | None = None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from relevo.errors import NotFound
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
 from relevo.messaging import consumers
@@ -87,9 +85,7 @@ class MessageTimers:
     async def forget(self) -> None:
         """Forget remembered ids and settlements, idle entities, what dropped ones have left."""
         await self._database.write(SQL.forget, ROWS)
-        for row in await self._database.fetch(SQL.idle_entities, ROWS):
-            with suppress(NotFound):
-                await self._entities.drop(row["path"])
+        await self._entities.drop_idle()
         while await self._value(SQL.purge_dropped, ROWS):
             pass
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 BACKOFF_FACTOR_MAX: Final = 100.0
 
+FORWARDS: Final = ("forward_to", "forward_dead_lettered_to")
+
 EventLevel = Literal["none", "dead", "all"]
 
 
@@ -128,6 +130,14 @@ class EntityProperties(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Meta(description="A text for people."),
     ] = ""
 
+    def destinations(self) -> list[tuple[str, str]]:
+        """Return the entities that messages may be forwarded to, with the property that says so."""
+        found = [(name, getattr(self, name)) for name in FORWARDS]
+        for one in self.classes:
+            word, _, entity = one.on_breach.partition(":")
+            found.append(("classes", entity if word == "forward" else None))
+        return [(name, entity) for name, entity in found if entity is not None]
+
 
 _QTS: Final = frozenset[EntityKind]({"queue", "topic", "subscription"})
 _QS: Final = _QTS - {"topic"}
@@ -190,18 +200,32 @@ def changed(
 
 
 def check_forward(source: str, destination: str, forwards: Mapping[str, str]) -> None:
-    """Refuse to forward in a circle; `forwards` has what is forwarded now, keys in lower case."""
-    way = [source.lower()]
-    following: str | None = destination.lower()
-    while following is not None:
-        if following in way:
+    """Refuse to forward in a circle; `forwards` has what is forwarded now, keys in lower case.
+
+    A topic leads to wherever its subscriptions forward to.
+    """
+    leads: dict[str, list[str]] = {}
+    for key, following in forwards.items():
+        leads.setdefault(_addressed(key), []).append(following)
+    first = _addressed(source.lower())
+    ways: list[tuple[str, ...]] = [(first, destination.lower())]
+    seen: set[str] = set()
+    while ways:
+        way = ways.pop()
+        if way[-1] == first:
             raise InvalidValue(
-                f"forwarding {source!r} to {destination!r} makes a circle:"
-                f" {' -> '.join((*way, following))}; forward to an entity outside of it",
+                f"forwarding {source!r} to {destination!r} makes a circle: {' -> '.join(way)};"
+                " forward to an entity outside of it",
                 pointer="forward_to",
             )
-        way.append(following)
-        following = forwards.get(following)
+        if way[-1] not in seen:
+            seen.add(way[-1])
+            ways += [(*way, following) for following in leads.get(way[-1], ())]
+
+
+def _addressed(key: str) -> str:
+    """The queue or topic that a message is sent to, so that it comes to an entity."""
+    return key.partition(f"/{names.SUBSCRIPTIONS}/")[0]
 
 
 def _checked(
@@ -238,7 +262,7 @@ def _consistent(kind: EntityKind, found: EntityProperties) -> EntityProperties:
     checking.text(
         "user_metadata", found.user_metadata, limits.MESSAGE_METADATA_LENGTH_MAX, of=f"a {kind}"
     )
-    for name in ("forward_to", "forward_dead_lettered_to"):
+    for name in FORWARDS:
         if (destination := getattr(found, name)) is not None:
             names.check(destination, "queue", pointer=name)
     if found.abandon_backoff is not None:

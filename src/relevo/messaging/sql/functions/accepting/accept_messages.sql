@@ -16,6 +16,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_pat
 declare
   at timestamptz := relevo.now();
   micros bigint := (extract(epoch from at) * 1000000)::bigint;
+  traits record;  -- of all entities that take part: what has to be done at all
   doubles integer[];
   full_entity integer;
   sessions bigint[] := '{}';
@@ -36,7 +37,11 @@ begin
     return query select 0, 'full'::text, full_entity::bigint;
     return;
   end if;
-  if exists (select from relevo.message_entity e where e.id = any (p_origins) and e.duplicate_window is not null) then
+  select bool_or(e.duplicate_window is not null) as detect_duplicates, bool_or(e.fair) as are_fair, bool_or(e.kind = 'topic') as are_topics,
+    bool_or(e.idle_seconds is not null) as can_be_idle, bool_or(e.events = 'all') as announce_all,
+    bool_or(e.forward_to is not null or e.forward_dead_to is not null) as forward
+  into traits from relevo.message_entity e where e.id = any (p_entities || p_places);
+  if traits.detect_duplicates then
     doubles := relevo.remember_ids(p_origins, p_ids);
     if cardinality(doubles) > 0 then
       p_of := array(select case when o = any (doubles) then null else o end from unnest(p_of) with ordinality as g (o, n) order by n);
@@ -46,7 +51,7 @@ begin
     select j.sessions, j.behind into sessions, behind from relevo.join_sessions(p_of, p_places, p_sub_queues, p_sessions, p_dues) as j;
   end if;
   numbers := array(select nextval('relevo.message_sequence') from generate_series(1, cardinality(p_of)));
-  if exists (select from relevo.message_entity e where e.id = any (p_places) and e.fair) then
+  if traits.are_fair then
     tags := relevo.tag_messages(p_of, p_places, p_sub_queues, p_classes, p_keys, numbers);
   end if;
   with stored as (
@@ -77,26 +82,24 @@ begin
   select s.entity_id, s.sub_queue, s.class, count(*) filter (where s.state <> 4), count(*) filter (where s.state = 4), sum(s.size),
     count(*) filter (where s.sub_queue = 0), count(*) filter (where s.sub_queue > 0)
   from stored s group by s.entity_id, s.sub_queue, s.class;
-  if exists (select from relevo.message_entity e where e.id = any (p_entities) and e.kind = 'topic') then
+  if traits.are_topics then
     perform relevo.count_unrouted(p_origins, array_remove(p_of, null) || doubles, p_failures);
   end if;
-  perform relevo.note_use(p_origins);
-  if exists (
-    select from relevo.message_entity e where e.id = any (p_places) and (e.forward_to is not null or e.forward_dead_to is not null)
-  ) then
+  if traits.can_be_idle then perform relevo.note_use(p_origins); end if;
+  if traits.forward then
     perform relevo.forward_messages(array_agg(m.sequence), array_agg(case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end))
     from relevo.message m join relevo.message_entity e on e.id = m.entity_id
     where m.sequence = any (numbers) and m.state = 0
       and case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end is not null
     having count(*) > 0;
   end if;
-  if exists (select from unnest(p_sub_queues) as s where s > 0) then
+  if 1 = any (p_sub_queues) then
     perform relevo.announce_messages('relevo.message.dead_lettered', array_agg(c.sequence), array_agg(c.place), array_agg(c.sub_queue),
       array_agg(coalesce(c.copy_id, p_ids[c.of])), array_agg(c.dead), 'dead')
     from unnest(p_of, p_places, p_sub_queues, p_copy_ids, p_deads, numbers) as c (of, place, sub_queue, copy_id, dead, sequence)
     where c.of is not null and c.sub_queue > 0;
   end if;
-  if exists (select from relevo.message_entity e where e.id = any (p_places) and e.events = 'all') then
+  if traits.announce_all then
     perform relevo.announce_messages('relevo.message.sent', array_agg(c.sequence), array_agg(c.place), array_agg(c.sub_queue),
       array_agg(p_ids[c.of]), null, 'all')
     from unnest(p_of, p_places, p_sub_queues, numbers) as c (of, place, sub_queue, sequence) where c.of is not null;
