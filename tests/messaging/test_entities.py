@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from relevo.messaging.definitions import Definitions
     from relevo.messaging.entities import Entities
     from relevo.messaging.model import EntityKind
+    from relevo.testing import Clock
 
 from tests.messaging.sends import events, send
 
@@ -373,3 +374,25 @@ async def test_what_arrives_for_a_dropped_entity_is_purged(
     assert await database.fetchval("select count(*) from relevo.message_arrival") == 1
     assert await entities.purge_dropped() == 1
     assert await entities.purge_dropped() == 0
+
+
+async def test_an_idle_entity_is_dropped_unless_it_is_used(
+    database: Database, entities: Entities, definitions: Definitions, clock: Clock
+) -> None:
+    for name in ("idle", "sent", "received", "served", "forever"):
+        given = {} if name == "forever" else {"auto_delete_on_idle": timedelta(minutes=5)}
+        await entities.create(name, "queue", given)
+    await clock.advance(timedelta(minutes=4))
+    assert await entities.drop_idle() == 0
+    await send(database, definitions, "sent", Message(b""))
+    await database.write("select * from relevo.receive_messages('{received}', '{0}', 1, 1, null)")
+    await database.write(
+        """insert into relevo.message_consumers (name, definition, sources)
+           select 'c', '{}', array[e.id] from relevo.message_entity e where e.key = 'served'"""
+    )
+    await clock.advance(timedelta(minutes=2))
+    assert await entities.drop_idle() == 1
+    assert await entities.drop_idle() == 0
+    left = [one.path for one in await entities.list("queue")]
+    assert left == ["forever", "received", "sent", "served"]
+    assert (await events(database))[-1][:2] == ("relevo.queue.deleted", "queue/idle")

@@ -10,6 +10,7 @@ accepted by the entity, and hold up others until they commit.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from relevo import limits
@@ -17,6 +18,7 @@ from relevo.errors import (
     Conflict,
     EntityExists,
     InvalidValue,
+    NotFound,
 )
 from relevo.kernel import cpu
 from relevo.kernel.postgres import catalog
@@ -47,6 +49,7 @@ SQL = catalog.load(__package__)
 EVERYTHING: Final = SqlRule("TRUE")
 """The rule of a subscription for which none is given."""
 PURGE_ROWS: Final = 1_000
+IDLE_ROWS: Final = 100
 PURGE_ROUNDS_MAX: Final = 20
 """How many times so many rows a drop removes itself; housekeeping removes the rest."""
 ATTEMPTS_MAX: Final = 5
@@ -168,6 +171,25 @@ class Entities:
         rows = await self._database.write(SQL.purge_dropped, limit, idempotent=True)
         removed: int = rows[0]["removed"]
         return removed
+
+    async def drop_idle(self, limit: int = IDLE_ROWS) -> int:
+        """Remove entities that nobody has used for their `auto_delete_on_idle`; returns how many.
+
+        Sending and receiving count as use; what consumers serve is always in use.
+        """
+        rows = await self._database.fetch(SQL.idle_entities, limit, None)
+        for row in rows:
+            await self._drop_idle(Path.of(row["path"]), row["id"])
+        return len(rows)
+
+    async def _drop_idle(self, address: Path, id_: int) -> None:
+        async def work(tx: Transaction) -> None:
+            change = EntityChange(tx)
+            with contextlib.suppress(NotFound):
+                await change.drop_idle(address, id_)
+            await change.announce()
+
+        await self._run(work)
 
     async def set_rule(self, subscription_path: str, name: str, rule: GivenRule) -> None:
         """Add a rule to a subscription, or replace the one of that name."""

@@ -116,7 +116,7 @@ class EntityChange:
         if record.topic_id is not None:
             await self._tx.fetch(SQL.touch_entities, [record.topic_id])
         if any(getattr(record.properties, name) != getattr(properties, name) for name in RERANKED):
-            await self._tx.execute(SQL.rerank, record.id)
+            await self._tx.execute(SQL.rerank, record.id, timeout=limits.MESSAGE_RERANK_SECONDS_MAX)
             await faults.point("mid_rerank")
         self._events.append((events.CHANGED, changed))
         return changed
@@ -128,6 +128,12 @@ class EntityChange:
             await self._tx.fetch(SQL.touch_entities, [record.topic_id])
         await self._tx.execute(SQL.drop_entity, record.id)
         self._events.append((events.DELETED, record))
+
+    async def drop_idle(self, address: Path, id_: int) -> None:
+        """Remove an entity, unless it is in use again or another has its name."""
+        record = await self._locked(address)
+        if record.id == id_ and await self._tx.fetch(SQL.idle_entities, 1, id_):
+            await self.drop(address)
 
     async def set_rules(self, address: Path, checked: Mapping[str, Rule]) -> None:
         """Add or replace rules of a subscription."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from relevo.errors import NotFound
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.repeating import until_fewer
 from relevo.messaging import consumers
-from relevo.messaging.entities import Entities
+from relevo.messaging.entities import PURGE_ROUNDS_MAX, Entities
 from relevo.messaging.sending import ARRIVED, TOPIC
 
 if TYPE_CHECKING:
@@ -85,13 +84,13 @@ class MessageTimers:
         await self._database.run(consumers.resume_due)
 
     async def forget(self) -> None:
-        """Forget remembered ids and settlements, idle entities, what dropped ones have left."""
+        """Forget remembered ids and settlements, and sessions and tenants without messages.
+
+        Also drops entities that are idle, and purges what dropped ones have left.
+        """
         await self._database.write(SQL.forget, ROWS)
-        for row in await self._database.fetch(SQL.idle_entities, ROWS):
-            with suppress(NotFound):
-                await self._entities.drop(row["path"])
-        while await self._value(SQL.purge_dropped, ROWS):
-            pass
+        await self._entities.drop_idle()
+        await until_fewer(ROWS, self._entities.purge_dropped, rounds=PURGE_ROUNDS_MAX)
 
     async def _value(self, sql: str, *args: Any) -> Any:
         rows = await self._database.write(sql, *args)
