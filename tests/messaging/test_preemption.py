@@ -198,8 +198,8 @@ async def test_nobody_is_asked_while_another_host_has_a_slot(depot: Depot) -> No
     await depot.serve(drawing, host="a", preempt=AT_ONCE)
     await depot.until_row(low, "state = 1")
     await depot.serve(other, host="b", preempt=AT_ONCE)
-    numbers = [await depot.send("high", priority=8) for _ in range(5)]
-    await depot.until_gone(*(number for (number,) in numbers))
+    for _ in range(5):
+        await depot.until_gone(*await depot.send("high", priority=8))
     row = await depot.row(low)
     assert row is not None
     assert (row["preempt_count"], row["preempt_asked"]) == (0, False)
