@@ -242,4 +242,6 @@ MESSAGE_RECEIVED_MAX: Final = 4_000
 MESSAGE_TRANSACTION_OPERATIONS_MAX: Final = 100
 MESSAGE_RECEIVERS_MAX: Final = 5_000
 """Receivers that wait at one entity."""
+MESSAGE_RERANK_SECONDS_MAX: Final = 3_600.0
+"""What another ordering of an entity may take; a million waiting messages take about 40 s."""
 MESSAGE_HOURS_WINDOWS_MAX: Final = 24

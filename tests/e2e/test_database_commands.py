@@ -155,7 +155,7 @@ def test_the_doctor_finds_a_master_key_that_does_not_fit(relevo_url: str, tmp_pa
 
 
 def test_the_doctor_finds_a_role_without_rights(relevo_url: str, tmp_path: Path) -> None:
-    name = f"weak_{relevo_url.rpartition('_')[2].partition('?')[0]}"
+    name = f"weak_{relevo_url.partition('?')[0].rpartition('_')[2]}"
     _execute(relevo_url, f"create role {name} login", f"grant {name} to current_user")
     try:
         query = "&" if "?" in relevo_url else "?"

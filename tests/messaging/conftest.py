@@ -62,10 +62,10 @@ async def relevo_url(messages_url: str) -> str:
 
 
 @pytest.fixture
-async def depot(relevo_url: str, database: Database) -> AsyncIterator[Depot]:
+async def depot(relevo_url: str, app: App) -> AsyncIterator[Depot]:
     """Queues, and hosts on demand, on a database of their own."""
     async with AsyncExitStack() as stack:
-        yield Depot(relevo_url, database, stack)
+        yield Depot(relevo_url, app, stack)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from relevo.messaging.model import (
     Strict,
     Weighted,
 )
-from relevo.messaging.states import GONE
+from relevo.messaging.states import ACTIVE, DEFERRED, GONE, LOCKED, RELOCKED, SCHEDULED
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ TABLES: Final = (
     "message_session", "message_seen", "message_tally", "message_fairness", "message_consumers",
     "message_delta", "message_count", "message_settled", "host", "event",
 )  # fmt: skip
-STATES: Final = ("active", "locked", "deferred", "relocked", "scheduled", "active", "active")
+STATES: Final = (ACTIVE, LOCKED, DEFERRED, RELOCKED, SCHEDULED, ACTIVE, ACTIVE)
 """What the numbers of `message.state` mean to users."""
 GAUGES: Final = ("active", "locked", "deferred", "scheduled", "bytes")
 FIFO: Final = Fifo()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,7 @@ from relevo.messaging.model import (
     Strict,
     Weighted,
 )
+from tests.conftest import EXAMPLES
 from tests.messaging.rows import EntityRow, Rows, Runner
 from tests.messaging.unit.queues import left
 
@@ -318,6 +320,42 @@ def test_several_sources_compete_as_they_should(runner: Runner, case: Sources) -
 @given(case=sources(most=3, limited=True))
 def test_limits_and_several_sources_go_together(runner: Runner, case: Sources) -> None:
     replay(runner, case)
+
+
+def large(random: Random) -> Sources:
+    """Backlogs that are longer than what hypothesis makes, so that floor shares come into play."""
+    count = random.choice([1, 1, 2, 3])
+    entities = [(*random.choice(POLICIES), random.choice([CLASSES, ODD])) for _ in range(count)]
+    steps = []
+    for _ in range(4):
+        bands = random.choice([[9, 9, 9, 4, 1], list(range(10)), [4], [8, 1]])
+        sent = [
+            Sending(
+                random.randrange(count), random.choice(bands), random.randrange(600),
+                random.choice(TENANTS),
+            )
+            for _ in range(random.choice([0, 20, 90]))
+        ]  # fmt: skip
+        slots = None
+        if random.random() < 0.3:
+            of = random.choice(entities[0][2])
+            slots = Slots(
+                free=random.randint(5, 60), reserved=(Reservation(of, 3),),
+                max_per_class={of.name: random.randint(1, 20)},
+                max_per_fairness_key=random.choice([None, 7]),
+            )  # fmt: skip
+        steps.append(Step(sent, random.randint(1, 70), slots))
+    return Sources(entities, random.choice(["strict", "weighted"]), steps)
+
+
+def test_long_backlogs_are_served_in_their_order(runner: Runner) -> None:  # M9, M10
+    for seed in range(EXAMPLES):
+        case = large(Random(seed))
+        try:
+            replay(runner, case)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 async def opened(stack: AsyncExitStack, url: str, count: int) -> list[Rows]:

@@ -116,7 +116,7 @@ class EntityChange:
         if record.topic_id is not None:
             await self._tx.fetch(SQL.touch_entities, [record.topic_id])
         if any(getattr(record.properties, name) != getattr(properties, name) for name in RERANKED):
-            await self._tx.execute(SQL.rerank, record.id)
+            await self._tx.execute(SQL.rerank, record.id, timeout=limits.MESSAGE_RERANK_SECONDS_MAX)
             await faults.point("mid_rerank")
         self._events.append((events.CHANGED, changed))
         return changed

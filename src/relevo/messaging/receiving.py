@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 from uuid import UUID
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ from relevo.kernel.postgres.grouping import Group
 from relevo.messaging.core import content, tokens
 from relevo.messaging.naming import KnownNames
 from relevo.messaging.running.claims import Delivery
-from relevo.messaging.running.context import Received, completing
+from relevo.messaging.running.context import Received, SettleOptions, completing
 from relevo.messaging.sending import TOPIC
 
 if TYPE_CHECKING:
@@ -61,16 +61,6 @@ class Settlement(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     description: str | None = None
     checkpoint: bytes | None = None
-
-
-class SettleOptions(TypedDict, total=False):
-    """What a settlement says beside its event."""
-
-    delay: float | timedelta | None
-    until: datetime | None
-    reason: str | None
-    description: str | None
-    checkpoint: bytes | None
 
 
 def settlement(

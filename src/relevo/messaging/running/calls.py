@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
-from uuid import UUID
-
-from msgspec import Struct
 
 from relevo.errors import MessageLockLost
-from relevo.kernel.postgres import foreign
 from relevo.kernel.postgres.handler_transactions import HandlerTransactions
 from relevo.kernel.running.threads import entered, is_here, waited
 from relevo.messaging.running.context import NO_NAMES, Preempted, Received, completing
@@ -19,23 +14,13 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+    from uuid import UUID
 
     from relevo.kernel.postgres import Database, Transaction
     from relevo.kernel.running.threads import Threads
+    from relevo.messaging.receiving import Receiving
     from relevo.messaging.running.claims import Delivery, MessageClaim
     from relevo.messaging.running.context import EntityNames, SettleOptions
-
-
-class HandSettlement(Struct, frozen=True, kw_only=True):
-    """A settlement that a handler makes itself, before it returns."""
-
-    token: UUID
-    event: str
-    delay: float | None = None
-    until: datetime | None = None
-    reason: str | None = None
-    description: str | None = None
-    checkpoint: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +28,10 @@ class Workplace:
     """Shared by all calls of a host."""
 
     database: Database
-    settle: Callable[[HandSettlement], Awaitable[None]]
-    """Settles a message; raises `MessageLockLost`."""
-    settle_in: Callable[[Transaction, HandSettlement], Awaitable[None]]
-    """The same in a transaction of the handler."""
+    receiving: Receiving
+    """Settles what handlers settle themselves."""
     save: Callable[[tuple[Delivery, bytes]], Awaitable[bool | None]]
     """Stores a checkpoint; returns whether the handler is asked to suspend, None if it lost it."""
-    names: Mapping[int, EntityNames]
-    """By the numbers of entities."""
     loop: asyncio.AbstractEventLoop
     threads: Threads
     """Where plain functions run."""
@@ -65,8 +46,13 @@ class ConsumerCall:
     _gone = False
     _transactions: HandlerTransactions | None = None
 
-    def __init__(self, claim: MessageClaim, workplace: Workplace, now: float) -> None:
-        names = workplace.names
+    def __init__(
+        self,
+        claim: MessageClaim,
+        workplace: Workplace,
+        names: Mapping[int, EntityNames],
+        now: float,
+    ) -> None:
         self._at = workplace
         self.beaten_at = now
         self.messages = [
@@ -115,16 +101,12 @@ class ConsumerCall:
         if self._transactions is not None:
             await self._transactions.end()
 
-    async def settle(self, token: UUID, event: str, **options: Unpack[SettleOptions]) -> None:
+    async def settle(
+        self, token: UUID, event: str, *, tx: Any = None, **options: Unpack[SettleOptions]
+    ) -> None:
         """As `Settling.settle`."""
         self._check()
-        said: dict[str, Any] = dict(options)
-        tx = said.pop("tx", None)
-        settlement = HandSettlement(token=token, event=event, **said)
-        if tx is None:
-            await self._at.settle(settlement)
-        else:
-            await self._at.settle_in(foreign.checked(tx), settlement)
+        await self._at.receiving.settle(token, event, tx=tx, **options)
 
     async def save(self, message: Received, checkpoint: bytes) -> None:
         """As `Settling.save`."""

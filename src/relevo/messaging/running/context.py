@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo import limits
-from relevo.errors import Conflict, InvalidValue, MessageLockLost
-from relevo.kernel import checking
+from relevo.errors import Conflict, MessageLockLost
 from relevo.kernel.postgres.handler_transactions import lent
 from relevo.kernel.running.verdicts import Interruption
 from relevo.messaging.core import content
@@ -43,18 +42,19 @@ class Preempted(Interruption):
 class SettleOptions(TypedDict, total=False):
     """What a settlement says beside its event; see `Received`."""
 
-    delay: float | None
+    delay: float | timedelta | None
     until: datetime | None
     reason: str | None
     description: str | None
     checkpoint: bytes | None
-    tx: Any
 
 
 class Settling(Protocol):
     """Carries out the settlements of received messages, for a host or for a receiver."""
 
-    async def settle(self, token: UUID, event: str, **options: Unpack[SettleOptions]) -> None:
+    async def settle(
+        self, token: UUID, event: str, *, tx: Any = None, **options: Unpack[SettleOptions]
+    ) -> None:
         """Settle a message; raises `MessageLockLost` if the lock is not held any more."""
 
     async def save(self, message: Received, checkpoint: bytes) -> None:
@@ -289,12 +289,7 @@ class Received:
         It is invisible for `delay` seconds, or until an instant, else as long as the back-off of
         its entity says.
         """
-        if delay is not None and until is not None:
-            raise InvalidValue("abandon takes delay= or until=, not both", pointer="delay")
-        seconds = checked_delay(delay)
-        if until is not None:
-            checking.aware(until, "until")
-        await self._settle("abandon", delay=seconds, until=until, tx=tx)
+        await self._settle("abandon", delay=delay, until=until, tx=tx)
 
     async def defer(self, *, tx: Any = None) -> None:
         """Put the message aside: only `receive_deferred` with its number delivers it again."""
@@ -304,7 +299,6 @@ class Received:
         self, reason: str | None = None, description: str | None = None, *, tx: Any = None
     ) -> None:
         """Move the message to the dead-letter queue."""
-        content.check_dead_letter(reason, description)
         await self._settle("dead_letter", reason=reason, description=description, tx=tx)
 
     async def release(self, *, tx: Any = None) -> None:
@@ -316,7 +310,7 @@ class Received:
 
         The delivery does not count as failed. Return from the handler next, to free its slot.
         """
-        await self._settle("suspend", checkpoint=_checked(checkpoint))
+        await self._settle("suspend", checkpoint=checkpoint)
 
     async def renew(self) -> None:
         """Begin the lock of a receiver anew; a host's lock needs no renewal."""
@@ -355,13 +349,15 @@ class Received:
         if self._preempted is not None:
             self._preempted.set()
 
-    async def _settle(self, event: str, **options: Unpack[SettleOptions]) -> None:
+    async def _settle(
+        self, event: str, *, tx: Any = None, **options: Unpack[SettleOptions]
+    ) -> None:
         try:
-            await self._settling.settle(self.lock_token, event, **options)
+            await self._settling.settle(self.lock_token, event, tx=tx, **options)
         except MessageLockLost:
             self.lost.set()
             raise
-        if options.get("tx") is None:
+        if tx is None:
             self.is_settled = True
         else:
             self.in_doubt = True
@@ -379,22 +375,3 @@ async def completing(
             yield tx
         await settling.settle(message.lock_token, "complete", tx=connection)
     message.is_settled = True
-
-
-def checked_delay(delay: float | timedelta | None) -> float | None:
-    """Return a delay in seconds, or refuse one that cannot be stored."""
-    if delay is None:
-        return None
-    seconds = checking.seconds(delay)
-    if not 0 <= seconds <= limits.MESSAGE_SECONDS_MAX:
-        raise InvalidValue(
-            f"delay is {seconds:g} seconds; it must be from 0 to {limits.MESSAGE_SECONDS_MAX:g}",
-            pointer="delay",
-        )
-    return seconds
-
-
-def _checked(checkpoint: bytes | None) -> bytes | None:
-    if checkpoint is None:
-        return None
-    return content.check_saved("checkpoint", checkpoint, limits.MESSAGE_CHECKPOINT_BYTES_MAX)

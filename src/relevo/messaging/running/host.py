@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,43 +23,31 @@ from relevo.messaging.registry import SHARED
 from relevo.messaging.running.claims import MessageClaim, MessageSettlement
 from relevo.messaging.running.ledger import HOST_TOPIC, MessageLedger, ServedConsumers
 from relevo.messaging.running.processes import call_in_process
+from relevo.messaging.sending import TOPIC
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.kernel.leases import Leases
-    from relevo.kernel.part import Connection, Host
+    from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database
     from relevo.kernel.supervision import Supervisor
     from relevo.messaging.model import PriorityClass
-    from relevo.messaging.registry import ConsumersDefinition, ConsumersRegistry
+    from relevo.messaging.registry import ConsumersDefinition
+    from relevo.messaging.service import Messaging
 
 SQL = catalog.load("relevo.messaging")
 WORK: Final = "messages.work"
-TOPIC: Final = "queue:{}"
-"""Wakes hosts that serve an entity, by its number."""
 BEGIN_SECONDS: Final = 0.1
 """What is claimed ahead of free slots begins within that time: a message that comes later and
 ranks higher waits no longer for it."""
 MessageRunner = Runner[MessageClaim, MessageSettlement]
 
 
-class WithConsumers(Protocol):
-    """A service whose consumers a host serves."""
-
-    @property
-    def connection(self) -> Connection:
-        """The database, while its app is connected."""
-
-    @property
-    def registry(self) -> ConsumersRegistry:
-        """The consumers."""
-
-
 class ConsumersHost:
     """Serves the consumers of an app on a host."""
 
-    def __init__(self, service: WithConsumers) -> None:
+    def __init__(self, service: Messaging) -> None:
         self._service = service
         self._runner: MessageRunner | None = None
         self._supervisor: Supervisor | None = None
@@ -107,7 +95,7 @@ class ConsumersHost:
         database, wakeups = self._service.connection.opened
         lanes = {name: _lane(one) for name, one in served.items()}
         ledger = MessageLedger(
-            database, wakeups, life, served, lanes,
+            database, wakeups, self._service.tools.receiving, life, served, lanes,
             partial(call_in_process, self._processes), asyncio.get_running_loop(),
         )  # fmt: skip
         sources = {id_ for one in served.values() for id_ in one.sources}
@@ -147,6 +135,11 @@ async def declared(
                 f"consumers {definition.name!r} name the topic {source!r}, which keeps no messages;"
                 " name its subscriptions",
                 pointer="sources",
+            )
+        if rows[key]["has_sessions"]:
+            raise Conflict(
+                f"consumers {definition.name!r} name the source {source!r}, which requires"
+                " sessions; receive its messages with accept_session() or accept_next()"
             )
         properties = msgspec.json.decode(rows[key]["properties"], type=EntityProperties)
         classes += properties.classes

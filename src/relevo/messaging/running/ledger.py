@@ -20,8 +20,9 @@ from relevo.kernel.running.verdicts import Interruption
 from relevo.messaging.core import tokens
 from relevo.messaging.core.hours import Hours
 from relevo.messaging.core.reserving import Reservation, Slots, limits_text
+from relevo.messaging.naming import KnownNames
 from relevo.messaging.registry import ConsumersDefinition
-from relevo.messaging.running.calls import ConsumerCall, HandSettlement, Workplace
+from relevo.messaging.running.calls import ConsumerCall, Workplace
 from relevo.messaging.running.claims import (
     Delivery,
     MessageClaim,
@@ -29,7 +30,7 @@ from relevo.messaging.running.claims import (
     arguments,
     claims_of,
 )
-from relevo.messaging.running.context import EntityNames, Preempted
+from relevo.messaging.running.context import Preempted
 from relevo.messaging.running.execution import MessageRun, call
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from uuid import UUID
 
-    from relevo.kernel.postgres import Database, Transaction, Wakeups
+    from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.running.lanes import HostLane
     from relevo.kernel.running.rounds import Rounds
+    from relevo.messaging.receiving import Receiving
+    from relevo.messaging.running.context import EntityNames
 
 SQL = catalog.load("relevo.messaging")
 log = structlog.get_logger(__name__)
@@ -52,7 +55,7 @@ CLOCK_SECONDS: Final = 1.0
 KEPT_THREADS: Final = 64
 
 
-class MessageLost(Interruption):
+class MessageLost(Interruption, MessageLockLost):
     """Raised into a handler whose messages are not this host's any more; let it propagate."""
 
 
@@ -80,7 +83,7 @@ class MessageLedger:
     keeps_others_away = False
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, host: UUID,
+        self, database: Database, wakeups: Wakeups, receiving: Receiving, host: UUID,
         consumers: Mapping[str, ServedConsumers], lanes: Mapping[str, HostLane[MessageClaim]],
         in_process: Callable[[ConsumersDefinition, ConsumerCall], Awaitable[Any]],
         loop: asyncio.AbstractEventLoop,
@@ -97,22 +100,19 @@ class MessageLedger:
         self._limits = {
             name: Limits(time_limit=one.definition.time_limit) for name, one in consumers.items()
         }
-        self._names: dict[int, EntityNames] = {}
+        self._known = KnownNames(database)
+        self._names: Mapping[int, EntityNames] = {}
         self._asked_at = 0.0
         self._time: tuple[datetime, float] | None = None
         """The time of the database, and when it was that by this host's clock."""
         self._threads = Threads(KEPT_THREADS)
-        self._settlements: Group[HandSettlement, None] = Group(
-            "settle message", self._settle_all, key=lambda given: given.token.bytes[:8],
-            metrics=database.metrics,
-        )  # fmt: skip
         self._saves: Group[tuple[Delivery, bytes], bool | None] = Group(
             "save message", self._save_all, key=lambda given: given[0].sequence,
             metrics=database.metrics,
         )  # fmt: skip
         self._workplace = Workplace(
-            database=database, settle=self._settlements.call, settle_in=self._settle_in,
-            save=self._saves.call, names=self._names, loop=loop, threads=self._threads,
+            database=database, receiving=receiving, save=self._saves.call, loop=loop,
+            threads=self._threads,
         )  # fmt: skip
 
     async def prepare(self, hands: Rounds[MessageClaim, MessageSettlement]) -> None:
@@ -162,7 +162,7 @@ class MessageLedger:
             [of for of, _ in sources], [id_ for _, id_ in sources],
             *(arguments(finished) if finished else ()),
         )  # fmt: skip
-        await self._learn_names(rows)
+        self._names = await self._known.of(rows)
         self._note_stale(rows, finished)
         return rows
 
@@ -185,21 +185,6 @@ class MessageLedger:
                 max_per_fairness_key=definition.max_per_fairness_key,
             )
         )  # fmt: skip
-
-    async def _learn_names(self, rows: Sequence[Any]) -> None:
-        """Know the entities and classes of all that was claimed; new ones come up seldom."""
-        known = self._names
-        unknown = {
-            row["entity_id"] for row in rows if row[0] == "claimed"
-            and (row["entity_id"] not in known or row["class"] not in known[row[4]].classes)
-        }  # fmt: skip
-        if not unknown:
-            return
-        classes: dict[tuple[int, str], dict[int, str]] = {}
-        for row in await self._database.fetch(SQL.class_names, list(unknown)):
-            classes.setdefault((row["entity_id"], row["path"]), {})[row["number"]] = row["name"]
-        for (id_, path), of in classes.items():
-            known[id_] = EntityNames(path, of)
 
     def _note_stale(self, rows: Sequence[Any], finished: Sequence[MessageSettlement]) -> None:
         stale = {row["sequence"] for row in rows if row[0] == "stale"}
@@ -240,7 +225,7 @@ class MessageLedger:
         rows = await self._database.fetch(
             SQL.held_messages, self._host, None if numbers is None else list(numbers)
         )
-        await self._learn_names(rows)
+        self._names = await self._known.of(rows)
         now = time.monotonic()
         found = []
         for row in rows:
@@ -307,20 +292,9 @@ class MessageLedger:
         """As `Ledger.begin`."""
         definition = self._consumers[claim.lane].definition
         way = self._in_process if definition.kind == "process" else call
-        ctx = ConsumerCall(claim, self._workplace, now)
+        ctx = ConsumerCall(claim, self._workplace, self._names, now)
         limits, in_thread = self._limits[claim.lane], definition.kind == "thread"
         return MessageRun(claim, ctx, definition, way, limits, task, over, in_thread=in_thread)
-
-    async def _settle_all(self, given: Sequence[HandSettlement]) -> list[Exception | None]:
-        """Settle messages of many handlers with one statement."""
-        rows = await self._database.write(SQL.settle, *_columns(given), True, idempotent=True)
-        good = set(rows[0][0])
-        return [None if tokens.parts_of(one.token)[0] in good else _lock_lost(one) for one in given]
-
-    async def _settle_in(self, tx: Transaction, given: HandSettlement) -> None:
-        good = await tx.fetchval(SQL.settle, *_columns([given]), False)
-        if not good:
-            raise _lock_lost(given)
 
     async def _save_all(
         self, given: Sequence[tuple[Delivery, bytes]]
@@ -336,27 +310,4 @@ class MessageLedger:
     async def close(self) -> None:
         """As `Ledger.close`."""
         self._threads.close()
-        await self._settlements.close()
         await self._saves.close()
-
-
-def _columns(given: Sequence[HandSettlement]) -> tuple[list[Any], ...]:
-    """Return the arrays of `relevo.settle_messages`; those without values are empty."""
-    parts = [tokens.parts_of(one.token) for one in given]
-    columns: list[list[Any]] = [
-        [getattr(one, name) for one in given]
-        for name in ("until", "delay", "reason", "description", "checkpoint")
-    ]
-    unsaid = [None] * len(given)
-    return (
-        [sequence for sequence, _ in parts], [number for _, number in parts],
-        [one.event for one in given],
-        *([] if column == unsaid else column for column in columns),
-    )  # fmt: skip
-
-
-def _lock_lost(given: HandSettlement) -> MessageLockLost:
-    return MessageLockLost(
-        f"the lock {given.token} is not held any more, so {given.event!r} changed nothing; the"
-        " message may be delivered again"
-    )

@@ -186,6 +186,22 @@ returning e.id, e.version;
 -- Removes an entity with its subscriptions, rules, classes and counters.
 delete from relevo.message_entity e where e.id = $1;
 
+-- name: idle_entities
+-- Entities that nobody has used for as long as they say, which hold nothing and which no host serves; with $2 only that one.
+select e.id, e.path from relevo.message_entity e
+where e.idle_seconds is not null and e.used_at < relevo.now() - make_interval(secs => e.idle_seconds)
+  and ($2::integer is null or e.id = $2)
+  and not exists (select from relevo.message m where m.entity_id = e.id)
+  and not exists (select from relevo.message_arrival a where a.entity_id = e.id)
+  and not exists (select from relevo.message_entity s where s.topic_id = e.id)
+  and not exists (
+    select from relevo.message_consumers c join relevo.message_replica r on r.consumers = c.id
+    join relevo.host h on h.incarnation = r.host and h.ended_at is null where e.id = any (c.sources))
+limit $1;
+
+-- Gives messages another class and priority; answers which of them there are.
+select relevo.reprioritize_messages($1, $2::bigint[], $3, $4);
+
 -- name: put_rules
 -- Sets rules of a subscription.
 insert into relevo.message_rule as r (entity_id, name, key, rule)
@@ -261,7 +277,7 @@ delete from relevo.message_replica where host = $1;
 
 -- name: consumer_sources
 -- Entities that consumers name as their sources, by key.
-select id, key, path, kind, properties::text as properties from relevo.message_entity where key = any ($1::text[]);
+select id, key, path, kind, has_sessions, properties::text as properties from relevo.message_entity where key = any ($1::text[]);
 
 -- name: class_names
 -- The names of classes, by entity and number.
@@ -386,22 +402,6 @@ select relevo.breach_targets($1);
 -- name: has_targets
 -- Whether any class says what is to happen to messages that miss its target.
 select exists (select from relevo.message_class where slo is not null and on_breach <> 'none');
-
--- name: idle_entities
--- Entities that nobody has used for as long as they say, which hold nothing and which no host serves; with $2 only that one.
-select e.id, e.path from relevo.message_entity e
-where e.idle_seconds is not null and e.used_at < relevo.now() - make_interval(secs => e.idle_seconds)
-  and ($2::integer is null or e.id = $2)
-  and not exists (select from relevo.message m where m.entity_id = e.id)
-  and not exists (select from relevo.message_arrival a where a.entity_id = e.id)
-  and not exists (select from relevo.message_entity s where s.topic_id = e.id)
-  and not exists (
-    select from relevo.message_consumers c join relevo.message_replica r on r.consumers = c.id
-    join relevo.host h on h.incarnation = r.host and h.ended_at is null where e.id = any (c.sources))
-limit $1;
-
--- Gives messages another class and priority; answers which of them there are.
-select relevo.reprioritize_messages($1, $2::bigint[], $3, $4);
 
 -- name: load
 -- What entities have to do, by class: waiting, held, sent and completed in all, and the age of the oldest of the next hundred.

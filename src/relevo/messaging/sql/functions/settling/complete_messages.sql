@@ -4,17 +4,19 @@ create or replace function relevo.complete_messages(p_sequences bigint[], p_toke
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   at timestamptz := relevo.now();
+  places tid[];
   completed bigint[];
   ids text[];
   entities integer[];
   sub_queues smallint[];
 begin
+  -- A statement by itself: the next one sees the rows as they are once they are locked, also if somebody has just marked one.
+  places := array(
+    select t.ctid from unnest(p_sequences, p_tokens) as g (sequence, token)
+    join relevo.message t on t.sequence = g.sequence and t.token = g.token and (t.locked_until is null or t.locked_until > at)
+    order by t.sequence for update of t);
   with gone as (
-    delete from relevo.message m using (
-      select t.ctid as place from unnest(p_sequences, p_tokens) as g (sequence, token)
-      join relevo.message t on t.sequence = g.sequence and t.token = g.token and (t.locked_until is null or t.locked_until > at)
-      order by t.sequence for update of t) as t
-    where m.ctid = t.place
+    delete from relevo.message m using unnest(places) as t (place) where m.ctid = t.place
     returning m.sequence, m.entity_id, m.sub_queue, m.class, m.size, m.message_id
   ), counted as (
     insert into relevo.message_delta (entity_id, sub_queue, class, locked, bytes, completed)

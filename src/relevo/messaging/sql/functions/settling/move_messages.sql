@@ -32,7 +32,7 @@ begin
       else 'back' end as fate
     from given g
   )
-  select array_agg((j.sequence, j.session, j.event, j.fate, j.count, case when j.visible > at then j.visible end, j.checkpoint,
+  select array_agg((j.sequence, j.session, j.event, j.fate, j.count, case when j.visible > at and j.state <> 3 then j.visible end, j.checkpoint,
     case j.fate
       when 'dead' then jsonb_strip_nulls(jsonb_build_object('reason', j.reason, 'description', j.description, 'source', j.path))
       when 'expired' then jsonb_build_object('reason', 'TTLExpiredException', 'description', 'The message expired and was dead lettered.', 'source', j.path)
