@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relevo.errors import CallerError, RelevoError
-from relevo.messaging import Message
+from relevo.messaging import Aging, Message, Strict
 from relevo.messaging.host import MessagingPart
 from tests.support.parts import serve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relevo import App
     from relevo.messaging import Received
     from relevo.messaging.handles import Queue, Subscription, Topic
@@ -68,6 +69,8 @@ async def depot(app: App, record: Recorder) -> None:
         app.supervisor.run("test.receive", lambda: receive(post, record))
     elif role == "sender":
         app.supervisor.run("test.send", lambda: send(post, record))
+    elif role == "changer":
+        app.supervisor.run("test.change", lambda: change(post))
     else:
         await consume(app, post, record)
 
@@ -148,6 +151,12 @@ async def send(post: Post, record: Recorder) -> None:
         each("news", batch),
         each("outbox", in_transaction),
     )
+
+
+async def change(post: Post) -> None:
+    """Switch the policy of a queue back and forth."""
+    for n in count():
+        await post.work.update(ordering=(Strict(), Aging())[n % 2])
 
 
 async def enough(app: App) -> bool:
