@@ -4,9 +4,7 @@ doubled, no chain runs out of order (A30, with A1, A5 to A7, A17)."""
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 import tempfile
 from collections import Counter
 from contextlib import suppress
@@ -20,11 +18,10 @@ from relevo.errors import OutcomeUnknown, RelevoError
 from relevo.testing.cluster import Cluster
 from tests.jobs import programs
 from tests.jobs.office import PARCELS, QUICK
+from tests.support.servers import kill_server
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-    from relevo.kernel.postgres import Database
 
 pytestmark = pytest.mark.anyio
 TOKENS = ("a", "b", "c", None)
@@ -117,18 +114,6 @@ class Ledger:
         )
         assert self.brief <= {row["id"] for row in brief}
         assert {row["status"] for row in brief} <= {30}
-
-
-async def kill_server(database: Database) -> None:
-    """Kill the postmaster, and wait until somebody has started another."""
-    server = database.endpoint.embedded
-    assert server is not None
-    pid = server.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while server.pid in (None, pid):
-            await asyncio.sleep(0.01)
 
 
 async def storm(app: App, folder: Path, kills: int, parcels_from: int) -> None:

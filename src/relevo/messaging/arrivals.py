@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from relevo.errors import CallerError, NotFound, RelevoError
+from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
 from relevo.messaging.core.acceptance import Outgoing
 from relevo.messaging.core.content import BODY_KINDS, Body
@@ -66,6 +67,7 @@ class Arrivals:
         if not given:
             return len(rows), []
         plan = await evaluated(given)
+        await faults.point("mid_forward")
         found = await tx.fetch(SQL.accept_arrivals, *plan.columns())
         if found and found[0]["outcome"] == "stale":
             self._tools.definitions.forget(*{one.path for one, _ in given})

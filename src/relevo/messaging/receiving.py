@@ -20,7 +20,7 @@ from relevo.errors import (
     NotFound,
     Overloaded,
 )
-from relevo.kernel import checking
+from relevo.kernel import checking, faults
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.grouping import Group
 from relevo.messaging.core import content, tokens
@@ -178,6 +178,7 @@ class Receiving:
         except asyncio.CancelledError:
             await self._give_back(claim)
             raise
+        await faults.point("after_message_claim")
         if rows and rows[0]["kind"] in REFUSALS:
             error, text = REFUSALS[rows[0]["kind"]]
             raise error(text.format(rows[0]["message_id"]))
@@ -238,6 +239,7 @@ class Receiving:
             [one.event for one in given],
             *([] if column == unsaid else column for column in options), remember,
         )  # fmt: skip
+        await faults.point("before_message_settle")
         # Told apart by the tokens: a statement that is repeated finds its settlements done.
         if at is self._database:
             rows = await self._database.write(SQL.settle, *arguments, idempotent=remember)

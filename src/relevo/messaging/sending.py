@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import InternalError, QuotaExceeded
-from relevo.kernel import cpu
+from relevo.kernel import cpu, faults
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.grouping import Group
 from relevo.messaging.core import content, times
@@ -85,6 +85,7 @@ class Sending:
         for _ in range(ATTEMPTS):
             given = [(await self._definitions.of(path), one) for path, one in calls]
             plan = await evaluated(given)
+            await faults.point("before_accept")
             rows = await self._database.write(SQL.accept, *plan.columns())
             if rows and rows[0]["outcome"] == "stale":
                 self._definitions.forget(*{path for path, _ in calls})

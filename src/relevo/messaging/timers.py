@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from relevo.kernel import faults
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
 from relevo.messaging import consumers
@@ -65,6 +66,7 @@ class MessageTimers:
     async def _each(self, sql: str) -> None:
         """Repeat a statement that returns entities until it finds none, and wake these."""
         while entities := await self._value(sql, ROWS):
+            await faults.point("mid_dead_letter")
             self._wakeups.send(ARRIVED, *(TOPIC.format(id_) for id_ in entities))
 
     async def expire(self) -> None:

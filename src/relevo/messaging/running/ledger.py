@@ -11,6 +11,7 @@ import structlog
 from msgspec import Struct
 
 from relevo.errors import MessageLockLost
+from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
 from relevo.kernel.running.calls import Limits
@@ -154,6 +155,8 @@ class MessageLedger:
         del vacant
         served = [self._consumers[name] for name in rooms]
         sources = [(n, id_) for n, one in enumerate(served, 1) for id_ in one.sources]
+        if finished:
+            await faults.point("before_message_settle")
         rows = await self._database.write(
             SQL.serve if finished else SQL.serve_claims, self._host, number,
             [one.id for one in served],
@@ -162,6 +165,8 @@ class MessageLedger:
             [of for of, _ in sources], [id_ for _, id_ in sources],
             *(arguments(finished) if finished else ()),
         )  # fmt: skip
+        if any(row[0] == "claimed" for row in rows):
+            await faults.point("after_message_claim")
         self._names = await self._known.of(rows)
         self._note_stale(rows, finished)
         return rows
