@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 WAYS = ("database", "http")
 LEADER = ("housekeeping", "main", "leader")
 CONTENT = {
-    "positions",
-    "input", "item", "items", "messages", "operations", "patch", "queries", "query", "query_set", "row",
-    "steps", "targets",
+    "input", "item", "items", "messages", "operations", "patch", "positions", "queries", "query",
+    "query_set", "row", "steps", "targets",
 }  # fmt: skip
 """What commands are about: JSON that is given as an argument."""
 
