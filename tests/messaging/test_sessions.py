@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.errors import Conflict, InvalidValue, SessionLockLost, SessionTaken
+from relevo.errors import Conflict, InvalidValue, MessageNotFound, SessionLockLost, SessionTaken
 from relevo.messaging import Message, Strict
 
 if TYPE_CHECKING:
@@ -102,6 +102,19 @@ async def test_the_state_outlives_the_messages(app: App, post: Post) -> None:  #
     async with await orders(app).accept_session("a") as session:
         assert await session.state() == b"step 2"
         await session.set_state(None)
+
+
+async def test_a_deferred_message_of_a_session_comes_to_its_holder(app: App) -> None:  # T14
+    await fill(app, "a", each=2)
+    async with await orders(app).accept_session("a") as session:
+        (first,) = await session.receive()
+        await first.defer()
+        (second,) = await session.receive()
+        assert second.body == "a1"
+        with pytest.raises(MessageNotFound):
+            await session.receive_deferred(second.sequence_number)
+        (again,) = await session.receive_deferred(first.sequence_number)
+        assert again.body == "a0"
 
 
 async def test_waiting_for_a_session_and_in_it(app: App) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from relevo import limits
-from relevo.errors import Conflict, SessionLockLost, SessionTaken
+from relevo.errors import Conflict, MessageNotFound, SessionLockLost, SessionTaken
 from relevo.kernel import checking
 from relevo.kernel.postgres import catalog, clock
 from relevo.messaging.core import content, tokens
@@ -136,6 +136,19 @@ class Session:
                 if rows or left <= 0:
                     return await sessions.receiving.received(rows)
                 await woken.wait(min(left, LOOK_SECONDS))
+
+    async def receive_deferred(self, *numbers: int) -> list[Received]:
+        """Lock deferred messages of the session by their numbers, all or none."""
+        rows = await self._sessions.database.write(
+            SQL.receive_deferred_from_session, self._entity, list(numbers), tokens.new_number(),
+            False, self._id, self.holder,
+        )  # fmt: skip
+        if len(rows) < len(set(numbers)):
+            raise MessageNotFound(
+                f"not all of {', '.join(map(str, numbers[:20]))} are deferred in session"
+                f" {self.session_id!r}, or it is not held any more; nothing was locked"
+            )
+        return await self._sessions.receiving.received(rows)
 
     async def renew(self) -> None:
         """Begin the lock anew, and with it those of the session's messages."""
