@@ -18,7 +18,7 @@ from relevo.cli.calls import way_to
 from relevo.cli.generic.values import Text
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.render import echo_json, echo_text, note
-from relevo.errors import RelevoError
+from relevo.errors import InvalidValue, RelevoError
 from relevo.http import operations
 from relevo.messaging.http.messages import CLAIMED_MAX, WAIT_SECONDS_MAX
 from relevo.messaging.http.models import NewMessage
@@ -118,9 +118,9 @@ def _message(line: str, number: int) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(line)
     except msgspec.DecodeError as error:
-        raise click.UsageError(f"line {number} is not JSON: {error}; or give --text") from None
+        raise InvalidValue(f"line {number} is not JSON: {error}; or give --text") from None
     if not isinstance(found, dict) or not found.keys() & {"body", "body_base64"}:
-        raise click.UsageError(
+        raise InvalidValue(
             f'line {number} is no message; write it as {{"body": "hello"}}, or give --text'
         )
     return {name: value for name, value in found.items() if name in _FIELDS}
@@ -131,11 +131,14 @@ def _batches(lines: Iterator[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]
     size = 0
     for one in lines:
         length = len(msgspec.json.encode(one[1]))
-        if batch and (len(batch) == BATCH_MAX or size + length > BATCH_BYTES_MAX):
+        if batch and size + length > BATCH_BYTES_MAX:
             yield batch
             batch, size = [], 0
         batch.append(one)
         size += length
+        if len(batch) == BATCH_MAX:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
 
@@ -145,6 +148,7 @@ async def _send(
 ) -> int:
     operation = operations.operation(name)
     progress, duplicates = Progress("sent"), 0
+    batch: list[tuple[int, Any]] = []
     async with way_to(operation, session) as calls:
         try:
             for batch in _batches(lines):
@@ -153,8 +157,11 @@ async def _send(
                 items = msgspec.json.decode(reply.body)["items"]
                 duplicates += sum(one["duplicate"] for one in items)
                 progress.add(len(batch))
+                batch = []
         except RelevoError as error:
-            raise _at_lines(error, batch, progress) from error
+            error.message = f"{_unsent(batch)}{error.message}; {progress.count:,} messages before"
+            error.message += " that were sent"
+            raise
     more = f", {duplicates:,} of them duplicates" if duplicates else ""
     if session.output == "json":
         echo_json(msgspec.json.encode({"sent": progress.count, "duplicates": duplicates}))
@@ -163,12 +170,12 @@ async def _send(
     return exits.OK
 
 
-def _at_lines(error: RelevoError, batch: Sequence[tuple[int, Any]], sent: Progress) -> RelevoError:
-    """Return an error that says which lines were not sent, and how many were."""
+def _unsent(batch: Sequence[tuple[int, Any]]) -> str:
+    """Return which lines were refused; nothing if a line could not even be read."""
+    if not batch:
+        return ""
     first, last = batch[0][0], batch[-1][0]
-    where = f"line {first}" if first == last else f"lines {first} to {last}"
-    error.message = f"{where} not sent: {error.message} ({sent.count:,} messages before were sent)"
-    return error
+    return f"line {first} not sent: " if first == last else f"lines {first} to {last} not sent: "
 
 
 def _receive_command(kinds: tuple[str, ...], nouns: dict[bool, str]) -> RelevoCommand:

@@ -1,0 +1,7 @@
+"""The same host and command line as in `tests/e2e`."""
+
+from __future__ import annotations
+
+from tests.e2e.conftest import site
+
+__all__ = ["site"]
