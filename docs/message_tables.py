@@ -58,7 +58,7 @@ def _value(value: Any, name: str) -> str:
         case bool():
             return str(value).lower()
         case int() | float() if name in BOUNDS:
-            return f"{value:,.0f}" if name in _ONE else f"{value:,g} s"
+            return _number(value) if name in _ONE else _time(value)
         case str() if value:
             return f"`{value}`"
         case msgspec.Struct():
@@ -66,6 +66,14 @@ def _value(value: Any, name: str) -> str:
         case tuple() if value:
             return ", ".join(f"`{one.name}`" for one in value)
     return ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value < 2**60 else f"2^{int(value).bit_length() - 1}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:,g} s" if seconds < 86_400 else f"{seconds / 86_400:,g} days"
 
 
 def fields(said: Mapping[str, str]) -> Rows:
