@@ -11,6 +11,7 @@ import pytest
 from relevo import Fail, RetryLater, Suspend
 from relevo.errors import Conflict, MessageLockLost
 from relevo.kernel.backoff import Backoff
+from relevo.messaging.host import MessagingPart
 from tests.jobs.office import until
 from tests.messaging import process_handlers
 from tests.messaging.depot import Depot, Handler
@@ -390,6 +391,18 @@ async def test_a_host_refuses_consumers_that_another_serves_otherwise(depot: Dep
     await depot.stack.aclose()
     async with depot.app(Handler(), host="d", sources=["other"]).host():
         pass
+
+
+async def test_a_source_that_is_made_anew_is_served(depot: Depot) -> None:
+    await depot.queue()
+    handler = Handler()
+    app = await depot.serve(handler)
+    await depot.until_gone(*await depot.send("old"))
+    await depot.client.queue("render").drop()
+    (number,) = await depot.send("new")
+    await app.parts.of(MessagingPart).consumers.follow_sources()
+    await depot.until_gone(number)
+    assert handler.bodies == ["old", "new"]
 
 
 async def test_a_host_starts_again_after_it_has_stopped(depot: Depot) -> None:

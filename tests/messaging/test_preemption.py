@@ -224,6 +224,39 @@ async def test_who_asked_goes_first_also_where_the_order_says_otherwise(depot: D
     assert drawing.done == ["high", "low"]
 
 
+@pytest.mark.parametrize("first", ["complete", "ask"])
+async def test_a_completion_that_races_a_request_counts(depot: Depot, first: str) -> None:
+    """Each of the two waits for the other's row, which has changed when it gets it."""
+    await depot.queue(classes=CLASSES)
+    handler = Handler(waits=True)
+    (low,) = await depot.send("low", priority=1)
+    await depot.serve(handler)
+    await handler.until_seen(1)
+    delivery = handler.seen[0].delivery
+    complete = (
+        "select relevo.complete_messages(array[$1::bigint], array[$2::bigint])",
+        delivery.sequence, delivery.token,
+    )  # fmt: skip
+    ask = ("update relevo.message set preempt_asked = true where sequence = $1", low)
+    before, after = (complete, ask) if first == "complete" else (ask, complete)
+    async with depot.database.transaction() as tx:
+        await tx.fetch(*before)
+        other = asyncio.ensure_future(depot.database.write(*after))
+        await until(lambda: _waits_for_a_lock(depot), "the other does not wait")
+    await other
+    assert await depot.row(low) is None
+    handler.go.set()
+
+
+async def _waits_for_a_lock(depot: Depot) -> bool:
+    return bool(
+        await depot.database.fetchval(
+            "select exists (select from pg_stat_activity where wait_event_type = 'Lock'"
+            " and datname = current_database() and query ~ 'relevo.*message')"
+        )
+    )
+
+
 @pytest.fixture(scope="module")
 def runner(relevo_databases: TestDatabases) -> Iterator[Runner]:
     url = relevo_databases.create()

@@ -428,3 +428,27 @@ async def test_what_is_not_there_is_said(app: App) -> None:
         app.queue("bad name")
     with pytest.raises(InvalidValue):
         await app.queue("q").receive(0)
+
+
+async def test_a_lock_is_renewed_while_a_block_runs(app: App) -> None:
+    render = app.queue("render", lock_duration=1.0)
+    await render.send(b"x")
+    (message,) = await render.receive()
+    async with message.renewing():
+        locked = "select locked_until from relevo.message"
+        begun = await app.database.fetchval(locked)
+        async with asyncio.timeout(20):
+            while await app.database.fetchval(locked) == begun:
+                await asyncio.sleep(0.05)
+    assert not message.lost.is_set()
+    await message.complete()
+
+
+async def test_a_lost_lock_is_told_and_raises_nothing(app: App, clock: Clock) -> None:
+    render = app.queue("render", lock_duration=1.0)
+    await render.send(b"x")
+    (message,) = await render.receive()
+    async with message.renewing():
+        await clock.advance(timedelta(seconds=10))
+        async with asyncio.timeout(20):
+            await message.lost.wait()

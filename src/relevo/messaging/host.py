@@ -29,7 +29,7 @@ class MessagingPart(Part[Messaging]):
         self._figures = MessageFigures()
         metrics.registry.register(self._figures)
         self._timers = PerConnection(service.connection, MessageTimers)
-        self._consumers = ConsumersHost(service)
+        self.consumers = ConsumersHost(service)
         self._supervisor: Supervisor | None = None
 
     @property
@@ -55,13 +55,13 @@ class MessagingPart(Part[Messaging]):
         self._supervisor = host.supervisor
         arrivals = Arrivals(*self.service.connection.opened, self.service.tools)
         self._supervisor.run(ARRIVALS, arrivals.run)
-        await self._consumers.start(host)
+        await self.consumers.start(host)
 
     async def stop(self, timeout: float) -> None:
         """Claim nothing more; let handlers end, then give back unfinished messages."""
         if self._supervisor is None:
             return
-        await self._consumers.stop(timeout)
+        await self.consumers.stop(timeout)
         await self._supervisor.stop(ARRIVALS)
         self._supervisor = None
 

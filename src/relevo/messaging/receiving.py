@@ -211,6 +211,15 @@ class Receiving:
             message.lost.set()
             raise _lock_lost(message.lock_token, "save")
 
+    async def lock_seconds(self, message: Received) -> float | None:
+        """Return for how long the lock of a message lasts, if it is not renewed."""
+        delivery = message.delivery
+        row = await self._database.fetchrow(SQL.lock_seconds, delivery.sequence, delivery.token)
+        if row is None:
+            raise _lock_lost(message.lock_token, "renew")
+        seconds: float | None = row["seconds"]
+        return seconds
+
     def transaction(self, message: Received) -> Any:
         """Give a transaction whose commit completes the message."""
         return completing(self._database, message, self)
@@ -270,6 +279,11 @@ class Unlocked:
         """Refuse a checkpoint."""
         del checkpoint
         await self.settle(message.lock_token, "save")
+
+    async def lock_seconds(self, message: Received) -> float | None:
+        """There is no lock."""
+        del message
+        return None
 
     def transaction(self, message: Received) -> AbstractAsyncContextManager[Transaction]:
         """Refuse a transaction."""

@@ -59,3 +59,36 @@ def test_room_is_never_more_than_fits(slots: int, steps: list[int | None], held:
     assert room >= 0
     assert held + room <= max(held, slots, AHEAD_MAX)
     assert (room > 0) >= (held < slots)  # a slot never waits for the sake of few statements
+
+
+@given(
+    slots=st.integers(1, 100),
+    seconds=st.lists(st.floats(0.00005, 10.0), min_size=1, max_size=30),
+)
+def test_no_more_is_held_than_begins_in_time(slots: int, seconds: list[float]) -> None:
+    appetite = Appetite(slots, begin_within=0.1)
+    for each in seconds:
+        appetite.note_run(each)
+        appetite.hungry()
+    assert appetite.most <= max(slots, slots * 0.1 / seconds[-1])
+
+
+def test_a_lane_that_never_claims_ahead_holds_its_slots() -> None:
+    appetite = Appetite(4, begin_within=0.0)
+    for _ in range(5):
+        appetite.hungry()
+        appetite.note_run(0.001)
+    assert appetite.most == 4
+    assert appetite.room(3) == 1
+
+
+def test_quick_runs_are_claimed_ahead_again_after_a_slow_one() -> None:
+    appetite = Appetite(4, begin_within=0.1)
+    appetite.note_run(5.0)
+    appetite.hungry()
+    assert appetite.most == 4
+    for _ in range(200):
+        appetite.note_run(0.001)
+    for _ in range(10):
+        appetite.hungry()
+    assert appetite.most > 100

@@ -122,6 +122,11 @@ class ConsumerCall:
             raise Preempted(f"message {message.sequence_number} is to make room")
         self._check()
 
+    async def lock_seconds(self, message: Received) -> float | None:
+        """As `Settling.lock_seconds`: as long as the host lives."""
+        del message
+        return None
+
     def transaction(self, message: Received) -> AbstractAsyncContextManager[Transaction]:
         """As `Settling.transaction`; one at a time, and none longer than the call."""
         self._check()

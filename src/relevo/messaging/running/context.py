@@ -16,6 +16,7 @@ from relevo.kernel.postgres.handler_transactions import lent
 from relevo.kernel.running.verdicts import Interruption
 from relevo.messaging.core import content
 from relevo.messaging.core.heads import Head, decoded_head
+from relevo.messaging.running.renewal import renewing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,6 +60,9 @@ class Settling(Protocol):
 
     async def save(self, message: Received, checkpoint: bytes) -> None:
         """Store a checkpoint; raises `Preempted` if the handler is to suspend."""
+
+    async def lock_seconds(self, message: Received) -> float | None:
+        """Return how long the lock lasts; None while a host lives that holds it."""
 
     def transaction(self, message: Received) -> AbstractAsyncContextManager[Transaction]:
         """Give a transaction whose commit completes the message."""
@@ -315,6 +319,10 @@ class Received:
     async def renew(self) -> None:
         """Begin the lock of a receiver anew; a host's lock needs no renewal."""
         await self._settling.settle(self.lock_token, "renew")
+
+    def renewing(self) -> AbstractAsyncContextManager[None]:
+        """Renew the lock while a block runs; if that fails, `lost` is set and nothing is raised."""
+        return renewing(self, self._settling)
 
     async def save(self, checkpoint: bytes) -> None:
         """Store a checkpoint and go on; raises `Preempted` if the handler is to suspend."""

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 SQL = catalog.load("relevo.messaging")
 WORK: Final = "messages.work"
+DECLARE: Final = "messages.declare"
+DECLARE_SECONDS: Final = 5.0
+"""How often a host looks whether the sources of its consumers are still the same."""
 BEGIN_SECONDS: Final = 0.1
 """What is claimed ahead of free slots begins within that time: a message that comes later and
 ranks higher waits no longer for it."""
@@ -67,6 +70,7 @@ class ConsumersHost:
         await self._declare(host.leases.life.incarnation)
         self._supervisor = host.supervisor
         self._supervisor.run(WORK, lambda: self._work(host.leases))
+        self._supervisor.run(DECLARE, self._declare_often)
 
     async def _declare(self, life: UUID) -> dict[str, ServedConsumers]:
         """Return what is served in a life; stores it once."""
@@ -76,6 +80,26 @@ class ConsumersHost:
             found = {name: await declared(database, life, one) for name, one in consumers.items()}
             self._served = (life, found)
         return self._served[1]
+
+    async def _declare_often(self) -> None:
+        """Follow sources that were deleted and made anew, which have other numbers then."""
+        while True:
+            await asyncio.sleep(DECLARE_SECONDS)
+            await self.follow_sources()
+
+    async def follow_sources(self) -> None:
+        """Declare consumers anew whose sources have other numbers than they had."""
+        if self._served is None:
+            return
+        life, served = self._served
+        database, _ = self._service.connection.opened
+        keys = {Path.of(path).key for one in served.values() for path in one.definition.sources}
+        rows = await database.fetch(SQL.consumer_sources, list(keys))
+        present = {row["id"] for row in rows}
+        for name, one in served.items():
+            if not present.issuperset(one.sources):
+                with contextlib.suppress(NotFound):  # it may be made again
+                    served[name] = await declared(database, life, one.definition)
 
     async def _work(self, leases: Leases) -> None:
         """Serve, one life of the host after the other."""
@@ -113,6 +137,7 @@ class ConsumersHost:
         if self._runner is not None:
             await self._runner.stop(timeout)
         await self._supervisor.stop(WORK)
+        await self._supervisor.stop(DECLARE)
         await self._processes.close()
         self._runner = self._supervisor = self._served = None
 

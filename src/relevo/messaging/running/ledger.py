@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from relevo.errors import MessageLockLost
 from relevo.kernel import faults
-from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres import catalog, clock
 from relevo.kernel.postgres.grouping import Group
 from relevo.kernel.running.calls import Limits
 from relevo.kernel.running.ledger import Answer
@@ -134,7 +134,7 @@ class MessageLedger:
     async def _database_time(self) -> datetime:
         now = time.monotonic()
         if self._time is None or now - self._time[1] >= CLOCK_SECONDS:
-            self._time = (await self._database.fetchval(SQL.clock), time.monotonic())
+            self._time = (await clock.now(self._database), time.monotonic())
         return self._time[0] + timedelta(seconds=max(0.0, now - self._time[1]))
 
     async def _ask_for_room(self, served: ServedConsumers) -> None:

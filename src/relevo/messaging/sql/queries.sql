@@ -285,9 +285,10 @@ where k.entity_id = any ($1::integer[]);
 -- Asks handlers to make room for waiting messages; returns their hosts.
 select relevo.ask_preemption($1, $2, $3, $4) as host;
 
--- name: clock
--- The time of the database.
-select relevo.now();
+-- name: lock_seconds
+-- For how long a lock lasts; null while a host holds the message, no row if the lock is lost.
+select extract(epoch from locked_until - relevo.now())::float8 as seconds from relevo.message
+where sequence = $1 and token = $2 and (locked_until is null or locked_until > relevo.now());
 
 -- name: heads
 -- The next messages of each class that a claim could take, each in its order.
