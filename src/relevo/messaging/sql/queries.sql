@@ -199,9 +199,6 @@ where e.idle_seconds is not null and e.used_at < relevo.now() - make_interval(se
     join relevo.host h on h.incarnation = r.host and h.ended_at is null where e.id = any (c.sources))
 limit $1;
 
--- Gives messages another class and priority; answers which of them there are.
-select relevo.reprioritize_messages($1, $2::bigint[], $3, $4);
-
 -- name: put_rules
 -- Sets rules of a subscription.
 insert into relevo.message_rule as r (entity_id, name, key, rule)
