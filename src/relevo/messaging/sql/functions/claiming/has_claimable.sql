@@ -4,13 +4,14 @@ language plpgsql stable set enable_seqscan = off set search_path = pg_catalog, p
 declare
   at timestamptz := relevo.now();
   keys text[] := relevo.full_keys(p_limits);
+  classes smallint[] := case when p_limits is not null then (relevo.allowed_classes(p_entity, p_limits)).classes end;
 begin
   return exists (
-    select from relevo.message_entity e join relevo.message_class c on c.entity_id = e.id
+    select from relevo.message_entity e join relevo.message_class c on c.entity_id = e.id cross join lateral (
+      select from relevo.message m
+      where m.entity_id = p_entity and m.sub_queue = p_sub_queue and m.class = c.number and m.state = 0
+        and (m.expires_at is null or m.expires_at > at)
+        and (keys is null or not coalesce(m.fairness_key, '') = any (keys)) order by m.rank, m.sequence limit 1) m
     where e.id = p_entity and e.status in ('active', 'send_disabled')
-      and (p_limits is null or c.number = any ((relevo.allowed_classes(p_entity, p_limits)).classes)) and exists (
-        select from relevo.message m
-        where m.entity_id = p_entity and m.sub_queue = p_sub_queue and m.class = c.number and m.state = 0
-          and (m.expires_at is null or m.expires_at > at)
-          and (keys is null or not coalesce(m.fairness_key, '') = any (keys))));
+      and (p_limits is null or c.number = any (classes)));
 end $$;
