@@ -7,10 +7,11 @@ declare
 begin
   return exists (
     select from relevo.message_entity e join relevo.message_class c on c.entity_id = e.id
+    cross join lateral (  -- one look at each class, however many messages there are
+      select from relevo.message m
+      where m.entity_id = p_entity and m.sub_queue = p_sub_queue and m.class = c.number and m.state = 0
+        and (m.expires_at is null or m.expires_at > at)
+        and (keys is null or not coalesce(m.fairness_key, '') = any (keys)) limit 1) m
     where e.id = p_entity and e.status in ('active', 'send_disabled')
-      and (p_limits is null or c.number = any ((relevo.allowed_classes(p_entity, p_limits)).classes)) and exists (
-        select from relevo.message m
-        where m.entity_id = p_entity and m.sub_queue = p_sub_queue and m.class = c.number and m.state = 0
-          and (m.expires_at is null or m.expires_at > at)
-          and (keys is null or not coalesce(m.fairness_key, '') = any (keys))));
+      and (p_limits is null or c.number = any ((relevo.allowed_classes(p_entity, p_limits)).classes)));
 end $$;
