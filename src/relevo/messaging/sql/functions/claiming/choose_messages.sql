@@ -69,16 +69,17 @@ begin
   ), turn as materialized (
     select p.number, count(*) as amount from placed p group by p.number
   ), locked as (
-    select t.number, m.ctid as row, m.delivered, row_number() over (partition by t.number order by m.rank, m.sequence) as nth
+    select t.number, array_agg(m.ctid order by m.rank, m.sequence) as rows, array_agg(m.delivered order by m.rank, m.sequence) as delivered
     from turn t cross join lateral (
       select m.ctid, m.rank, m.sequence, m.delivered from relevo.message m
       where m.entity_id = entity.id and m.sub_queue = p_sub_queue and m.class = t.number and m.state = 0
         and (m.expires_at is null or m.expires_at > at)
         and (p_full_keys is null or not coalesce(m.fairness_key, '') = any (p_full_keys))
       order by m.rank, m.sequence limit t.amount for update skip locked) m
+    group by t.number
   ), got as materialized (
-    select p.number, p.tier, p.key, p.place, l.row, l.delivered
-    from placed p join locked l on l.nth * 65536 + l.number = p.nth * 65536 + p.number  -- one key, else all of a class are compared
+    select p.number, p.tier, p.key, p.place, l.rows[p.nth] as row, l.delivered[p.nth] as delivered
+    from placed p join locked l on l.number = p.number and cardinality(l.rows) >= p.nth
   ), ends as (  -- the place of the last message of a class; beyond this claim if it has more
     select k.number, k.step, k.vtime, case when count(g.place) < k.amount then p_wanted else max(g.place) end as last
     from class k left join got g on g.number = k.number group by k.number, k.step, k.vtime, k.amount
