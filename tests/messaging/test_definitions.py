@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -85,3 +86,37 @@ async def test_what_is_not_there_is_not_found(entities: Entities, definitions: D
     definitions.forget("orders")
     with pytest.raises(NotFound, match=f"number {record.id}"):
         await definitions.by_id(record.id)
+
+
+async def test_a_definition_says_whether_messages_go_on(
+    entities: Entities, definitions: Definitions
+) -> None:
+    await entities.create("last", "queue", {})
+    await entities.create("first", "queue", {"forward_to": "last"})
+    await entities.create("t", "topic", {})
+    await entities.create("t/subscriptions/plain", "subscription", {})
+    assert not (await definitions.of("t")).forwards
+    given = {"forward_dead_lettered_to": "last"}
+    await entities.create("t/subscriptions/s", "subscription", given)
+    definitions.forget("t")
+    paths = ("last", "first", "t", "t/subscriptions/plain")
+    assert [(await definitions.of(path)).forwards for path in paths] == [False, True, True, False]
+
+
+async def test_many_who_need_a_definition_read_it_once_and_never_keep_an_old_one(
+    database: Database, entities: Entities, definitions: Definitions
+) -> None:
+    await entities.create("q", "queue", {})
+    found = await asyncio.gather(*(definitions.of("q") for _ in range(20)))
+    assert all(one is found[0] for one in found)
+    definitions.forget("q")
+    async with database.transaction() as tx:
+        await tx.execute("lock table relevo.message_entity in access exclusive mode")
+        reading = asyncio.ensure_future(definitions.of("q"))
+        while not await database.fetchval(
+            "select exists (select from pg_locks where not granted and locktype = 'relation')"
+        ):
+            await asyncio.sleep(0.01)
+        definitions.forget("q")  # what is being read now may be older than the change
+    before = await reading
+    assert await definitions.of("q") is not before

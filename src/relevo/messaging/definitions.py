@@ -125,7 +125,10 @@ def _definition(
     subscriptions = {row["name"]: _entity(row) for row in others}
     entity = _entity(first)
     cost = entity.cost + len(after) + sum(one.cost for one in subscriptions.values())
-    whole = msgspec.structs.replace(entity, subscriptions=subscriptions, rules=rules, cost=cost)
+    forwards = entity.forwards or any(one.forwards for one in subscriptions.values())
+    whole = msgspec.structs.replace(
+        entity, subscriptions=subscriptions, rules=rules, forwards=forwards, cost=cost
+    )
     return whole, after
 
 
@@ -142,5 +145,6 @@ def _entity(row: asyncpg.Record) -> Definition:
         classifier=tuple(
             (acceptance.predicate(text), name) for text, name in properties.classifier
         ),
+        forwards=bool(properties.forward_to or properties.forward_dead_lettered_to),
         cost=1 + len(properties.classifier),
     )

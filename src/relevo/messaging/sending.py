@@ -91,7 +91,8 @@ class Sending:
                 self._definitions.forget(*{path for path, _ in calls})
                 continue
             refuse_full(rows, given)
-            self._wakeups.send(*(TOPIC.format(id_) for id_ in set(plan.places)))
+            onward = (ARRIVED,) if any(definition.forwards for definition, _ in given) else ()
+            self._wakeups.send(*(TOPIC.format(id_) for id_ in set(plan.places)), *onward)
             return receipts(rows, calls)
         raise InternalError("the definitions of the entities change too often to send; try again")
 

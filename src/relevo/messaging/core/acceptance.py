@@ -61,6 +61,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     subscriptions: Mapping[str, Definition] = {}
     """By name, as it is stored."""
     rules: TopicRules = TopicRules()
+    forwards: bool = False
+    """Whether it, or a subscription of it, may pass on messages that are accepted."""
     cost: int = 1
     """Filters and copies that evaluating one message takes, about."""
 
