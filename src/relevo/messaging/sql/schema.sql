@@ -246,6 +246,7 @@ create table relevo.message_delta (
   unrouted      integer not null default 0,
   filter_errors integer not null default 0
 );
+alter table relevo.message_delta replica identity full;  -- it has no key
 create table relevo.message_count (
   entity_id     integer not null references relevo.message_entity on delete cascade,
   sub_queue     smallint not null,
@@ -278,6 +279,7 @@ create table relevo.message_settled (
   tokens    bigint[] not null,
   event     text not null
 );
+alter table relevo.message_settled replica identity full;
 create index message_settled_at on relevo.message_settled (at);
 create index message_settled_sequences on relevo.message_settled using gin (sequences);
 
