@@ -1,5 +1,7 @@
 """Priority messaging: queues, topics and subscriptions whose priorities mean something."""
 
+from relevo.messaging.consumers import ConsumersView, Replica
+from relevo.messaging.core.explaining import MessageExplanation
 from relevo.messaging.describing import EntityDescription, MessageCounts
 from relevo.messaging.entities import EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Subscription, Topic
@@ -20,9 +22,11 @@ from relevo.messaging.model import (
 from relevo.messaging.peeking import PeekedMessage
 from relevo.messaging.running.context import Preempted, Received
 from relevo.messaging.service import Messaging
+from relevo.messaging.sessions import Session, SessionInfo
 
 __all__ = [
     "Aging",
+    "ConsumersView",
     "CorrelationRule",
     "Deadline",
     "EntityDescription",
@@ -30,6 +34,7 @@ __all__ = [
     "Fifo",
     "Message",
     "MessageCounts",
+    "MessageExplanation",
     "Messaging",
     "PeekedMessage",
     "Preempted",
@@ -39,7 +44,10 @@ __all__ = [
     "Queue",
     "Receipt",
     "Received",
+    "Replica",
     "Scaling",
+    "Session",
+    "SessionInfo",
     "SqlRule",
     "Strict",
     "Subscription",
