@@ -370,8 +370,10 @@ async def opened(stack: AsyncExitStack, url: str, count: int) -> list[Rows]:
     return found
 
 
-async def waiting(rows: Rows, policy: Ordering, counts: dict[str, int]) -> EntityRow:
-    entity = await rows.entity("race", policy)
+async def waiting(
+    rows: Rows, policy: Ordering, counts: dict[str, int], path: str = "race"
+) -> EntityRow:
+    entity = await rows.entity(path, policy)
     for name, count in counts.items():
         of = next(one for one in CLASSES if one.name == name)
         await rows.send(entity, count, of=name, priority=of.base)
@@ -434,3 +436,23 @@ async def test_the_floor_share_is_exact_when_several_claim_at_once(url: str) -> 
             name for found in await asyncio.gather(*map(work, hosts)) for name in found
         )
     assert served == {"high": 192, "low": 48}
+
+
+@pytest.mark.anyio
+async def test_claims_over_sources_in_other_orders_do_not_wait_for_each_other_in_a_circle(
+    url: str,
+) -> None:
+    async with AsyncExitStack() as stack:
+        hosts = await opened(stack, url, 4)
+        counts = {"high": 120, "normal": 60, "low": 60}
+        both = [await waiting(hosts[0], Aging(floor_share=0.2), counts, name) for name in "ab"]
+
+        async def work(rows: Rows, order: Sequence[EntityRow]) -> list[int]:
+            numbers: list[int] = []
+            while found := await rows.claim(order, 9, across="weighted"):
+                numbers += [row["sequence"] for row in found]
+            return numbers
+
+        orders = [both, both[::-1]] * 2
+        found = await asyncio.gather(*(work(*one) for one in zip(hosts, orders, strict=True)))
+    assert len({number for numbers in found for number in numbers}) == 480
