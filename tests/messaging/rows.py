@@ -247,6 +247,11 @@ class Rows:
         )  # fmt: skip
         return good
 
+    async def settled(self, messages: Sequence[Any], event: str = "complete") -> list[Any]:
+        """Settle messages; return those that were still held."""
+        good = await self.settle(event, *messages) if messages else []
+        return [one for one in messages if one["sequence"] in good]
+
     async def row(self, sequence: int) -> asyncpg.Record | None:
         return await self.db.fetchrow("select * from relevo.message where sequence = $1", sequence)
 

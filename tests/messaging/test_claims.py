@@ -27,6 +27,7 @@ from relevo.messaging.core.classes import CLASSES, band_of
 from relevo.messaging.core.ordering import Claimable
 from relevo.messaging.core.reserving import Reservation, Slots
 from relevo.messaging.model import (
+    Across,
     Aging,
     Deadline,
     Fifo,
@@ -55,6 +56,7 @@ POLICIES: list[tuple[Ordering, bool]] = [
     (Aging(seconds_per_level=5, floor_share=0), False), (Aging(floor_share=0.5), False),
     (Aging(floor_share=0.3), False), (Strict(), True), (Weighted(), True),
 ]  # fmt: skip
+ACROSS: list[Across] = ["strict", "weighted"]
 TENANTS = ("", "acme", "zeta", "umbra")
 TAG = """
 select relevo.tag_messages(array_fill(1, array[$2::integer]), array_fill($1::integer, array[$2]),
@@ -80,7 +82,7 @@ class Step(Struct, frozen=True):
 
 class Sources(Struct, frozen=True):
     entities: list[tuple[Ordering, bool, tuple[PriorityClass, ...]]]
-    across: str
+    across: Across
     steps: list[Step]
 
 
@@ -114,14 +116,14 @@ def sources(draw: st.DrawFn, *, most: int, limited: bool) -> Sources:
     every = [one for _, _, classes in entities for one in classes]
     slots = slots_of(every) if limited else st.none()
     step = st.builds(Step, st.lists(sent, max_size=30), st.integers(0, 25), slots)
-    across = draw(st.sampled_from(["strict", "weighted"])) if most > 1 else "strict"
+    across: Across = draw(st.sampled_from(ACROSS)) if most > 1 else "strict"
     return Sources(entities, across, draw(st.lists(step, min_size=1, max_size=4)))
 
 
 class Replay:
     """The same claims in the database and in the pure core, one after the other."""
 
-    def __init__(self, rows: Rows, across: str) -> None:
+    def __init__(self, rows: Rows, across: Across) -> None:
         self.rows, self.across = rows, across
         self.entities: list[EntityRow] = []
         self.states: list[SourceState] = []
@@ -201,7 +203,7 @@ class Replay:
             step.wanted,
             slots=step.slots,
             across=self.across,
-            turns=self.turns,  # type: ignore[arg-type]
+            turns=self.turns,
         )
         rows = await self.rows.claim(
             self.entities, step.wanted, consumers=self.consumers, across=self.across,
@@ -235,7 +237,7 @@ class Replay:
             self.floors = {**getattr(self, "floors", {})}
             self.floors[number] = self.floors.get(number, 0) + len(mine)
             assert floors == self.floors[number]
-        turns = await self.rows.db.fetchrow(TURNS, self.consumers)
+        (turns,) = await self.rows.db.fetch(TURNS, self.consumers)
         if self.across == "strict":
             passed = [self.turns.passed.get(one.name, 0) for one in self.entities]
             assert list(turns["passed"]) in (passed, [] if not any(passed) else None)
@@ -345,7 +347,7 @@ def large(random: Random) -> Sources:
                 max_per_fairness_key=random.choice([None, 7]),
             )  # fmt: skip
         steps.append(Step(sent, random.randint(1, 70), slots))
-    return Sources(entities, random.choice(["strict", "weighted"]), steps)
+    return Sources(entities, random.choice(ACROSS), steps)
 
 
 def test_long_backlogs_are_served_in_their_order(runner: Runner) -> None:  # M9, M10
@@ -368,8 +370,10 @@ async def opened(stack: AsyncExitStack, url: str, count: int) -> list[Rows]:
     return found
 
 
-async def waiting(rows: Rows, policy: Ordering, counts: dict[str, int]) -> EntityRow:
-    entity = await rows.entity("race", policy)
+async def waiting(
+    rows: Rows, policy: Ordering, counts: dict[str, int], path: str = "race"
+) -> EntityRow:
+    entity = await rows.entity(path, policy)
     for name, count in counts.items():
         of = next(one for one in CLASSES if one.name == name)
         await rows.send(entity, count, of=name, priority=of.base)
@@ -432,3 +436,23 @@ async def test_the_floor_share_is_exact_when_several_claim_at_once(url: str) -> 
             name for found in await asyncio.gather(*map(work, hosts)) for name in found
         )
     assert served == {"high": 192, "low": 48}
+
+
+@pytest.mark.anyio
+async def test_claims_over_sources_in_other_orders_do_not_wait_for_each_other_in_a_circle(
+    url: str,
+) -> None:
+    async with AsyncExitStack() as stack:
+        hosts = await opened(stack, url, 4)
+        counts = {"high": 120, "normal": 60, "low": 60}
+        both = [await waiting(hosts[0], Aging(floor_share=0.2), counts, name) for name in "ab"]
+
+        async def work(rows: Rows, order: Sequence[EntityRow]) -> list[int]:
+            numbers: list[int] = []
+            while found := await rows.claim(order, 9, across="weighted"):
+                numbers += [row["sequence"] for row in found]
+            return numbers
+
+        orders = [both, both[::-1]] * 2
+        found = await asyncio.gather(*(work(*one) for one in zip(hosts, orders, strict=True)))
+    assert len({number for numbers in found for number in numbers}) == 480

@@ -159,11 +159,11 @@ async def test_an_abandoned_message_waits_for_its_time(rows: Rows, delay: str) -
     backoff = Backoff(first=60.0, factor=2.0, longest=100.0, jitter=(1.0, 1.0))
     entity = await rows.entity(**backoff_columns(backoff if delay == "backoff" else None))
     message = await locked(rows, entity)
-    given: dict[str, Any] = {
+    given: dict[str, dict[str, Any]] = {
         "delay": {"delay": 60.0}, "until": {"until": await rows.now() + timedelta(seconds=60)},
         "backoff": {},
-    }[delay]  # fmt: skip
-    await rows.settle("abandon", message, **given)
+    }  # fmt: skip
+    await rows.settle("abandon", message, **given[delay])
     later = (await rows.send(entity))[0]
     assert [row["sequence"] for row in await rows.claim(entity, 5)] == [later]
     await rows.advance(61)
@@ -192,7 +192,7 @@ async def test_the_back_off_grows_up_to_its_longest(rows: Rows) -> None:
     assert len(await rows.claim(entity)) == 1
 
 
-def backoff_columns(backoff: Backoff | None) -> dict[str, float]:
+def backoff_columns(backoff: Backoff | None) -> dict[str, Any]:
     if backoff is None:
         return {}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -365,6 +366,40 @@ async def test_deferred_messages_of_a_session_are_for_its_holder(rows: Rows) -> 
     assert await rows.db.fetch(by_holder, *arguments) == []
 
 
+async def test_no_message_is_forgotten_when_senders_and_holders_meet(rows: Rows, url: str) -> None:
+    """Each message that is sent while its session is accepted, expired or closed is delivered."""
+    entity = await rows.entity(has_sessions=True)
+    received: list[int] = []
+    async with AsyncExitStack() as stack:
+        clients = [await Rows.open(url) for _ in range(4)]
+        for one in clients:
+            stack.push_async_callback(one.db.close)
+
+        async def send(client: Rows) -> list[int]:
+            sent = []
+            for n in range(30):
+                sent += await client.send(entity, session="ab"[n % 2])
+            return sent
+
+        async def receive(client: Rows) -> None:
+            for _ in range(40):
+                held = await accept(client, entity)
+                if held is not None:
+                    messages = await session_messages(client, held, 3)
+                    received.extend(numbers(await client.settled(messages)))
+                    await close(client, held)
+
+        sent, _, _, more = await asyncio.gather(
+            send(clients[0]), receive(clients[1]), receive(clients[2]), send(clients[3])
+        )
+    while (held := await accept(rows, entity)) is not None:
+        messages = await session_messages(rows, held)
+        received.extend(numbers(await rows.settled(messages)))
+        await close(rows, held)
+    assert sorted(received) == sorted(sent + more)  # M1, M20
+    assert await rows.db.fetchval("select count(*) from relevo.message") == 0
+
+
 async def test_a_session_keeps_its_state(rows: Rows) -> None:
     entity = await rows.entity(has_sessions=True)
     set_state = "select relevo.set_session_state($1, $2, $3)"
@@ -376,7 +411,7 @@ async def test_a_session_keeps_its_state(rows: Rows) -> None:
     await rows.db.execute("select relevo.forget_messages()")  # not what has state
     new = await accept(rows, entity, "a")
     assert not await rows.db.fetchval(set_state, *old, b"")
-    found = await rows.db.fetchrow("select * from relevo.message_session")
+    (found,) = await rows.db.fetch("select * from relevo.message_session")
     assert (found["id"], found["state"]) == (new["session"], b"half done")
     assert await rows.db.fetchval(set_state, new["session"], new["holder"], None)
 

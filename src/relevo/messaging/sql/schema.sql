@@ -1,6 +1,15 @@
 -- Priority messaging: queues, topics and subscriptions, their messages, locks, sessions and consumers.
 -- after: events users
 
+-- Lock order, on every path, so that no two statements wait for each other:
+--   1. entities by id: an advisory lock, shared by what accepts or re-ranks single messages, exclusive for a change of definition
+--   2. sessions: the advisory lock of each, by its hash, then the rows by id (`relevo.lock_sessions`)
+--   3. rows of consumers by id, then tallies by entity (`relevo.lock_tallies`), then rows of tenants by their key
+--   4. rows of messages by number; claims and duties pass over rows that others have locked instead of waiting
+--   5. counters, which are only inserted
+--   6. stripes of the event log, last
+-- A settlement locks message rows only: a message of a session is held only while its session is, and whoever ends that takes it.
+
 -- A queue, a topic or a subscription. `properties` is the definition as users wrote it; the columns after it are what
 -- statements decide by, written with it. A change of the definition makes a new version, a change of a subscription or a
 -- rule also of its topic: messages are accepted only by the version that they were evaluated with.
@@ -166,6 +175,7 @@ create table relevo.message_session (
   unique (entity_id, key)
 ) with (fillfactor = 80);
 create index message_session_hosts on relevo.message_session (host) where host is not null;
+create index message_session_idle on relevo.message_session (updated_at) where not held and state is null;
 create index message_session_locks on relevo.message_session (locked_until) where locked_until is not null;
 
 -- Ids that were accepted, for entities that detect duplicates.

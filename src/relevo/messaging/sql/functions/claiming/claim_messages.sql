@@ -28,8 +28,9 @@ begin
       p_entities[1], p_sub_queues[1], p_wanted, p_token, p_host, p_claim, p_consumers, p_delete);
     return;
   end if;
+  if amount > 1 then perform relevo.lock_tallies(array[p_consumers], p_entities); end if;
   if amount > 1 and p_consumers is not null then
-    select * into stored from relevo.message_consumers c where c.id = p_consumers for update;
+    select * into stored from relevo.message_consumers c where c.id = p_consumers for no key update;
     if cardinality(stored.passed) = amount then times_passed := stored.passed; virtual_times := stored.vtimes; end if;
   end if;
   working := array_fill(true, array[amount]);

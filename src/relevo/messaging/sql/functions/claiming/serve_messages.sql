@@ -19,6 +19,21 @@ declare
   claimed integer;
   i integer;
 begin
+  if not exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then  -- it settles and claims nothing
+    return query select (('stale', g.sequence, g.token, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+                         null, null, null, null, null, null)::relevo.message_notice).*
+      from unnest(p_sequences, p_tokens) as g (sequence, token);
+    return;
+  end if;
+  -- If a server crash loses a claim, the message is claimed again, and the old token fits no row.
+  if cardinality(p_sequences) = 0 then perform set_config('synchronous_commit', 'off', true); end if;
+  if cardinality(p_consumers) > 0 then
+    if exists (select from relevo.message_arrival a where a.entity_id = any (p_sources)) then
+      perform set_config('synchronous_commit', 'on', true);
+      perform relevo.accept_plain_arrivals(p_sources);
+    end if;
+    perform relevo.lock_tallies(p_consumers, p_sources);
+  end if;
   if cardinality(p_sequences) > 0 then
     settled := case when cardinality(p_events) = 0 then relevo.complete_messages(p_sequences, p_tokens)
       else relevo.settle_messages(p_sequences, p_tokens, p_events, p_until, p_delays, p_reasons, p_descriptions, p_checkpoints) end;
@@ -27,16 +42,8 @@ begin
                            null, null, null, null, null, null)::relevo.message_notice).*
         from unnest(p_sequences, p_tokens) as g (sequence, token) where not (g.sequence = any (settled));
     end if;
-  else
-    -- If a server crash loses a claim, the message is claimed again, and the old token fits no row.
-    perform set_config('synchronous_commit', 'off', true);
   end if;
-  if cardinality(p_consumers) > 0 and exists (select from relevo.message_arrival a where a.entity_id = any (p_sources)) then
-    perform set_config('synchronous_commit', 'on', true);
-    perform relevo.accept_plain_arrivals(p_sources);
-  end if;
-  -- A statement of a host that has ended claims nothing.
-  if cardinality(p_consumers) > 0 and exists (select from relevo.host h where h.incarnation = p_host and h.ended_at is null) then
+  if cardinality(p_consumers) > 0 then
     for i in 1 .. cardinality(p_consumers) loop
       select * into served from relevo.message_consumers c where c.id = p_consumers[i];
       continue when served.state = 'paused' and (served.until is null or served.until > relevo.now());

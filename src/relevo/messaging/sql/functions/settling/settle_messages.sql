@@ -1,6 +1,6 @@
 -- Settles messages by their locks, one event each; returns the numbers of those whose lock was good. Settlements of receivers are
 -- remembered for a minute: the same again succeeds. A message in a dead-letter queue cannot be dead-lettered again: its number
--- comes back negative, and nothing happens to it.
+-- comes back negative, and nothing happens to it. What a host held whose life has ended is lost, even before it is recovered.
 create or replace function relevo.settle_messages(
   p_sequences bigint[], p_tokens bigint[], p_events text[], p_until timestamptz[] default '{}', p_delays float8[] default '{}',
   p_reasons text[] default '{}', p_descriptions text[] default '{}', p_checkpoints bytea[] default '{}', p_remember boolean default false)
@@ -8,17 +8,19 @@ returns bigint[] language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   moment timestamptz := relevo.now();
+  ended constant uuid[] := relevo.lost_hosts();
   good bigint[];
   picked bigint[];  -- which of the settlements are carried out, counted from 1: the first of each message with a good lock
   refused bigint[] := '{}';
   again bigint[] := '{}';
 begin
-  if not exists (select from unnest(p_events) as e where e <> 'complete') then
+  if ended = '{}' and not exists (select from unnest(p_events) as e where e <> 'complete') then
     good := relevo.complete_messages(p_sequences, p_tokens);
   else
     good := array(
       select t.sequence from unnest(p_sequences, p_tokens) as g (sequence, token)
       join relevo.message t on t.sequence = g.sequence and t.token = g.token and (t.locked_until is null or t.locked_until > moment)
+        and (t.host is null or not (t.host = any (ended)))
       order by t.sequence for update of t);
     picked := array(
       select distinct on (t.sequence) g.n from unnest(p_sequences, p_tokens) with ordinality as g (sequence, token, n)

@@ -17,6 +17,6 @@ set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as 
     select o.id from relevo.message_session o where not o.held and o.state is null and o.updated_at <= relevo.now() - interval '1 minute'
       and not exists (select from relevo.message m where m.session = o.id)
       and pg_try_advisory_xact_lock(1380273170, hashtext(o.entity_id || ' ' || o.key))
-    limit p_limit for update skip locked) o
+    order by o.updated_at limit p_limit for update skip locked) o
   where s.id = o.id and not exists (select from relevo.message m where m.session = s.id);
 $$;
