@@ -57,8 +57,8 @@ class Appetite:
         if self._begin_within:
             known = self._run_seconds
             self._run_seconds = max(seconds, known + (seconds - known) * RUN_WEIGHT)
-            if self.most > self.slots and (most := self._bound(self.most)) < self.most:
-                self._hold(most)
+            if self._run_seconds * self.most > self._begin_within * self.slots:
+                self._hold(self._bound(self.most))
 
     def weigh(self, claims: int, size: int) -> None:
         """So many claims came with so much data: of large ones fewer are held."""

@@ -12,7 +12,7 @@ from relevo.messaging.running.context import NO_NAMES, Preempted, Received, comp
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from contextlib import AbstractAsyncContextManager
     from uuid import UUID
 
@@ -74,10 +74,10 @@ class ConsumerCall:
     @property
     def settled(self) -> bool:
         """Whether the handler has settled all its messages."""
-        return all(message.is_settled for message in self.messages)
+        return self.messages[0].is_settled and all(one.is_settled for one in self.messages)
 
     @property
-    def left(self) -> Sequence[Received]:
+    def left(self) -> list[Received]:
         """The messages that the handler has not settled."""
         return [message for message in self.messages if not message.is_settled]
 

@@ -71,11 +71,14 @@ class MessageRun(Run[MessageClaim, MessageSettlement]):
         return settlement
 
     def _settled(self, event: str, **options: Any) -> MessageSettlement:
-        left = self.ctx.left
+        messages, deliveries = self.ctx.messages, self.claim.deliveries
+        if len(messages) > 1:  # the handler may have settled some of them
+            messages = self.ctx.left
+            deliveries = tuple([message.delivery for message in messages])
         return MessageSettlement(
             claim=self.claim, event=event, seconds=time.monotonic() - self.began,
-            deliveries=tuple(message.delivery for message in left),
-            in_doubt=any(message.in_doubt for message in left), **options,
+            deliveries=deliveries,
+            in_doubt=any(message.in_doubt for message in messages), **options,
         )  # fmt: skip
 
 
