@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from relevo.errors import InvalidValue, MessageNotFound
-from relevo.kernel import checking
+from relevo.kernel import checking, cpu
 from relevo.kernel.postgres import foreign
 from relevo.messaging.core import names
 from relevo.messaging.core.names import Path
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 OPTIONS = {"ttl": "default_message_ttl", "duplicate_window": "duplicate_detection_window"}
 """Short names of properties in calls."""
+CHECKED_ON_LOOP = 200
+"""Messages of a batch up to which checking them takes no thread."""
 
 
 class Entity:
@@ -189,7 +191,10 @@ class Destination(Entity):
         if defined:
             definition = await self._service.tools.definitions.of(str(self.path))
             properties = definition.properties
-        return outgoing_batch(messages, properties, self._max_class, self._inflation)
+        given = (messages, properties, self._max_class, self._inflation)
+        if len(messages) > CHECKED_ON_LOOP:
+            return await cpu.off_loop(outgoing_batch, *given)
+        return outgoing_batch(*given)
 
 
 class Source(Entity):

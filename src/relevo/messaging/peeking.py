@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import InvalidValue
+from relevo.kernel.pages import Fetched
 from relevo.kernel.postgres import catalog
 from relevo.messaging import situation
 from relevo.messaging.core.content import decoded_body
@@ -80,6 +81,29 @@ async def peeked(
         arrivals = await database.fetch(SQL.peek_arrivals, record.id, limit - len(found))
         found += [_arriving(row) for row in arrivals]
     return found
+
+
+async def peeked_page(
+    database: Database,
+    record: EntityRecord,
+    sub_queue: int,
+    *,
+    after: int,
+    limit: int,
+    bytes_max: int,
+) -> Fetched[PeekedMessage]:
+    """Return messages in the order of their arrival, as many as a page has room for."""
+    rows = await database.fetch_page(
+        SQL.peek, record.id, sub_queue, after, limit + 1, rows=limit, bytes_max=bytes_max
+    )
+    found = rows.each(_peeked)
+    left = limit - len(found.items)
+    if sub_queue or found.more or not left:
+        return found
+    arrivals = await database.fetch_page(
+        SQL.peek_arrivals, record.id, left + 1, rows=left, bytes_max=bytes_max
+    )
+    return Fetched(found.items + arrivals.each(_arriving).items, more=False)
 
 
 async def by_number(

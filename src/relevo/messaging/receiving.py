@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from uuid import UUID
 
 from msgspec import Struct
@@ -30,12 +30,14 @@ from relevo.messaging.running.context import Received, SettleOptions, completing
 from relevo.messaging.sending import TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from relevo.kernel.postgres import Database, Transaction, Wakeups
     from relevo.messaging.core.names import Path
     from relevo.messaging.model import ReceiveMode
+
+T = TypeVar("T")
 
 SQL = catalog.load(__package__)
 LOOK_SECONDS: Final = 0.25
@@ -166,30 +168,27 @@ class Receiving:
         self, sources: Sequence[Path], max_messages: int, mode: ReceiveMode
     ) -> list[Any]:
         """Claim once. If the caller is canceled meanwhile, what it would have got is released."""
-        claim = asyncio.ensure_future(
-            self._database.write(
-                SQL.receive, [_entity_key(one) for one in sources],
-                [SUB_QUEUES[one.sub_queue] for one in sources], max_messages, tokens.new_number(),
-                mode == "receive_and_delete",
-            )
+        claim = self._database.write(
+            SQL.receive, [_entity_key(one) for one in sources],
+            [SUB_QUEUES[one.sub_queue] for one in sources], max_messages, tokens.new_number(),
+            mode == "receive_and_delete",
         )  # fmt: skip
-        try:
-            rows = await asyncio.shield(claim)
-        except asyncio.CancelledError:
-            await self._give_back(claim)
-            raise
+        rows = await taken(claim, self.release)
         await faults.point("after_message_claim")
         if rows and rows[0]["kind"] in REFUSALS:
             error, text = REFUSALS[rows[0]["kind"]]
             raise error(text.format(rows[0]["message_id"]))
         return rows
 
-    async def _give_back(self, claim: asyncio.Future[list[Any]]) -> None:
-        rows = await asyncio.gather(claim, return_exceptions=True)
-        for row in rows[0] if isinstance(rows[0], list) else ():
-            if row["kind"] == "claimed":
-                token = tokens.token_of(row["sequence"], row["token"])
-                await asyncio.gather(self.settle(token, "release"), return_exceptions=True)
+    async def release(self, rows: Sequence[Any]) -> None:
+        """Give claimed messages back that nobody has got."""
+        claimed = [
+            settlement(tokens.token_of(row["sequence"], row["token"]), "release")
+            for row in rows
+            if row["kind"] == "claimed"
+        ]
+        if claimed:
+            await self.settle_all(claimed)
 
     async def settle(
         self, token: UUID, event: str, *, tx: Any = None, **options: Unpack[SettleOptions]
@@ -291,6 +290,18 @@ class Unlocked:
 
 
 UNLOCKED: Final = Unlocked()
+
+
+async def taken(call: Awaitable[T], give_back: Callable[[T], Awaitable[None]]) -> T:
+    """Return what a call takes; if the caller is canceled meanwhile, it is given back."""
+    taking = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        (found,) = await asyncio.gather(taking, return_exceptions=True)
+        if not isinstance(found, BaseException):
+            await asyncio.gather(give_back(found), return_exceptions=True)
+        raise
 
 
 def _lock_lost(token: UUID, event: str) -> MessageLockLost:

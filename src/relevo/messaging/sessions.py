@@ -19,12 +19,12 @@ from relevo.errors import Conflict, MessageNotFound, SessionLockLost, SessionTak
 from relevo.kernel import checking
 from relevo.kernel.postgres import catalog, clock
 from relevo.messaging.core import content, tokens
-from relevo.messaging.receiving import LOOK_SECONDS
+from relevo.messaging.receiving import LOOK_SECONDS, taken
 from relevo.messaging.sending import TOPIC
 from relevo.messaging.states import require_receiving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.messaging.entities import EntityRecord
@@ -79,7 +79,12 @@ class Sessions:
         return found
 
     async def _accept(self, record: EntityRecord, key: str | None) -> Session | None:
-        rows = await self.database.write(SQL.accept_session, record.id, key, None)
+        async def give_back(rows: Sequence[Any]) -> None:
+            for row in rows:
+                await Session(self, record.id, row).close()
+
+        call = self.database.write(SQL.accept_session, record.id, key, None)
+        rows = await taken(call, give_back)
         return Session(self, record.id, rows[0]) if rows else None
 
     async def held(self, record: EntityRecord, session_id: str, holder: int) -> Session:
@@ -126,10 +131,11 @@ class Session:
         deadline = asyncio.get_running_loop().time() + (wait or 0.0)
         with sessions.wakeups.signal(TOPIC.format(self._entity)) as woken:
             while True:
-                rows = await sessions.database.write(
+                call = sessions.database.write(
                     SQL.receive_from_session, self._id, self.holder, max_messages,
                     tokens.new_number(), False, None, None,
                 )  # fmt: skip
+                rows = await taken(call, sessions.receiving.release)
                 if rows and rows[0]["kind"] == "lost":
                     raise self._lost()
                 left = deadline - asyncio.get_running_loop().time()

@@ -141,6 +141,23 @@ async def test_a_client_that_leaves_takes_no_message_with_it(wire: Wire, queue: 
     assert (message["body"], message["delivery_count"]) == ("kept", 0)
 
 
+async def test_a_claim_that_is_canceled_on_its_way_leaves_nothing_locked(
+    wire: Wire, queue: str
+) -> None:
+    source = wire.site.services.app.queue("q")
+    await wire.send(queue, "kept")
+    for turns in range(5):  # canceled before, while and after the statement runs
+        claim = asyncio.create_task(source.receive())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        claim.cancel()
+        (found,) = await asyncio.gather(claim, return_exceptions=True)
+        for message in found if isinstance(found, list) else ():
+            await message.release()
+        (waiting,) = (await wire.get(f"{queue}/messages"))["items"]
+        assert (waiting["state"], waiting["delivery_count"]) == ("active", 0)
+
+
 async def _waiting(wire: Wire) -> None:
     """Wait until a claim waits."""
     while not wire.site.services.app.messaging.tools.receiving.waiting:

@@ -138,7 +138,8 @@ def _versioned(record: EntityRecord, *, created: bool = False, **figures: Any) -
 
 async def record_of(services: Services, command: Addressed) -> EntityRecord:
     """Return the entity that a command names; one of another kind is as if it was not there."""
-    record = await services.app.messaging.tools.entities.get(str(command.address))
+    address = msgspec.structs.replace(command.address, sub_queue=None)
+    record = await services.app.messaging.tools.entities.get(str(address))
     if record.kind != command.kind:
         raise NotFound(f"{record.path!r} is a {record.kind}; there is no {command.kind} there")
     return record

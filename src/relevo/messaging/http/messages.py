@@ -24,9 +24,11 @@ from relevo.errors import (
 from relevo.http import paging
 from relevo.http.access.authenticator import reaches
 from relevo.http.paging import Cursor, Limit, Page
+from relevo.kernel import cpu
 from relevo.kernel.operation import OperationOptions, Operations
 from relevo.kernel.pages import Fetched, fitting, json_bytes
 from relevo.messaging.core.names import Path
+from relevo.messaging.http.entities import record_of
 from relevo.messaging.http.models import (
     ByMessage,
     MessageView,
@@ -37,6 +39,7 @@ from relevo.messaging.http.models import (
     SentBatch,
     SequenceNumber,
     message_of,
+    messages_of,
     view_of,
 )
 from relevo.messaging.http.places import (
@@ -49,8 +52,8 @@ from relevo.messaging.http.places import (
     source_of,
 )
 from relevo.messaging.model import ReceiveMode
-from relevo.messaging.peeking import PeekOrder
-from relevo.messaging.receiving import settlement
+from relevo.messaging.peeking import PeekOrder, peeked_page
+from relevo.messaging.receiving import SUB_QUEUES, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +105,7 @@ class SendBatch(Addressed, NewMessages, frozen=True, kw_only=True):
 )  # fmt: skip
 async def send_batch(services: Services, principal: Principal, command: SendBatch) -> SentBatch:
     """Send messages: all of them, or none."""
-    messages = [message_of(one, f"/messages/{index}") for index, one in enumerate(command.messages)]
+    messages = await cpu.off_loop(messages_of, command.messages)
     receipts = await destination_of(services, principal, command).send_many(messages)
     return SentBatch([_receipt(one) for one in receipts])
 
@@ -241,12 +244,24 @@ class PeekMessages(Addressed, Struct, frozen=True, kw_only=True):
     "Look at messages of {} without receiving them.", errors=(NotFound,),
 )  # fmt: skip
 async def peek(services: Services, _: Principal, command: PeekMessages) -> Page[MessageView]:
-    """Look at messages without receiving them."""
+    """Look at messages without receiving them.
+
+    Messages that are not accepted yet have no number to go on from: they are on the last page, as
+    many as it has room for. So are the next ones by service order.
+    """
     after = paging.decode(command.cursor, int)
     after = max(0, command.start - 1) if after is None else after
-    found = await source_of(services, command).peek(after, command.limit, command.order)
-    more = len(found) == command.limit and command.order == "arrival"
-    return paging.page(
-        services.page_bytes, Fetched(found, more and found[-1].sequence_number is not None),
-        lambda one: one.sequence_number, show=view_of,
-    )  # fmt: skip
+    if command.order == "service":
+        most = min(command.limit, CLAIMED_MAX)
+        found = Fetched(await source_of(services, command).peek(0, most, "service"), more=False)
+    else:
+        found = await peeked_page(
+            services.app.database, await record_of(services, command),
+            SUB_QUEUES[command.address.sub_queue], after=after, limit=command.limit,
+            bytes_max=services.page_bytes,
+        )  # fmt: skip
+    shown = [view_of(one) for one in found.items]
+    sent = fitting(map(json_bytes, shown), services.page_bytes)
+    last = shown[sent - 1].sequence_number if sent and command.order == "arrival" else None
+    goes_on = last is not None and (found.more or sent < len(shown))
+    return Page(shown[:sent], paging.encode(last) if goes_on else None)

@@ -9,7 +9,7 @@ objects of one member: `$bytes` (base64), `$uuid`, `$time` and `$span` (microsec
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -21,6 +21,9 @@ from relevo.messaging.http.places import Addressed
 from relevo.messaging.model import Message
 from relevo.messaging.peeking import PeekedMessage
 from relevo.messaging.running.context import Received
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Short = Annotated[str, Meta(max_length=limits.MESSAGE_ID_LENGTH_MAX)]
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -94,6 +97,11 @@ def message_of(given: NewMessage, pointer: str = "") -> Message:
         properties=properties_of(given.properties, pointer),
         **{name: getattr(given, name) for name in _SAME},
     )
+
+
+def messages_of(given: Sequence[NewMessage]) -> list[Message]:
+    """Return the messages of a batch."""
+    return [message_of(one, f"/messages/{index}") for index, one in enumerate(given)]
 
 
 def properties_of(given: dict[str, Any], pointer: str = "") -> dict[str, Any]:
