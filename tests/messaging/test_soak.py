@@ -106,6 +106,10 @@ class Day:
         self.news = app.topic("news")
         self.seen = self.news.subscription("seen", rules={"even": "n % 2 = 0"})
 
+    async def make(self) -> None:
+        for one in (self.fair, self.once, self.later, self.seen):
+            await one.ensure()
+
     async def pass_on(self, step: int, clock: Clock) -> None:
         tenants = [f"tenant-{(step * 7 + n) % 50}" for n in range(5)]
         await self.fair.send_many([Message(step, fairness_key=one) for one in tenants])
@@ -145,7 +149,7 @@ async def test_a_day_of_traffic_leaves_nothing_behind(
     app: App, relevo_url: str, clock: Clock
 ) -> None:  # M1, M29
     day = Day(app)
-    await day.fair.ensure()
+    await day.make()
     serving = App(settings=told(relevo_url, host_name="a"))
     done: Counter[str] = Counter()
 
