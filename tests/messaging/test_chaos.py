@@ -13,6 +13,7 @@ import pytest
 from relevo import App, settings
 from relevo.testing.cluster import Cluster
 from tests.jobs.office import QUICK
+from tests.kernel.postgres.servers import pgbouncer
 from tests.messaging import programs
 from tests.messaging.accounts import Ledger
 from tests.support.servers import kill_server
@@ -31,14 +32,14 @@ async def revive(cluster: Cluster, *names: str) -> None:
             await cluster.start(name, wait=False)
 
 
-async def storm(app: App, folder: Path, kills: int) -> None:
+async def storm(app: App, url: str, folder: Path, kills: int, *, server: bool = True) -> None:
+    """Kill one process after the other, and every fifth time the server itself."""
     for statement in programs.TABLES.split(";"):
         await app.database.write(statement)
     await programs.Post(app).make()
     seed = random.randrange(2**32)
     print("seed", seed)
     dice = random.Random(seed)
-    url = app.database.endpoint.url
     async with Cluster(url, "tests.messaging.programs:depot", folder, settings=SETTINGS) as cluster:
         ledger = Ledger(app.database, cluster)
         for name in NAMES:
@@ -51,10 +52,10 @@ async def storm(app: App, folder: Path, kills: int) -> None:
                 return await ledger.done() >= wanted
 
             await cluster.until(more, "there is load")
-            if turn % 5 == 4:
+            if server and turn % 5 == 4:
                 await kill_server(app.database)
             else:
-                name = NAMES[turn % 5]
+                name = NAMES[turn % (4 + server)]
                 cluster.nodes[name].kill()
                 await cluster.start(name, wait=False)
         cluster.nodes["sender-a"].kill()
@@ -82,4 +83,11 @@ async def test_no_kill_loses_or_doubles_a_message(
         home = Path(folder) / "home"  # a server of its own, whose files are synced
         told = settings.load({"home": home, **SETTINGS}, environ={})
         async with App(settings=told) as app:
-            await storm(app, tmp_path, kills)
+            await storm(app, app.database.endpoint.url, tmp_path, kills)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+async def test_kills_behind_pgbouncer(app: App, relevo_url: str, tmp_path: Path) -> None:  # M27
+    with pgbouncer(relevo_url) as url:
+        await storm(app, url, tmp_path, 20, server=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.errors import NotFound
-from relevo.messaging import consumers
+from relevo.messaging import Message, Strict, consumers
 from relevo.messaging.core.classes import CLASSES
 from relevo.messaging.host import MessagingPart
 
@@ -95,3 +95,32 @@ async def test_a_pause_ends_by_itself(app: App, clock: Clock) -> None:  # 9
         await clock.advance(timedelta(seconds=61))
         await app.parts.of(MessagingPart).timers.resume_consumers()
         assert (await consumers.found(app.database, "readers")).state == "running"
+
+
+async def test_however_much_is_over_is_forgotten(app: App, clock: Clock, post: Post) -> None:
+    queue = app.queue("q", ordering=Strict(), fair=True, duplicate_window=30)
+    for start in range(0, 2_500, 500):
+        await queue.send_many(
+            [Message(b"", fairness_key=f"k{n}") for n in range(start, start + 500)]
+        )
+    while messages := await queue.receive(500, mode="receive_and_delete"):
+        pass
+    del messages
+    await clock.advance(timedelta(minutes=6))
+    await post.tend()
+    for table in ("message_seen", "message_fairness", "message_delta", "message"):
+        assert await app.database.fetchval(f"select count(*) from relevo.{table}") == 0, table
+
+
+async def test_a_tenant_is_remembered_while_others_wait(
+    app: App, clock: Clock, post: Post
+) -> None:  # M11
+    queue = app.queue("q", ordering=Strict(), fair=True)
+    await queue.send_many([Message("a", fairness_key="a")] * 3 + [Message("b", fairness_key="b")])
+    first = [one.body for one in await queue.receive(2, mode="receive_and_delete")]
+    assert sorted(first) == ["a", "b"]
+    await clock.advance(timedelta(minutes=6))
+    await post.tend()
+    await queue.send_many([Message("a", fairness_key="a"), Message("b", fairness_key="b")] * 2)
+    rest = [one.body for one in await queue.receive(10, mode="receive_and_delete")]
+    assert sorted(rest[:4]) == ["a", "a", "b", "b"]

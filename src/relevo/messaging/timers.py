@@ -86,7 +86,8 @@ class MessageTimers:
 
     async def forget(self) -> None:
         """Forget remembered ids and settlements, idle entities, what dropped ones have left."""
-        await self._database.write(SQL.forget, ROWS)
+        while await self._value(SQL.forget, ROWS) >= ROWS:
+            pass
         await self._entities.drop_idle()
         while await self._value(SQL.purge_dropped, ROWS):
             pass

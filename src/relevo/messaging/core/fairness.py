@@ -31,9 +31,12 @@ def next_tag(sequence: int, *, reached: int, last: int | None, weight: int = 1) 
     return floor + step - (floor - place) % step
 
 
-def forgettable(last: int, *, reached: int, weight: int = 1) -> bool:
-    """Return whether a tenant with nothing waiting needs its history no more."""
-    return reached >= last + SCALE // weight
+def forgettable(last: int, *, reached: int, weight: int = 1, others: bool = True) -> bool:
+    """Return whether a tenant with nothing waiting needs its history no more.
+
+    If nothing of `others` waits either, nobody is overtaken by a tenant who begins anew.
+    """
+    return not others or reached >= last + SCALE // weight
 
 
 def tag_all(

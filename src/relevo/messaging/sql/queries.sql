@@ -63,7 +63,7 @@ select relevo.recover_messages($1);
 select relevo.fold_message_counts();
 
 -- name: forget
--- Forgets ids, settlements, tenants and sessions that are over.
+-- Forgets ids, settlements, tenants and sessions that are over; returns how many of a kind, at most.
 select relevo.forget_messages($1);
 
 -- name: peek
