@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 FEW: Final = 1_000
 CLAIMED: Final = 100
+CLAIMS: Final = 3
+"""So many, and there are messages of all classes left."""
+DEEP_ROUNDS: Final = 10
 ROUNDS: Final = 3
 ONE: Final = (("normal", 4),)
 THREE: Final = (("high", 8), ("normal", 4), ("low", 1))
@@ -73,10 +76,10 @@ async def deep_claims(url: str, waiting: int) -> list[Figure]:
 
 async def _deep(name: str, many: Line, few: Line, waiting: int, limits: str | None) -> Figure:
     took: dict[bool, list[float]] = {True: [], False: []}
-    for _ in range(ROUNDS):
+    for _ in range(DEEP_ROUNDS):
         await few.accept(FEW, THREE)
         for one in (few, many):
-            for _ in range(FEW // CLAIMED):
+            for _ in range(CLAIMS):
                 rows, cost = await one.timed_claim(limits, CLAIMED)
                 took[one is many].append(cost)
                 await one.complete(rows)
