@@ -16,7 +16,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from bench import Figure
 
-BENCHES = ("grouping", "leases", "feed", "events", "router", "jobs", "postgresql")
+BENCHES = ("grouping", "leases", "feed", "events", "router", "jobs", "messaging", "postgresql")
 
 
 def main(names: list[str]) -> int:

@@ -6,6 +6,7 @@ The same functions with the same arrays and batches as Relevo's own processes se
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from contextlib import asynccontextmanager
@@ -17,13 +18,10 @@ import asyncpg
 from msgspec import Struct
 
 from relevo import App, settings
-from relevo.messaging.core import tokens
 from relevo.messaging.core.acceptance import Acceptance
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from relevo.messaging import Queue
+    from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
 BATCH: Final = 500
 BODY: Final = b"x" * 200
@@ -54,11 +52,11 @@ class Cost(Struct, frozen=True):
 class Line:
     """A queue and a connection that works on it as a host does."""
 
-    def __init__(self, connection: asyncpg.Connection, queue: Queue, row: asyncpg.Record) -> None:
+    def __init__(self, url: str, connection: asyncpg.Connection, id_: int, version: int) -> None:
+        self._url = url
         self.connection = connection
-        self.queue = queue
-        self.id: int = row["id"]
-        self.version: int = row["version"]
+        self.id = id_
+        self.version = version
         self.numbers: Mapping[str, int] = {}
         self._host = uuid4()
         self._consumers = 0
@@ -77,23 +75,26 @@ class Line:
         """Send messages, whose classes take turns, and whose tenants do if there are any."""
         for at in range(0, count, BATCH):
             many = range(at, min(at + BATCH, count))
-            mixed = [classes[n % len(classes)] for n in many]
-            await self.connection.fetch(
-                ACCEPT,
-                *Acceptance(
-                    [self.id], [self.version], [self.id] * len(many), [str(uuid4()) for _ in many],
-                    [BODY] * len(many), [0] * len(many), [None] * len(many),
-                    list(range(1, len(many) + 1)), [self.id] * len(many), [0] * len(many),
-                    [self.numbers[name] for name, _ in mixed], [priority for _, priority in mixed],
-                    [len(BODY)] * len(many), keys=[f"tenant-{n % keys}" for n in many] if keys else [],
-                ).columns(),
-            )  # fmt: skip
+            await self.connection.fetch(ACCEPT, *self._columns(many, classes, keys))
 
-    async def claim(self, limits: str | None = None) -> list[Any]:
-        """Claim a batch for the host."""
+    def _columns(
+        self, many: range, classes: Sequence[tuple[str, int]], keys: int
+    ) -> tuple[list[Any], ...]:
+        mixed = [classes[n % len(classes)] for n in many]
+        size = len(many)
+        return Acceptance(
+            [self.id], [self.version], [self.id] * size, [str(uuid4()) for _ in many],
+            [BODY] * size, [0] * size, [None] * size, list(range(1, size + 1)), [self.id] * size,
+            [0] * size, [self.numbers[name] for name, _ in mixed],
+            [priority for _, priority in mixed], [len(BODY)] * size,
+            keys=[f"tenant-{n % keys}" for n in many] if keys else [],
+        ).columns()  # fmt: skip
+
+    async def claim(self, limits: str | None = None, wanted: int = BATCH) -> list[Any]:
+        """Claim messages for the host."""
         self._claims += 1
         return await self.connection.fetch(
-            SERVE, self._host, self._claims, [self._consumers], [BATCH], ["strict"], [limits], [1],
+            SERVE, self._host, self._claims, [self._consumers], [wanted], ["strict"], [limits], [1],
             [self.id],
         )  # fmt: skip
 
@@ -104,7 +105,41 @@ class Line:
         stale = await self.connection.fetch(COMPLETE, self._host, self._claims, numbers, locks)
         assert not stale
 
-    async def cost(self, step: Any, count: int) -> Cost:
+    async def timed_claim(self, limits: str | None, wanted: int) -> tuple[list[Any], float]:
+        """Claim messages; also return the milliseconds that it took."""
+        began = time.perf_counter()
+        rows = await self.claim(limits, wanted)
+        return rows, (time.perf_counter() - began) * 1000
+
+    async def through(self, count: int, classes: Sequence[tuple[str, int]], keys: int = 0) -> None:
+        """Send, claim and complete."""
+        await self.accept(count, classes, keys)
+        await self.drain(count)
+
+    async def drain(self, count: int) -> None:
+        """Claim and complete, one statement after the other."""
+        for _ in range(count // BATCH):
+            await self.complete(await self.claim())
+
+    async def drain_with(self, other: Line, count: int) -> None:
+        """Drain by two connections, half by each."""
+        await asyncio.gather(self.drain(count // 2), other.drain(count // 2))
+
+    async def costs(self, count: int, classes: Sequence[tuple[str, int]]) -> tuple[float, ...]:
+        """Return what a message costs the server, in microseconds: sent, claimed, completed."""
+        claimed: list[list[Any]] = []
+
+        async def claims() -> None:
+            claimed.extend([await self.claim() for _ in range(count // BATCH)])
+
+        async def completes() -> None:
+            for rows in claimed:
+                await self.complete(rows)
+
+        steps = (self.accept(count, classes), claims(), completes())
+        return tuple([(await self.cost(step, count)).cpu for step in steps])
+
+    async def cost(self, step: Awaitable[None], count: int) -> Cost:
         """Await a step that deals with so many messages; return what it took."""
         backend = self.connection.get_server_pid()
         cpu, began = backend_seconds(backend), time.perf_counter()
@@ -112,19 +147,16 @@ class Line:
         seconds, used = time.perf_counter() - began, backend_seconds(backend) - cpu
         return Cost(count / seconds, used / count * 1e6)
 
-    async def claims(self, count: int, limits: str | None = None) -> list[list[Any]]:
-        """Claim so many messages."""
-        return [await self.claim(limits) for _ in range(count // BATCH)]
-
-    async def drain(self, count: int) -> None:
-        """Claim and complete, one statement after the other."""
-        for _ in range(count // BATCH):
-            await self.complete(await self.claim())
-
-    async def completes(self, batches: Sequence[Sequence[Any]]) -> None:
-        """Complete what was claimed."""
-        for rows in batches:
-            await self.complete(rows)
+    @asynccontextmanager
+    async def second(self) -> AsyncIterator[Line]:
+        """Yield another host with a connection of its own to the same queue."""
+        connection = await asyncpg.connect(self._url)
+        try:
+            other = Line(self._url, connection, self.id, self.version)
+            await other.prepare()
+            yield other
+        finally:
+            await connection.close()
 
 
 def backend_seconds(backend: int) -> float:
@@ -146,13 +178,9 @@ async def line(url: str, name: str, **options: Any) -> AsyncIterator[Line]:
     connection = await asyncpg.connect(url)
     try:
         sql = "select id, version from relevo.message_entity where key = $1"
-        made = Line(connection, queue, await connection.fetchrow(sql, name))
+        [row] = await connection.fetch(sql, name)
+        made = Line(url, connection, row["id"], row["version"])
         await made.prepare()
         yield made
     finally:
         await connection.close()
-
-
-def token_of(row: Any) -> Any:
-    """Return the lock of a claimed row."""
-    return tokens.token_of(row["sequence"], row["token"])

@@ -27,9 +27,11 @@ class Peer(Struct, frozen=True, kw_only=True):
     name: str
     language: Literal["node", "python"]
     packages: tuple[str, ...]
-    unfinished: str
+    program: Path | None = None
+    """What is run, of a peer in Python."""
+    unfinished: str = ""
     """Counts the jobs that are not recorded as done."""
-    clear: str
+    clear: str = ""
     """Removes all jobs."""
 
 
@@ -54,6 +56,7 @@ PEERS: Final = {
             name="pgqueuer",
             language="python",
             packages=("pgqueuer[asyncpg]==1.6.0", "uvloop"),
+            program=HERE / "pgqueuer_side.py",
             unfinished="select count(*) from pgqueuer",
             clear="truncate pgqueuer, pgqueuer_log",
         ),
@@ -83,7 +86,7 @@ def installed(peer: Peer, folder: Path) -> list[str]:
             _run(peer, command, place)
         note.write_text(wanted, "utf-8")
     if peer.language == "python":
-        return [str(place / "bin" / "python"), str(HERE / "pgqueuer_side.py")]
+        return [str(place / "bin" / "python"), str(peer.program)]
     for script in HERE.glob("*.mjs"):  # Node looks for packages from where the script is
         shutil.copy(script, place)
     node = str(place / "node_modules" / ".bin" / "node")

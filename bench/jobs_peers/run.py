@@ -81,8 +81,11 @@ async def measure(peer: str, database_url: str, folder: Path, jobs: int) -> dict
 class Side:
     """A peer on its database."""
 
+    chunk = CHUNK
+    latency_seconds = LATENCY_SECONDS
+
     def __init__(
-        self, peer: Peer, program: list[str], url: str, connection: asyncpg.Connection
+        self, peer: Peer, program: list[str], url: str, connection: asyncpg.Connection | None
     ) -> None:
         self._peer = peer
         self._program = program
@@ -93,12 +96,12 @@ class Side:
         """Measure everything."""
         await self.prepare()
         singles = max(jobs // 4, CALLERS)
-        took = [await self._submit("single", singles, CALLERS, pool) for pool in POOLS]
+        took = [await self.submit("single", singles, CALLERS, pool) for pool in POOLS]
         found = {
             "single_per_second": singles / min(took),
-            "bulk_per_second": jobs / await self._submit("bulk", jobs, CHUNK),
+            "bulk_per_second": jobs / await self.submit("bulk", jobs, self.chunk),
         }
-        return found | await self._drains(jobs) | await self._pickup()
+        return found | await self._drains(jobs) | await self.pickup()
 
     async def drains(self, jobs: int) -> dict[str, float]:
         """Measure only how fast jobs are worked off."""
@@ -115,23 +118,22 @@ class Side:
         """Make the schema."""
         await self._run("prepare")
 
-    async def _submit(self, role: str, count: int, *arguments: int) -> float:
+    async def submit(self, role: str, count: int, *arguments: int) -> float:
         """Submit to an empty queue; return the seconds it took."""
-        await self._connection.execute(self._peer.clear)
+        await self.clear()
         return await self._run(role, count, PAYLOAD_BYTES, *arguments)
 
     async def drain(self, workers: int, jobs: int) -> dict[str, float]:
         """Measure how fast jobs that are there are worked off."""
-        await self._submit("bulk", jobs, CHUNK)
-        server = await self._connection.fetchval("select pg_backend_pid()")
+        await self.submit("bulk", jobs, self.chunk)
         async with AsyncExitStack() as stack:
             started = [await stack.enter_async_context(self._worker()) for _ in range(workers)]
-            before = sum(one.told.cpu for one in started), _server_cpu(server)
+            before = sum(one.told.cpu for one in started), await self.server_seconds()
             for one in started:
                 one.say("go")
             await _until_counted(started, jobs)
-            ended = await self._until_done()
-            server_after = _server_cpu(server)
+            ended = await self.until_done()
+            server_after = await self.server_seconds()
             for one in started:
                 await one.finish()
             assert sum(one.told.count for one in started) == jobs, "a job ran twice"
@@ -143,15 +145,28 @@ class Side:
         ours, servers = ((then - at) / jobs * 1000 for at, then in zip(before, after, strict=True))
         return rate | {"worker_cpu_per_1000": ours, "postgres_cpu_per_1000": servers}
 
-    async def _until_done(self) -> float:
+    async def clear(self) -> None:
+        """Remove what is there."""
+        assert self._connection is not None
+        await self._connection.execute(self._peer.clear)
+
+    async def server_seconds(self) -> float:
+        """Return what the server has used of the processor."""
+        assert self._connection is not None
+        return _server_cpu(await self._connection.fetchval("select pg_backend_pid()"))
+
+    async def until_done(self) -> float:
+        """Wait until nothing is left, after workers have had everything; return the time."""
+        assert self._connection is not None
         async with asyncio.timeout(STEP_SECONDS_MAX):
             while await self._connection.fetchval(self._peer.unfinished):
                 await asyncio.sleep(0.002)
-        return _now()
+        return now()
 
-    async def _pickup(self) -> dict[str, float]:
-        await self._connection.execute(self._peer.clear)
-        count = LATENCY_PER_SECOND * LATENCY_SECONDS
+    async def pickup(self) -> dict[str, float]:
+        """Measure how soon a job is picked up on an idle system."""
+        await self.clear()
+        count = LATENCY_PER_SECOND * self.latency_seconds
         async with self._worker() as worker:
             worker.say("go")
             await self._run(
@@ -240,7 +255,8 @@ async def _until_counted(workers: list[_Worker], jobs: int) -> None:
         await asyncio.gather(*hearing, return_exceptions=True)
 
 
-def _now() -> float:
+def now() -> float:
+    """Return milliseconds of the machine's monotonic clock."""
     return asyncio.get_running_loop().time() * 1000
 
 
