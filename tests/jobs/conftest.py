@@ -4,10 +4,10 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from tests.jobs.office import Office, Stage
+from tests.support.emptying import empty
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -15,31 +15,12 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
     from relevo.testing.databases import TestDatabases
 
-EMPTY = """
-do $$
-declare
-  one regclass;
-  filled boolean;
-begin
-  set local session_replication_role = replica;
-  for one in
-    select c.oid::regclass from pg_class c
-    where c.relnamespace = 'relevo'::regnamespace and c.relkind = 'r' and not c.relispartition
-      and (c.relname ~ '^(job|bulk_)'
-           or c.relname in ('host', 'lease', 'member', 'unit', 'event_time'))
-      and c.relname not in ('job_lane', 'job_transition')
-  loop
-    execute format('select exists (select from %s)', one) into filled;
-    if filled then execute format('delete from %s', one); end if;
-  end loop;
-  delete from relevo.event;
-  update relevo.clock set shift = '0', mark = '-infinity';
-  delete from relevo.job_lane where name not in ('default', 'workflow', 'bulk', 'maintenance');
-  update relevo.job_lane set events = 'ends', priority = false, owner_cap = null,
-    shared_tokens = false;
-end $$
+TABLES = "^(bulk_|job$|job_(?!lane$|transition$))"
+LANES = """
+delete from relevo.job_lane where name not in ('default', 'workflow', 'bulk', 'maintenance');
+update relevo.job_lane set events = 'ends', priority = false, owner_cap = null,
+  shared_tokens = false;
 """
-"""Makes a database as good as new: a tenth of what a new one costs."""
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +33,7 @@ def shared_url(relevo_databases: TestDatabases) -> Iterator[str]:
 @pytest.fixture
 def relevo_url(shared_url: str) -> str:
     """A database of the module, emptied before each test."""
-
-    async def empty() -> None:
-        connection = await asyncpg.connect(shared_url)
-        try:
-            await connection.execute(EMPTY)
-        finally:
-            await connection.close()
-
-    asyncio.run(empty())
+    asyncio.run(empty(shared_url, TABLES, LANES))
     return shared_url
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from relevo import App
@@ -14,33 +13,13 @@ from relevo.messaging.definitions import Definitions
 from relevo.messaging.entities import Entities
 from relevo.messaging.host import MessagingPart
 from tests.messaging.depot import Depot
+from tests.support.emptying import empty
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from relevo.kernel.postgres import Database
     from relevo.testing.databases import TestDatabases
-
-EMPTY = """
-do $$
-declare
-  one regclass;
-  filled boolean;
-begin
-  set local session_replication_role = replica;
-  for one in
-    select c.oid::regclass from pg_class c
-    where c.relnamespace = 'relevo'::regnamespace and c.relkind = 'r' and not c.relispartition
-      and (c.relname ~ '^message' or c.relname in ('host', 'lease', 'member', 'unit', 'event_time'))
-  loop
-    execute format('select exists (select from %s)', one) into filled;
-    if filled then execute format('delete from %s', one); end if;
-  end loop;
-  delete from relevo.event;
-  update relevo.clock set shift = '0', mark = '-infinity';
-end $$
-"""
-"""Makes a database as good as new: a tenth of what a new one costs."""
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +32,7 @@ def messages_url(relevo_databases: TestDatabases) -> Iterator[str]:
 @pytest.fixture
 async def relevo_url(messages_url: str) -> str:
     """A database of the module, emptied before each test."""
-    connection = await asyncpg.connect(messages_url)
-    try:
-        await connection.execute(EMPTY)
-    finally:
-        await connection.close()
+    await empty(messages_url, "^message")
     return messages_url
 
 

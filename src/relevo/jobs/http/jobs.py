@@ -12,6 +12,7 @@ from msgspec import Meta
 from relevo.dataverse.http.requester import PAYLOAD, READ, requester_of, scope_of
 from relevo.errors import InvalidQuery, InvalidValue, QueryTooCostly
 from relevo.http import paging
+from relevo.http.etags import version_of
 from relevo.http.paging import Page
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.http.models import (
@@ -27,7 +28,6 @@ from relevo.jobs.http.models import (
     PostponeJob,
     SubmitJob,
     WaitForJob,
-    version_of,
     view_of,
 )
 from relevo.jobs.model import SYSTEM, Recurrence

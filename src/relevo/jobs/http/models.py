@@ -13,7 +13,6 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from relevo import limits
-from relevo.errors import InvalidValue
 from relevo.http.paging import Cursor, Limit
 from relevo.jobs.core.operation_types import label_of
 from relevo.jobs.model import (
@@ -262,16 +261,3 @@ def view_of(job: Job, heads: Mapping[UUID, UUID | None]) -> JobView:
         host=job.host_name, series=job.series, pattern=job.pattern, sequence=job.sequence,
         version=job.version,
     )  # fmt: skip
-
-
-def version_of(if_match: str | None) -> int | None:
-    """Return the version that `If-Match` names; None for any."""
-    if if_match is None or if_match.strip() == "*":
-        return None
-    number = if_match.strip().removeprefix("W/").strip('"')
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
-        raise InvalidValue(
-            f'If-Match is {if_match!r}; send the etag of the job, such as W/"7", or *',
-            pointer="If-Match",
-        )
-    return int(number)

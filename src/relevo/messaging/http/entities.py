@@ -14,12 +14,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from relevo import limits
 from relevo.errors import ConditionNotMet, Conflict, EntityExists, InvalidExpression, NotFound
 from relevo.http import paging
+from relevo.http.etags import IfMatch, etag_of, version_of
 from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.operation import Operations, OtherStatus, Versioned
 from relevo.kernel.pages import Fetched
 from relevo.messaging.core.entities import KINDS, EntityProperties
 from relevo.messaging.describing import MessageCounts, described
-from relevo.messaging.http.etags import IfMatch, etag_of, version_of
 from relevo.messaging.http.places import QUEUE, SUBSCRIPTION, TOPIC, Addressed, request_at
 from relevo.messaging.http.rules import RuleBody, rule_of
 

@@ -1,4 +1,4 @@
-"""The versions of entities in headers: `ETag: "7"`, `If-Match: "7"`."""
+"""Versions of resources in headers: `ETag: "7"`, `If-Match: "7"`."""
 
 from __future__ import annotations
 
