@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.jobs.office import Office, Stage
-from tests.support.emptying import empty
+from tests.support.emptying import empty, emptying
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
     from relevo.testing.databases import TestDatabases
 
-TABLES = "^(bulk_|job$|job_(?!lane$|transition$))"
-LANES = """
+EMPTY = emptying(
+    "^(bulk_|job$|job_(?!lane$|transition$))",
+    """
 delete from relevo.job_lane where name not in ('default', 'workflow', 'bulk', 'maintenance');
 update relevo.job_lane set events = 'ends', priority = false, owner_cap = null,
   shared_tokens = false;
-"""
+""",
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def shared_url(relevo_databases: TestDatabases) -> Iterator[str]:
 @pytest.fixture
 def relevo_url(shared_url: str) -> str:
     """A database of the module, emptied before each test."""
-    asyncio.run(empty(shared_url, TABLES, LANES))
+    asyncio.run(empty(shared_url, EMPTY))
     return shared_url
 
 

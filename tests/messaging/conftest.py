@@ -13,7 +13,7 @@ from relevo.messaging.definitions import Definitions
 from relevo.messaging.entities import Entities
 from relevo.messaging.host import MessagingPart
 from tests.messaging.depot import Depot
-from tests.support.emptying import empty
+from tests.support.emptying import empty, emptying
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -32,7 +32,7 @@ def messages_url(relevo_databases: TestDatabases) -> Iterator[str]:
 @pytest.fixture
 async def relevo_url(messages_url: str) -> str:
     """A database of the module, emptied before each test."""
-    await empty(messages_url, "^message")
+    await empty(messages_url, emptying("^message"))
     return messages_url
 
 

@@ -26,10 +26,18 @@ end $$;
 """
 
 
-async def empty(url: str, tables: str, more: str = "") -> None:
-    """Make a database as good as new; `tables` is a pattern of the tables that tests fill."""
+def emptying(tables: str, more: str = "") -> str:
+    """Return statements that make a database as good as new.
+
+    `tables` is a pattern of the tables that tests fill.
+    """
+    return _EMPTY.replace("{tables}", tables) + more
+
+
+async def empty(url: str, statements: str) -> None:
+    """Make a database as good as new."""
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute(_EMPTY.replace("{tables}", tables) + more)
+        await connection.execute(statements)
     finally:
         await connection.close()
