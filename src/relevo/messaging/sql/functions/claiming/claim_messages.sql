@@ -6,7 +6,7 @@ create or replace function relevo.claim_messages(
   p_entities integer[], p_sub_queues smallint[], p_wanted integer, p_token bigint, p_host uuid default null, p_claim bigint default null,
   p_consumers integer default null, p_delete boolean default false, p_across text default 'strict', p_limits jsonb default null)
 returns setof relevo.message_notice language plpgsql volatile
-set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   patience constant integer := 19;
   amount constant integer := cardinality(p_entities);

@@ -5,7 +5,7 @@ create or replace function relevo.claim_messages_from(
   p_entity integer, p_sub_queue smallint, p_wanted integer, p_token bigint, p_host uuid, p_claim bigint, p_consumers integer,
   p_delete boolean, p_classes smallint[] default null, p_full_keys text[] default null, p_first bigint[] default null)
 returns setof relevo.message_notice language plpgsql volatile
-set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   at timestamptz := relevo.now();
   entity relevo.message_entity;

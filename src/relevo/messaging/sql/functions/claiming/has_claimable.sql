@@ -1,6 +1,6 @@
 -- Whether a claim would find a message in an entity or sub-queue, with the slots that are free.
 create or replace function relevo.has_claimable(p_entity integer, p_sub_queue smallint, p_limits jsonb) returns boolean
-language plpgsql stable set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   at timestamptz := relevo.now();
   keys text[] := relevo.full_keys(p_limits);

@@ -1,7 +1,7 @@
 -- Locks what a claim over several sources will write, in the order that all keep to: the rows of consumers, then the tallies of
 -- entities where the claim has a choice to remember. A claim from a single source locks its tally by itself.
 create or replace function relevo.lock_tallies(p_consumers integer[], p_entities integer[]) returns void language plpgsql volatile
-set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   if cardinality(p_entities) < 2 then return; end if;
   perform from relevo.message_consumers c where c.id = any (p_consumers) and cardinality(c.sources) > 1 order by c.id for no key update;

@@ -1,6 +1,6 @@
 -- Locks what claims of an entity leave for the next one, and returns it.
 create or replace function relevo.lock_tally(p_entity integer) returns relevo.message_tally language plpgsql volatile
-set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   tally relevo.message_tally;
 begin

@@ -3,7 +3,7 @@
 create or replace function relevo.receive_messages(
   p_keys text[], p_sub_queues smallint[], p_wanted integer, p_token bigint, p_delete boolean)
 returns setof relevo.message_notice language plpgsql volatile
-set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   sources integer[];
   refusal text;

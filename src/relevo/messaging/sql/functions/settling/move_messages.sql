@@ -6,7 +6,7 @@ create or replace function relevo.move_messages(
   p_sequences bigint[], p_events text[], p_until timestamptz[] default '{}', p_reasons text[] default '{}',
   p_descriptions text[] default '{}', p_checkpoints bytea[] default '{}')
 returns void language plpgsql volatile
-set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   at timestamptz := relevo.now();
   moves relevo.message_move[];
