@@ -255,7 +255,7 @@ async def test_dead_letters_are_redriven_and_purged(wire: Wire, queue: str) -> N
         await wire.send(queue, name, properties={"tier": name})
     for message in await wire.claim(queue, max_messages=2):
         await wire.settle(queue, message, "dead-letter", reason="bad")
-    moved = await wire.post(f"{queue}/dead-letters:redrive", {"filter": "tier = 'a'"})
+    moved = await wire.post(f"{queue}/dead-letters:redrive", {"filter": "tier = 'a'", "rate": 100})
     assert moved == {"count": 1}
     assert [one["body"] for one in await wire.claim(queue, max_messages=9)] == ["a"]
     assert await wire.post(f"{queue}/dead-letters:purge") == {"count": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -30,6 +30,10 @@ from relevo.messaging.http.places import (
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
+
+REDRIVEN_MAX: Final = 10_000
+SECONDS_MAX: Final = 20.0
+"""How many messages one request redrives, and how long it takes if they go at a rate."""
 
 operation = Operations()
 
@@ -119,8 +123,16 @@ class RedriveMessages(Addressed, Struct, frozen=True, kw_only=True):
     filter: Annotated[str, Meta(description="A SQL filter, such as `tier = 'paying'`.")] | None = (
         None
     )
-    limit: Annotated[int, Meta(ge=1, description="At most so many.")] | None = None
-    rate: Annotated[float, Meta(gt=0, description="Messages a second.")] | None = None
+    limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=REDRIVEN_MAX,
+            description="At most so many, and with a `rate` what goes in 20 s; repeat the request"
+            " for more.",
+        ),
+    ] = REDRIVEN_MAX
+    rate: Annotated[float, Meta(ge=0.1, description="Messages a second.")] | None = None
     reset_count: Annotated[bool, Meta(description="Count deliveries from 0 again.")] = True
 
 
@@ -133,8 +145,8 @@ async def redrive(services: Services, _: Principal, command: RedriveMessages) ->
     """Return dead letters to the queue or subscription they came from."""
     path = command.address
     source = source_at(services.app.messaging, Path(path.entity, path.subscription))
+    rate = command.rate
+    most = command.limit if rate is None else min(command.limit, max(1, int(rate * SECONDS_MAX)))
     return ChangedCount(
-        await source.redrive(
-            command.filter, command.limit, rate=command.rate, reset_count=command.reset_count
-        )
+        await source.redrive(command.filter, most, rate=rate, reset_count=command.reset_count)
     )
