@@ -13,7 +13,7 @@ from relevo.messaging import Message, Strict
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.messaging import Queue
+    from relevo.messaging import Queue, Received
     from relevo.testing import Clock
     from tests.messaging.conftest import Post
 
@@ -136,3 +136,32 @@ async def test_sessions_and_plain_queues_are_told_apart(app: App) -> None:
         await orders(app).receive()
     with pytest.raises(Conflict):
         await app.queue("plain").accept_next()
+
+
+async def test_consumers_handle_each_session_in_order_and_alone(app: App) -> None:  # M20, 14
+    handled: dict[str, list[str]] = {}
+    busy: set[str] = set()
+    most = 0
+    done = asyncio.Event()
+
+    @orders(app).on_messages("clerks", concurrency=3)
+    async def handle(msg: Received) -> None:
+        nonlocal most
+        key = msg.session_id or ""
+        assert key not in busy
+        busy.add(key)
+        most = max(most, len(busy))
+        await asyncio.sleep(0)
+        handled.setdefault(key, []).append(msg.body)
+        busy.discard(key)
+        if sum(map(len, handled.values())) == 20:
+            done.set()
+
+    await fill(app, "a", "b", "c", "d", each=5)
+    async with app.host(name="one"), asyncio.timeout(60):
+        await done.wait()
+    assert handled == {key: [f"{key}{n}" for n in range(5)] for key in "abcd"}
+    assert most <= 3
+    assert await orders(app).peek() == []
+    async with app.host(name="two"):  # the sessions of a host that has stopped are free
+        assert (await orders(app).accept_session("a")).session_id == "a"

@@ -12,11 +12,12 @@ from relevo import limits
 from relevo.errors import NotFound
 from relevo.kernel import cpu
 from relevo.kernel.postgres import catalog
-from relevo.messaging.core import acceptance
+from relevo.messaging.core import acceptance, classes
 from relevo.messaging.core.acceptance import Definition
 from relevo.messaging.core.entities import EntityProperties
 from relevo.messaging.core.names import Path
 from relevo.messaging.core.rules import SubscriptionRule, TopicRules, compiled, stored_rule
+from relevo.messaging.model import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ SQL = catalog.load(__package__)
 _properties: Final = msgspec.json.Decoder(EntityProperties).decode
 _numbers: Final = msgspec.json.Decoder(dict[str, int]).decode
 _rules: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_PLAIN: Final = Message(body=b"")
 _Compiled = dict[str, SubscriptionRule]
 """Rules, ready to route messages, by their stored text."""
 
@@ -146,5 +148,6 @@ def _entity(row: asyncpg.Record) -> Definition:
             (acceptance.predicate(text), name) for text, name in properties.classifier
         ),
         forwards=bool(properties.forward_to or properties.forward_dead_lettered_to),
+        usual=None if properties.classifier else classes.classify(_PLAIN, properties.classes),
         cost=1 + len(properties.classifier),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -12,7 +11,7 @@ from relevo.errors import InternalError, QuotaExceeded
 from relevo.kernel import cpu, faults
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.grouping import Group
-from relevo.messaging.core import content, times
+from relevo.messaging.core import content, times, tokens
 from relevo.messaging.core.acceptance import Outgoing, accepted
 from relevo.messaging.core.entities import EntityProperties
 from relevo.messaging.core.heads import encoded_head
@@ -147,12 +146,13 @@ def outgoing_batch(
     bodies = content.check_batch(
         messages, requires_session=found.requires_session, max_bytes=found.max_message_bytes
     )
+    new_ids = tokens.new_message_ids(len(messages))
     return [
         Outgoing(
-            message=message, body=body, message_id=message.message_id or str(uuid.uuid4()),
+            message=message, body=body, message_id=message.message_id or new_id,
             max_class=max_class, inflation=inflation,
         )
-        for message, body in zip(messages, bodies, strict=True)
+        for message, body, new_id in zip(messages, bodies, new_ids, strict=True)
     ]  # fmt: skip
 
 

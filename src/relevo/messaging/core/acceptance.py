@@ -58,6 +58,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     numbers: Mapping[str, int]
     """Of its classes, by their names in lower case."""
     classifier: Classifier = ()
+    usual: MessageClass | None = None
+    """The class of messages that say nothing about it; None if a filter decides."""
     subscriptions: Mapping[str, Definition] = {}
     """By name, as it is stored."""
     rules: TopicRules = TopicRules()
@@ -252,6 +254,9 @@ def _reason(failure: RuleFailure) -> tuple[str, str]:
 
 
 def _class(place: Definition, message: Message, outgoing: Outgoing) -> MessageClass:
+    says_nothing = message.priority is None and message.priority_class is None
+    if says_nothing and place.usual and not message.properties and outgoing.max_class is None:
+        return place.usual
     found = classes.classify(message, place.properties.classes, place.classifier)
     return classes.guard(found, place.properties.classes, outgoing.max_class, outgoing.inflation)
 

@@ -34,6 +34,8 @@ SHORT: Final = (
 TEXTS: Final = ("correlation_id", "subject", "to", "reply_to", "content_type", "priority_class")
 _FIELDS: Final = (*SHORT, *TEXTS)
 _values: Final = attrgetter(*_FIELDS)
+_UNSAID: Final = tuple("" if name == "fairness_key" else None for name in _FIELDS)
+"""Of a message that sets none of them."""
 _WHOLE: Final = range(-(2**63), 2**63)
 _FIXED_BYTES: Final = 16
 """What a value of fixed size counts."""
@@ -79,11 +81,9 @@ def check_message(
     message: Message, *, requires_session: bool = False, max_bytes: int | None = None
 ) -> Body:
     """Refuse a message that cannot be stored; return its body."""
-    for name, value in zip(_FIELDS, _values(message), strict=True):
-        if value is None or value == "":
-            continue
-        most = limits.MESSAGE_ID_LENGTH_MAX if name in SHORT else limits.MESSAGE_HEADERS_BYTES_MAX
-        checking.text(name, value, most, of="a message")
+    values = _values(message)
+    if values != _UNSAID:
+        _check_texts(values)
     _check_session(message, requires_session=requires_session)
     times.checked_ttl(message.ttl)
     if message.at is not None:
@@ -147,12 +147,20 @@ def check_saved(what: str, data: Any, most: int) -> bytes:
 def header_bytes(message: Message) -> int:
     """Return what the properties and texts of a message take; refuse values of other types."""
     size = 0
-    for text in _values(message):
-        if text:
-            size += _bytes_of(text)
+    values = _values(message)
+    if values != _UNSAID:
+        size = sum(_bytes_of(text) for text in values if text)
     if message.properties:
         size += sum(_property(name, value) for name, value in _pairs(message.properties))
     return size
+
+
+def _check_texts(values: tuple[Any, ...]) -> None:
+    for name, value in zip(_FIELDS, values, strict=True):
+        if value is None or value == "":
+            continue
+        most = limits.MESSAGE_ID_LENGTH_MAX if name in SHORT else limits.MESSAGE_HEADERS_BYTES_MAX
+        checking.text(name, value, most, of="a message")
 
 
 def _pairs(properties: object) -> list[tuple[object, Value]]:

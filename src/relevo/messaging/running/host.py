@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from relevo.messaging.running.processes import call_in_process
 from relevo.messaging.sending import TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
     from relevo.kernel.leases import Leases
@@ -161,13 +162,9 @@ async def declared(
                 " name its subscriptions",
                 pointer="sources",
             )
-        if rows[key]["has_sessions"]:
-            raise Conflict(
-                f"consumers {definition.name!r} name the source {source!r}, which requires"
-                " sessions; receive its messages with accept_session() or accept_next()"
-            )
         properties = msgspec.json.decode(rows[key]["properties"], type=EntityProperties)
         classes += properties.classes
+    _check_sessions(definition, rows.values())
     reserved = reserving.reservations(classes, definition.reserved, definition.concurrency)
     sources = tuple(rows[key]["id"] for key in keys)
     [row] = await database.write(
@@ -181,13 +178,27 @@ async def declared(
         )
     hours = None if definition.hours is None else Hours.of(definition.hours)
     return ServedConsumers(
-        id=row["id"], definition=definition, sources=sources, reserved=reserved, hours=hours
-    )
+        id=row["id"], definition=definition, sources=sources, reserved=reserved, hours=hours,
+        has_sessions=any(one["has_sessions"] for one in rows.values()),
+    )  # fmt: skip
+
+
+def _check_sessions(definition: ConsumersDefinition, rows: Iterable[Any]) -> None:
+    """Refuse options that choose single messages, where whole sessions are handled in order."""
+    named = [row["path"] for row in rows if row["has_sessions"]]
+    if named and (definition.batch > 1 or definition.is_limited or definition.preempt is not None):
+        raise Conflict(
+            f"consumers {definition.name!r} serve {named[0]!r}, which requires sessions: its"
+            " messages are handled one after the other, so leave out batch, reserved,"
+            " max_per_class, max_per_fairness_key and preempt"
+        )
 
 
 def _lane(served: ServedConsumers) -> HostLane[MessageClaim]:
     definition = served.definition
-    ahead = definition.prefetch == "auto" and not served.is_limited and definition.preempt is None
+    ahead = definition.prefetch == "auto" and not (
+        served.is_limited or served.has_sessions or definition.preempt is not None
+    )
     return HostLane(
         definition.name, definition.concurrency, [definition.name],
         begin_within=BEGIN_SECONDS if ahead else 0.0,

@@ -69,6 +69,8 @@ class ServedConsumers(Struct, frozen=True, kw_only=True):
     """The numbers of their entities."""
     reserved: tuple[Reservation, ...] = ()
     hours: Hours | None = None
+    has_sessions: bool = False
+    """Whether a source does: then each slot has a session, and handles its messages in order."""
 
     @property
     def is_limited(self) -> bool:

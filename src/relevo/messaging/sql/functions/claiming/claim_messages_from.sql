@@ -12,8 +12,14 @@ declare
   chosen record;
 begin
   select * into entity from relevo.message_entity e
-  where e.id = p_entity and e.status in ('active', 'send_disabled') and not (e.has_sessions and p_sub_queue = 0);
+  where e.id = p_entity and e.status in ('active', 'send_disabled');
   if not found then return; end if;
+  if entity.has_sessions and p_sub_queue = 0 then
+    if p_host is not null then
+      return query select * from relevo.claim_from_sessions(p_entity, p_wanted, p_token, p_host, p_claim, p_consumers);
+    end if;
+    return;
+  end if;
   loop
     if p_first is null then
       select * into chosen from relevo.choose_messages(entity, p_sub_queue, p_wanted, p_classes, p_full_keys);
