@@ -36,8 +36,9 @@ from relevo.jobs import events as job_events
 from relevo.jobs.states import JOB as SYSTEM_JOB
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
-from relevo.kernel.telemetry.metrics import Metrics, Runs
+from relevo.kernel.telemetry.metrics import MessageTimes, Metrics, Runs
 from relevo.messaging import states as message_states
+from relevo.messaging.figures import MessageFigures
 from relevo.messaging.model import MessageOptions
 from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
@@ -200,19 +201,23 @@ def limit_tables() -> str:
     )
 
 
+Collected = Runs | MessageTimes | MessageFigures
+"""Figures that are put together when they are shown."""
+
+
 def metric_table() -> str:
     """Every figure with its labels."""
     made, own = Metrics(), inspect.getsource(Metrics)
     rows = []
-    for attribute, figure in vars(made).items():
-        if not isinstance(figure, MetricWrapperBase | Runs):
+    for attribute, figure in (*vars(made).items(), ("registry", MessageFigures())):
+        if not isinstance(figure, MetricWrapperBase | Collected):
             continue
         within = (f"self.{attribute}.l", f"(self.{attribute}, ")  # set by what else is there
         used = re.search(rf"metrics\.{attribute}\b", _code()) or any(one in own for one in within)
         for family in figure.collect():
             name = f"{family.name}_total" if family.type == "counter" else family.name
             text = family.documentation if used else f"{family.documentation} Not measured yet."
-            labelled: Any = family if isinstance(figure, Runs) else figure
+            labelled: Any = family if isinstance(figure, Collected) else figure
             rows.append([f"`{name}`", family.type, _listed(labelled._labelnames), text])
     return table(["name", "type", "labels", "meaning"], rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -124,3 +125,33 @@ async def test_a_tenant_is_remembered_while_others_wait(
     await queue.send_many([Message("a", fairness_key="a"), Message("b", fairness_key="b")] * 2)
     rest = [one.body for one in await queue.receive(10, mode="receive_and_delete")]
     assert sorted(rest[:4]) == ["a", "a", "b", "b"]
+
+
+async def test_figures_are_shown_by_the_leading_host(app: App) -> None:  # 19, M35
+    queue = app.queue("q")
+    done = asyncio.Event()
+
+    @queue.on_messages("readers")
+    async def read(msg: object) -> None:
+        done.set()
+
+    await queue.send("x", priority=9)
+    await queue.schedule("y", await app.now() + timedelta(hours=1))
+    async with app.host(name="one"), asyncio.timeout(60):
+        await done.wait()
+        while (await queue.describe()).messages.completed < 1:
+            await asyncio.sleep(0.01)
+        await app.parts.of(MessagingPart).measure()
+        text = app.metrics.render().decode()
+    for line in (
+        'relevo_messages_sent_total{class="high",entity="q"} 1.0',
+        'relevo_messages_completed_total{class="high",entity="q"} 1.0',
+        'relevo_messages_completed_total{class="normal",entity="q"} 0.0',
+        'relevo_messages{class="normal",entity="q",state="scheduled"} 1.0',
+        'relevo_message_target_ratio{class="high",entity="q"} 1.0',
+        'relevo_consumers_slots{consumers="readers"} 1.0',
+        'relevo_consumers_desired{consumers="readers"} 1.0',
+        'relevo_message_wait_seconds_count{class="high",consumers="readers"} 1.0',
+        'relevo_message_hold_seconds_count{class="high",consumers="readers"} 1.0',
+    ):
+        assert line in text, line

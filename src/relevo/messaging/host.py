@@ -39,9 +39,10 @@ class MessagingPart(Part[Messaging]):
 
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
-        return [*self.timers.duties(), Duty("messaging.figures", FIGURES_SECONDS, self._measure)]
+        return [*self.timers.duties(), Duty("messaging.figures", FIGURES_SECONDS, self.measure)]
 
-    async def _measure(self) -> None:
+    async def measure(self) -> None:
+        """Read the figures that this host shows, because it leads."""
         tools = self.service.tools
         await self._figures.read(self.service.database, tools.scaler)
 

@@ -43,6 +43,8 @@ _BUCKETS = (
 )
 
 
+_BOUNDS = (*map(str, _BUCKETS), "+Inf")
+
 LAG_SERIES_MAX = 256
 """Leases of a host whose lag is shown one by one."""
 OTHERS = "others"
@@ -89,20 +91,35 @@ class BoundedSeries:
             self._gauge.remove(unit, OTHERS)
 
 
-class HandlerRuns:
-    """How the runs of one handler ended, and how long they took."""
+class Durations:
+    """How long things took."""
 
     def __init__(self) -> None:
-        self.outcomes: Counts[str] = Counts()
         self.buckets = [0] * (len(_BUCKETS) + 1)
         """How many took up to each bound, and longer than all."""
         self.seconds = 0.0
 
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.buckets[bisect_left(_BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+    def shown(self) -> list[tuple[str, float]]:
+        """Return how many took up to each bound, as the library shows it."""
+        return list(zip(_BOUNDS, map(float, accumulate(self.buckets)), strict=True))
+
+
+class HandlerRuns(Durations):
+    """How the runs of one handler ended, and how long they took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: Counts[str] = Counts()
+
     def ended(self, outcome: str, seconds: float) -> None:
         """Count a run."""
         self.outcomes[outcome] += 1
-        self.buckets[bisect_left(_BUCKETS, seconds)] += 1
-        self.seconds += seconds
+        self.add(seconds)
 
 
 class Runs(Collector):
@@ -127,14 +144,44 @@ class Runs(Collector):
         times = HistogramMetricFamily(
             "relevo_handler_run_seconds", "Time of a handler's run.", labels=("part", "handler")
         )
-        bounds = [*map(str, _BUCKETS), "+Inf"]
         for labels, one in self._handlers.items():
             for outcome, count in one.outcomes.items():
                 runs.add_metric((*labels, outcome), count)
-            counts = zip(bounds, map(float, accumulate(one.buckets)), strict=True)
-            times.add_metric(labels, list(counts), one.seconds)
+            times.add_metric(labels, one.shown(), one.seconds)
         yield runs
         yield times
+
+
+class MessageTimes(Collector):
+    """Waits of messages for their first delivery, and how long handlers had them; as `Runs`."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], tuple[Durations, Durations]] = {}
+
+    def of(self, consumers: str, priority_class: str) -> tuple[Durations, Durations]:
+        """Return what counts the waits, and the times in hand, of a class at consumers."""
+        key = (consumers, priority_class)
+        found = self._times.get(key)
+        if found is None:
+            found = self._times[key] = (Durations(), Durations())
+        return found
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what the registry shows."""
+        labels = ("consumers", "class")
+        waits = HistogramMetricFamily(
+            "relevo_message_wait_seconds",
+            "Time from the arrival of a message to its first delivery, by this host's clock.",
+            labels=labels,
+        )
+        holds = HistogramMetricFamily(
+            "relevo_message_hold_seconds", "Time that a handler had a message.", labels=labels
+        )
+        for key, (wait, hold) in self._times.items():
+            waits.add_metric(key, wait.shown(), wait.seconds)
+            holds.add_metric(key, hold.shown(), hold.seconds)
+        yield waits
+        yield holds
 
 
 class Metrics:
@@ -215,6 +262,8 @@ class Metrics:
     def _run_figures(self) -> None:
         self.runs = Runs()
         self.registry.register(self.runs)
+        self.message_times = MessageTimes()
+        self.registry.register(self.message_times)
         self.claims_waiting = self._gauge(
             "claims_waiting", "What this host has claimed and not begun.", "part", "lane"
         )

@@ -222,10 +222,25 @@ class MessageLedger:
             definition = self._by_id[id_]
             claims[definition.name] = claims_of(definition.name, many, definition.batch, now)
             sizes[definition.name] = sum([len(one.body) for one in many])
+            self._time_waits(definition.name, many)
         return Answer(claims, sizes, asked)
 
+    def _time_waits(self, consumers: str, deliveries: Sequence[Delivery]) -> None:
+        now, times = datetime.now(UTC), self._database.metrics.message_times
+        for one in deliveries:
+            if one.delivery_count == 0 and one.preempt_count == 0:
+                of = self._names[one.entity_id].classes[one.class_number]
+                wait, _ = times.of(consumers, of)
+                wait.add((now - one.enqueued_at).total_seconds())
+
     def settled(self, batch: Sequence[MessageSettlement]) -> None:
-        """As `Ledger.settled`: nobody waits for the end of a message."""
+        """As `Ledger.settled`: nobody waits for the end of a message; its time is counted."""
+        times = self._database.metrics.message_times
+        for settlement in batch:
+            for one in settlement.deliveries:
+                of = self._names[one.entity_id].classes[one.class_number]
+                _, hold = times.of(settlement.claim.lane, of)
+                hold.add(settlement.seconds)
 
     async def held(self, numbers: Sequence[int] | None) -> list[MessageClaim]:
         """As `Ledger.held`; each message is a claim by itself."""
