@@ -50,6 +50,8 @@ async def test_a_session_is_accepted_received_and_closed(
     assert await wire.get(f"{state}?holder={held['holder']}") == {"state": None}
     await wire.ask("PUT", state, {**holder, "state": "Zml2ZQ=="}, status=204)
     assert await wire.get(f"{state}?holder={held['holder']}") == {"state": "Zml2ZQ=="}
+    await wire.ask("PUT", state, holder, status=204)
+    assert await wire.get(f"{state}?holder={held['holder']}") == {"state": None}
     await wire.post(f"{source}/sessions/ana:close", holder, 204)
     await wire.refused("POST", f"{source}/sessions/ana:renew", holder, 410, "session_lock_lost")
 

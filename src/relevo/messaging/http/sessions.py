@@ -201,7 +201,10 @@ async def get_state(services: Services, _: Principal, command: ByHolder) -> Sess
 class SetState(ByHolder, frozen=True, kw_only=True):
     """What is stored for the next holder."""
 
-    state: Annotated[bytes, Meta(description="In base64, at most 256 KiB. None removes it.")] | None
+    state: (
+        Annotated[bytes, Meta(description="In base64, at most 256 KiB. Without it, none is kept.")]
+        | None
+    ) = None
 
 
 @each(
@@ -209,5 +212,5 @@ class SetState(ByHolder, frozen=True, kw_only=True):
     "Store something for the next holder of a session of {}.", _HELD,
 )  # fmt: skip
 async def set_state(services: Services, _: Principal, command: SetState) -> None:
-    """Store something for the next holder of a session; null removes it."""
+    """Store something for the next holder of a session, or remove it."""
     await (await _session(services, command)).set_state(command.state)
