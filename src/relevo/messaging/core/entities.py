@@ -311,7 +311,8 @@ def decided(properties: EntityProperties, kind: EntityKind) -> dict[str, Any]:
     return {
         **own,
         "is_plain": kind == "queue"
-        and not (properties.classifier or properties.forward_to or properties.requires_session),
+        and not (properties.classifier or properties.forward_to or properties.requires_session)
+        and not properties.fair,
         "policy": type(policy).__name__.lower(),
         "rank_by_time": isinstance(policy, Aging | Deadline),
         "rank_step": ordering.step(policy),

@@ -26,7 +26,7 @@ create table relevo.message_entity (
   key                text collate "C" not null unique,  -- the path in lower case
   properties         jsonb not null,
   status             text not null check (status in ('active', 'send_disabled', 'receive_disabled', 'disabled')),
-  is_plain           boolean not null,  -- whether a message needs no evaluation: a queue without classifier and forwarding
+  is_plain           boolean not null,  -- whether a claim may accept its arrivals: no classifier, forwarding, sessions or tags
   policy             text not null check (policy in ('fifo', 'strict', 'aging', 'deadline', 'weighted')),
   rank_by_time       boolean not null,  -- rank = (microseconds of the arrival) + offset of the class - priority * step
   rank_step          bigint not null,
