@@ -106,7 +106,7 @@ async def test_a_message_that_always_fails_is_dead_lettered_once(app: App) -> No
     (dead,) = await queue.dead_letters.receive()
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
     assert (dead.delivery_count, dead.dead_letter_source) == (3, "q")
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="dead-lettered again"):
         await dead.dead_letter("again")
     await dead.abandon()
     (again,) = await queue.dead_letters.receive()

@@ -107,7 +107,7 @@ class Receiving:
         self.waiting: Counter[str] = Counter()
         """Receivers that wait now, by the key of their source."""
         self._settlements: Group[Settlement, None] = Group(
-            "settle message", self._settle, key=lambda given: given.token.bytes[:8],
+            "settle message", self.settle_all, key=lambda given: given.token.bytes[:8],
             metrics=database.metrics,
         )  # fmt: skip
 
@@ -197,8 +197,10 @@ class Receiving:
         given = settlement(token, event, **options)
         if tx is None:
             await self._settlements.call(given)
-        elif await self._settle_with(foreign.checked(tx), [given], remember=False):
-            raise _lock_lost(given.token, given.event)
+            return
+        [error] = await self._settle_with(foreign.checked(tx), [given], remember=False)
+        if error is not None:
+            raise error
 
     async def save(self, message: Received, checkpoint: bytes) -> None:
         """Store a checkpoint of a held message."""
@@ -223,19 +225,14 @@ class Receiving:
         """Give a transaction whose commit completes the message."""
         return completing(self._database, message, self)
 
-    async def settle_all(self, given: Sequence[Settlement]) -> list[UUID]:
-        """Carry out settlements in one statement; returns the tokens whose lock was lost."""
-        lost = await self._settle_with(self._database, given, remember=True)
-        return [one.token for one in lost]
-
-    async def _settle(self, given: Sequence[Settlement]) -> list[Exception | None]:
-        lost = {one.token for one in await self._settle_with(self._database, given, remember=True)}
-        return [_lock_lost(one.token, one.event) if one.token in lost else None for one in given]
+    async def settle_all(self, given: Sequence[Settlement]) -> list[Exception | None]:
+        """Carry out settlements in one statement; returns the error of each that was refused."""
+        return await self._settle_with(self._database, given, remember=True)
 
     async def _settle_with(
         self, at: Any, given: Sequence[Settlement], *, remember: bool
-    ) -> list[Settlement]:
-        """Write settlements with a database or a transaction; returns those that came too late."""
+    ) -> list[Exception | None]:
+        """Write settlements with a database or a transaction."""
         parts = [tokens.parts_of(one.token) for one in given]
         options: list[list[Any]] = [
             [getattr(one, name) for one in given]
@@ -255,7 +252,8 @@ class Receiving:
             rows = await at.fetch(SQL.settle, *arguments)
         good = set(rows[0][0])
         return [
-            one for one, (sequence, _) in zip(given, parts, strict=True) if sequence not in good
+            None if sequence in good else _refusal(one, is_dead=-sequence in good)
+            for one, (sequence, _) in zip(given, parts, strict=True)
         ]
 
     async def close(self) -> None:
@@ -302,6 +300,15 @@ async def taken(call: Awaitable[T], give_back: Callable[[T], Awaitable[None]]) -
         if not isinstance(found, BaseException):
             await asyncio.gather(give_back(found), return_exceptions=True)
         raise
+
+
+def _refusal(given: Settlement, *, is_dead: bool) -> Exception:
+    if is_dead:
+        return Conflict(
+            "a message in a dead-letter queue cannot be dead-lettered again; complete it, or"
+            " redrive it to its queue or subscription"
+        )
+    return _lock_lost(given.token, given.event)
 
 
 def _lock_lost(token: UUID, event: str) -> MessageLockLost:
