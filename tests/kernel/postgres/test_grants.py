@@ -189,15 +189,20 @@ async def test_a_submitter_submits_and_puts_in_its_own_transaction(roles: Roles)
 
     put = """select shop.put_item('orders', '{"id": "1", "city": "Vigo"}')"""
     submit = """select shop.submit_job('receipt', '{"customer": "ana"}')"""
+    send = "select shop.send_message('mail', 'first')"
     async with app.host(), connected(roles.urls["submitter"]) as connection:
+        await app.queue("mail").ensure()
         await orders.upsert({"id": "0", "city": "Vigo"})
         rolled_back = connection.transaction()
         await rolled_back.start()
         await connection.execute(submit)
         await connection.execute(put)
+        await connection.execute(send)
         await rolled_back.rollback()
         async with connection.transaction():
             await connection.execute(put)
+            await connection.execute(send)
+            await app.queue("mail").send(b"second", tx=connection)
             job = await connection.fetchval(submit)
             other = await app.jobs.submit("receipt", {"customer": "bea"}, tx=connection)
             named = await app.jobs.submit(
@@ -212,6 +217,8 @@ async def test_a_submitter_submits_and_puts_in_its_own_transaction(roles: Roles)
             assert await named.wait() == "eva"
             assert (await app.jobs.get(daily.id)).lane == "default"
             assert [await cooked.get(), await cooked.get()] == ["0", "1"]
+            mail = [one.body for _ in range(2) for one in await app.queue("mail").receive(wait=30)]
+            assert mail == [b"first", b"second"]
         assert await app.database.fetchval("select count(*) from shop.item") == 2
 
 
@@ -256,7 +263,7 @@ async def test_the_doctor_says_which_role_it_is(roles: Roles) -> None:
     for kind in ("submitter", "reader"):
         found = await finding(roles, kind)
         assert found.state == "fail"
-        assert f"is a {kind}; a host also needs delete on shop.access_key" in found.detail
+        assert f"is a {kind}; a host also needs execute on shop.accept_messages" in found.detail
         assert "relevo grants --apply" in found.advice
     async with connected(roles.admin) as admin:
         await admin.execute(f'revoke delete on shop.item from "{roles.names["host"]}"')

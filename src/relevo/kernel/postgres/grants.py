@@ -2,7 +2,8 @@
 
 owner      migrates: the schema and everything in it is its
 host       serves; it reads and writes rows, and cannot change tables
-submitter  submits jobs and puts items by functions, inside its own transactions; it reads nothing
+submitter  submits jobs, puts items and sends messages by functions, inside its own transactions; it
+           reads nothing
 reader     reads the views for reports, in which nobody's data are
 
 The names of the roles are recorded with the rights, so that a migration renews them itself: what it
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
 KINDS: Final = ("owner", "host", "submitter", "reader")
-SUBMITTING: Final = ("submit_job", "submit_jobs_in", "put_item")
+SUBMITTING: Final = (
+    "submit_job", "submit_jobs_in", "put_item", "send_message", "arrive_messages",
+)  # fmt: skip
 """The functions for callers' own transactions."""
 RECORDS: Final = ("migration", "migration_step", "function", "granted_role")
 """Tables that only the owner writes."""

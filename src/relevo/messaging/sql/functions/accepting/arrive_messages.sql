@@ -4,7 +4,7 @@ create or replace function relevo.arrive_messages(
   p_paths text[], p_bodies bytea[], p_kinds smallint[], p_ids text[], p_priorities smallint[] default '{}', p_classes text[] default '{}',
   p_keys text[] default '{}', p_sessions text[] default '{}', p_ttls float8[] default '{}', p_dues timestamptz[] default '{}',
   p_heads text[] default '{}')
-returns text[] language plpgsql volatile set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+returns text[] language plpgsql volatile security definer set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare refused record;
 begin
   select g.path, e.status, e.kind into refused from unnest(p_paths) as g (path)

@@ -3,7 +3,7 @@ create or replace function relevo.send_message(
   entity text, body bytea, properties jsonb default '{}', priority integer default null, priority_class text default null,
   message_id text default null, session_id text default null, fairness_key text default null, subject text default null,
   correlation_id text default null, ttl interval default null, at timestamptz default null)
-returns text language plpgsql volatile set search_path = pg_catalog, pg_temp set jit = off as $$
+returns text language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   id text := coalesce(message_id, gen_random_uuid()::text);
   head jsonb := jsonb_strip_nulls(jsonb_build_object(
