@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,8 +19,13 @@ DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_data
 ROUNDS = 40
 
 
-async def test_claims_and_sends_of_fair_queues_wait_in_one_order(app: App, relevo_url: str) -> None:
-    queues = [app.queue(f"q{n}", ordering=Strict(), fair=True) for n in range(2)]
+@pytest.mark.parametrize(
+    "options", [{"ordering": Strict(), "fair": True}, {}], ids=["fair", "aging"]
+)
+async def test_claims_over_several_queues_and_sends_to_them_wait_in_one_order(
+    app: App, relevo_url: str, options: Any
+) -> None:
+    queues = [app.queue(f"q{n}", **options) for n in range(2)]
     for queue in queues:
         await queue.send("first")
         await queue.receive(mode="receive_and_delete")
@@ -39,10 +44,20 @@ async def test_claims_and_sends_of_fair_queues_wait_in_one_order(app: App, relev
         for _ in range(ROUNDS):
             async with app.database.transaction() as tx:
                 await queues[n].send("arrived", fairness_key="a", tx=tx)
-            await queues[n].send_many([Message("sent", fairness_key=key) for key in "ab"])
+            await queues[n].send_many(
+                [Message("sent", fairness_key=key, priority=n) for key, n in (("a", 9), ("b", 0))]
+            )
+
+    async def receive() -> None:
+        while len(done) < 4 * 3 * ROUNDS:
+            for message in await app.receive(queues, 3):
+                await message.complete()
+                done.append(message.body)
 
     before = await app.database.fetchval(DEADLOCKS)
     async with hosts[0].host(), hosts[1].host():
+        receiving = [asyncio.ensure_future(receive()) for _ in range(3)]
         await asyncio.gather(*(send(n % 2) for n in range(4)))
-        await until(lambda: len(done) == 4 * 3 * ROUNDS, f"all is done, not {len(done)}")
+        await until(lambda: len(done) == 4 * 3 * ROUNDS, "all is done")
+        await asyncio.gather(*receiving)
     assert await app.database.fetchval(DEADLOCKS) == before
