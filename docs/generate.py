@@ -38,8 +38,8 @@ from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
 from relevo.kernel.telemetry.metrics import MessageTimes, Metrics, Runs
 from relevo.messaging import states as message_states
-from relevo.messaging.figures import MessageFigures
 from relevo.messaging.model import MessageOptions
+from relevo.messaging.operating.figures import MessageFigures
 from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
 from relevo.router.wire.envelopes import NAMES

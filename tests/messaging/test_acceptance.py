@@ -15,7 +15,8 @@ import pytest
 
 from relevo import App
 from relevo.kernel.postgres.pool.endpoint import Endpoint
-from relevo.messaging import Message, consumers
+from relevo.messaging import Message
+from relevo.messaging.operating import consumers
 from tests.jobs.office import told, until
 
 if TYPE_CHECKING:

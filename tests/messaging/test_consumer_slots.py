@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from relevo.errors import Conflict, InvalidValue, NotFound
-from relevo.messaging import Preemption, consumers
+from relevo.messaging import Preemption
 from relevo.messaging.core.classes import CLASSES
+from relevo.messaging.operating import consumers
 from relevo.messaging.registry import ConsumersRegistry, defined
 from tests.jobs.office import until
 from tests.messaging.depot import Depot, Handler

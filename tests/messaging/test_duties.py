@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.errors import NotFound
-from relevo.messaging import Message, Strict, consumers
+from relevo.messaging import Message, Strict
 from relevo.messaging.core.classes import CLASSES
 from relevo.messaging.host import MessagingPart
+from relevo.messaging.operating import consumers
 
 if TYPE_CHECKING:
     from relevo import App

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.messaging.model import Aging, Deadline, Fifo, Strict, Weighted
-from relevo.messaging.timers import SQL
+from relevo.messaging.operating.timers import SQL
 from tests.messaging.rows import Rows
 
 if TYPE_CHECKING:

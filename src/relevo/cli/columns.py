@@ -12,9 +12,9 @@ from relevo.http.access.keys import KeyInfo
 from relevo.jobs.http.models import JobView
 from relevo.jobs.querying.views import JobCount, SuspendedCount
 from relevo.kernel.leases.model import HostInfo, LeaseInfo
-from relevo.messaging.consumers import ConsumersView
 from relevo.messaging.http.entities import VIEWS
 from relevo.messaging.http.models import MessageView
+from relevo.messaging.operating.consumers import ConsumersView
 from relevo.router.http.policies import (
     ClassificationPolicyView,
     DistributionPolicyView,

@@ -1,8 +1,6 @@
 """Priority messaging: queues, topics and subscriptions whose priorities mean something."""
 
-from relevo.messaging.consumers import ConsumersView, Replica
 from relevo.messaging.core.explaining import MessageExplanation
-from relevo.messaging.describing import EntityDescription, MessageCounts
 from relevo.messaging.entities import EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Subscription, Topic
 from relevo.messaging.model import (
@@ -19,7 +17,9 @@ from relevo.messaging.model import (
     Strict,
     Weighted,
 )
-from relevo.messaging.peeking import PeekedMessage
+from relevo.messaging.operating.consumers import ConsumersView, Replica
+from relevo.messaging.operating.describing import EntityDescription, MessageCounts
+from relevo.messaging.operating.peeking import PeekedMessage
 from relevo.messaging.running.context import Preempted, Received
 from relevo.messaging.service import Messaging
 from relevo.messaging.sessions import Session, SessionInfo

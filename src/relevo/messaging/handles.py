@@ -11,10 +11,10 @@ from relevo.kernel import checking, cpu
 from relevo.kernel.postgres import foreign
 from relevo.messaging.core import names
 from relevo.messaging.core.names import Path
-from relevo.messaging.describing import EntityDescription, described
-from relevo.messaging.managing import Managing
 from relevo.messaging.model import Message
-from relevo.messaging.peeking import PeekedMessage, peeked
+from relevo.messaging.operating.describing import EntityDescription, described
+from relevo.messaging.operating.managing import Managing
+from relevo.messaging.operating.peeking import PeekedMessage, peeked
 from relevo.messaging.receiving import SUB_QUEUES
 from relevo.messaging.sending import outgoing_batch
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         SubscriptionOptions,
         Value,
     )  # fmt: skip
-    from relevo.messaging.peeking import PeekOrder
+    from relevo.messaging.operating.peeking import PeekOrder
     from relevo.messaging.running.context import Received
     from relevo.messaging.service import Messaging, RegisteringConsumers
     from relevo.messaging.sessions import Session

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection
 from relevo.messaging.arrivals import Arrivals
-from relevo.messaging.figures import MessageFigures
+from relevo.messaging.operating.figures import MessageFigures
+from relevo.messaging.operating.timers import MessageTimers
 from relevo.messaging.running.host import ConsumersHost
 from relevo.messaging.service import Messaging
-from relevo.messaging.timers import MessageTimers
 
 if TYPE_CHECKING:
     from relevo.kernel.part import Host

@@ -9,9 +9,9 @@ from relevo.kernel.part import PerConnection, Service
 from relevo.messaging.definitions import Definitions
 from relevo.messaging.entities import Entities, EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Topic, received
+from relevo.messaging.operating.scaling import Scaler
 from relevo.messaging.receiving import Receiving
 from relevo.messaging.registry import ConsumersRegistry, defined
-from relevo.messaging.scaling import Scaler
 from relevo.messaging.sending import Sending
 from relevo.messaging.sessions import Sessions
 

@@ -17,7 +17,7 @@ from relevo.cli.render import note
 from relevo.cli.signals import StopSignals
 from relevo.errors import NotFound, RelevoError
 from relevo.kernel.telemetry import configure_logs
-from relevo.messaging.scaling import Scaler
+from relevo.messaging.operating.scaling import Scaler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

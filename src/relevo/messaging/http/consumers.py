@@ -12,9 +12,9 @@ from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
-from relevo.messaging import consumers
-from relevo.messaging.consumers import ConsumersView
 from relevo.messaging.http.models import Instant
+from relevo.messaging.operating import consumers
+from relevo.messaging.operating.consumers import ConsumersView
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal

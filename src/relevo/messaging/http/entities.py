@@ -19,9 +19,9 @@ from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.operation import Operations, OtherStatus, Versioned
 from relevo.kernel.pages import Fetched
 from relevo.messaging.core.entities import KINDS, EntityProperties
-from relevo.messaging.describing import MessageCounts, described
 from relevo.messaging.http.places import QUEUE, SUBSCRIPTION, TOPIC, Addressed, request_at
 from relevo.messaging.http.rules import RuleBody, rule_of
+from relevo.messaging.operating.describing import MessageCounts, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable

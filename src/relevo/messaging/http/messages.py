@@ -52,7 +52,7 @@ from relevo.messaging.http.places import (
     source_of,
 )
 from relevo.messaging.model import ReceiveMode
-from relevo.messaging.peeking import PeekOrder, peeked_page
+from relevo.messaging.operating.peeking import PeekOrder, peeked_page
 from relevo.messaging.receiving import SUB_QUEUES, settlement
 
 if TYPE_CHECKING:

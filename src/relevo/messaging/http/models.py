@@ -19,7 +19,7 @@ from relevo.errors import InvalidValue
 from relevo.messaging.core.heads import decoded_values, encoded_values
 from relevo.messaging.http.places import Addressed
 from relevo.messaging.model import Message
-from relevo.messaging.peeking import PeekedMessage
+from relevo.messaging.operating.peeking import PeekedMessage
 from relevo.messaging.running.context import Received
 
 if TYPE_CHECKING:

@@ -12,10 +12,8 @@ from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
-from relevo.messaging import describing
 from relevo.messaging.core.explaining import MessageExplanation
 from relevo.messaging.core.names import Path
-from relevo.messaging.describing import EntityFigures
 from relevo.messaging.http.models import ByMessage, ChangedCount, Instant, Priority
 from relevo.messaging.http.places import (
     DEAD_LETTERS,
@@ -26,6 +24,8 @@ from relevo.messaging.http.places import (
     source_at,
     source_of,
 )
+from relevo.messaging.operating import describing
+from relevo.messaging.operating.describing import EntityFigures
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
     from relevo.messaging.entities import EntityRecord
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.messaging")
 GAUGES: Final = ("active", "locked", "deferred", "scheduled", "bytes")
 COUNTERS: Final = (
     "sent", "delivered", "completed", "abandoned", "lock_lost", "dead_lettered", "expired",

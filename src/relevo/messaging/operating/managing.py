@@ -9,10 +9,10 @@ from relevo.errors import ExpressionFailed, InvalidValue, MessageNotFound
 from relevo.kernel import checking
 from relevo.kernel.expressions import sqlfilter
 from relevo.kernel.postgres import catalog
-from relevo.messaging import situation
 from relevo.messaging.core import classes, tokens
 from relevo.messaging.core.rules import SqlFilter
-from relevo.messaging.peeking import PeekedMessage, peeked
+from relevo.messaging.operating import situation
+from relevo.messaging.operating.peeking import PeekedMessage, peeked
 from relevo.messaging.sending import TOPIC
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relevo.messaging.core.explaining import MessageExplanation
     from relevo.messaging.entities import EntityRecord
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.messaging")
 ROWS: Final = 1_000
 """Messages of one statement: long work goes in parts, each a transaction."""
 

@@ -19,7 +19,7 @@ from relevo.messaging.model import Across, Preemption, Scaling
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.messaging")
 PAGE: Final = 100
 
 

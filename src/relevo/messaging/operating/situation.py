@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.kernel.postgres import catalog, clock
-from relevo.messaging.consumers import ConsumersView, listed
 from relevo.messaging.core import explaining, reserving
 from relevo.messaging.core.claiming import SourceState, Tally, claim
 from relevo.messaging.core.explaining import ConsumersState, MessageExplanation, WaitingMessage
@@ -13,6 +12,7 @@ from relevo.messaging.core.hours import Hours
 from relevo.messaging.core.ordering import Claimable
 from relevo.messaging.core.reserving import Slots
 from relevo.messaging.model import Fifo, PriorityClass
+from relevo.messaging.operating.consumers import ConsumersView, listed
 from relevo.messaging.states import BEHIND, STORED
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
     from relevo.messaging.entities import EntityRecord
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.messaging")
 _IN_SUB_QUEUES: Final = Fifo()
 HEADS: Final = 1_000
 """Messages of each class that are looked at; the place of one behind them is not told."""

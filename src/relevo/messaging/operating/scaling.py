@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from relevo.kernel.postgres import catalog
-from relevo.messaging import consumers
 from relevo.messaging.core import scaling
 from relevo.messaging.core.scaling import ClassLoad, ConsumersLoad, Measure, Recent
+from relevo.messaging.operating import consumers
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
-    from relevo.messaging.consumers import ConsumersView
     from relevo.messaging.model import Scaling
+    from relevo.messaging.operating.consumers import ConsumersView
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.messaging")
 HOLD_SECONDS: Final = 1.0
 """How long a handler has a message, where nobody has measured it yet."""
 RATE_SECONDS: Final = 60.0

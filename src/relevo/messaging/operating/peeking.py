@@ -13,17 +13,17 @@ from relevo import limits
 from relevo.errors import InvalidValue
 from relevo.kernel.pages import Fetched
 from relevo.kernel.postgres import catalog
-from relevo.messaging import situation
 from relevo.messaging.core.content import decoded_body
 from relevo.messaging.core.heads import decoded_head
 from relevo.messaging.model import Value
+from relevo.messaging.operating import situation
 from relevo.messaging.states import STORED
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
     from relevo.messaging.entities import EntityRecord
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.messaging")
 PeekOrder = Literal["arrival", "service"]
 
 

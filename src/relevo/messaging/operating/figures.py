@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.telemetry.metrics import OTHERS
-from relevo.messaging import describing
+from relevo.messaging.operating import describing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from relevo.kernel.postgres import Database
-    from relevo.messaging.describing import MessageCounts
-    from relevo.messaging.scaling import Desired, Scaler
+    from relevo.messaging.operating.describing import MessageCounts
+    from relevo.messaging.operating.scaling import Desired, Scaler
 
 SERIES_MAX: Final = 256
 PAGE: Final = 500

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 from relevo.kernel import faults
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
-from relevo.messaging import consumers
 from relevo.messaging.entities import Entities
+from relevo.messaging.operating import consumers
 from relevo.messaging.sending import ARRIVED, TOPIC
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Wakeups
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.messaging")
 TEND_SECONDS: Final = 0.5
 """Expiry takes effect within 2 s, schedules within 1 s of their time."""
 TARGET_SECONDS: Final = 1.0

@@ -1,0 +1,1 @@
+"""What operators see and do: figures, peeking, commands on messages and consumers, duties."""
