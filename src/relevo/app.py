@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from relevo.feed.container import FeedContainer
-    from relevo.messaging.handles import PriorityTopic, Queue, Source, Topic
+    from relevo.messaging.endpoints import Source
+    from relevo.messaging.handles import PriorityTopic, Queue, Topic
     from relevo.messaging.model import (
         ConsumersOptions,
         QueueOptions,

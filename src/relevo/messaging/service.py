@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from relevo.kernel.part import PerConnection, Service
 from relevo.messaging.definitions import Definitions
+from relevo.messaging.endpoints import received
 from relevo.messaging.entities import Entities, EntityRecord
-from relevo.messaging.handles import PriorityTopic, Queue, Topic, received
+from relevo.messaging.handles import PriorityTopic, Queue, Topic
 from relevo.messaging.operating.scaling import Scaler
 from relevo.messaging.receiving import Receiving
 from relevo.messaging.registry import ConsumersRegistry, defined
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
-    from relevo.messaging.handles import Source
+    from relevo.messaging.endpoints import Source
     from relevo.messaging.model import (
         ConsumersOptions,
         QueueOptions,

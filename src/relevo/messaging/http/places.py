@@ -18,7 +18,8 @@ from relevo.errors import NotFound
 from relevo.kernel.operation import OperationOptions, Operations, types_of
 from relevo.messaging.core import names
 from relevo.messaging.core.names import Path
-from relevo.messaging.handles import Destination, Entity, Queue, Source, Subscription, Topic
+from relevo.messaging.endpoints import Destination, Entity, Source
+from relevo.messaging.handles import Queue, Subscription, Topic
 from relevo.messaging.model import EntityKind
 
 if TYPE_CHECKING:
