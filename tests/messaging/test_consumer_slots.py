@@ -232,5 +232,5 @@ async def test_a_host_refuses_sources_and_classes_that_are_not_there(depot: Depo
             pass
     await depot.queue("ordered", requires_session=True)
     with pytest.raises(Conflict, match="requires sessions"):
-        async with depot.app(nothing, sources=["ordered"]).host():
+        async with depot.app(nothing, sources=["ordered"], batch=2).host():
             pass
