@@ -225,12 +225,8 @@ def test_a_name_is_given_once() -> None:
         registry.add(defined("drawers", ["other"], nothing))
 
 
-async def test_a_host_refuses_sources_and_classes_that_are_not_there(depot: Depot) -> None:
+async def test_a_host_refuses_classes_that_are_not_there(depot: Depot) -> None:
     await depot.queue()
     with pytest.raises(InvalidValue, match="'urgent', which no source has"):
         async with depot.app(nothing, reserved={"urgent": 1}).host():
-            pass
-    await depot.queue("ordered", requires_session=True)
-    with pytest.raises(Conflict, match="requires sessions"):
-        async with depot.app(nothing, sources=["ordered"]).host():
             pass
