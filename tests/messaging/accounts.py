@@ -33,6 +33,9 @@ where coalesce(c.active, 0) <> coalesce(r.active, 0)
 """
 """Entities whose counters differ from what is there."""
 
+WAYS = {"work": "work", "inbox": "work", "by-hand": "by-hand", "chats": "chats"}
+"""How messages are sent, and where they end up."""
+
 
 class Ledger:
     """What the senders say was accepted, against what is there."""
@@ -69,12 +72,13 @@ class Ledger:
         outbox = await self.database.fetch("select message from outbox")
         assert {row["message"] for row in outbox} == _of("outbox", done["work"])  # M18
         await self._check_poison()
+        await self._check_sessions()
         assert await self.database.fetch(RECOUNT) == []  # M29
         return len(self.cluster.records("sent"))
 
     def _check_ways(self, done: dict[str, set[str]]) -> None:
         """What was accepted is done (M1), and nothing that was not sent."""
-        for way, source in {"work": "work", "inbox": "work", "by-hand": "by-hand"}.items():
+        for way, source in WAYS.items():
             found = _of(way, done[source])
             assert self.ids("sent", way) <= found <= self.ids("sending", way)
         assert self.ids("sent", "outbox") <= _of("outbox", done["work"])
@@ -83,6 +87,16 @@ class Ledger:
         assert left == {f"{batch}/{n}" for batch in batches for n in range(3)}  # M18
         assert even == {f"{batch}/{n}" for batch in batches for n in (0, 2)}  # M21
         assert self.ids("sent", "news") <= batches <= self.ids("sending", "news")
+
+    async def _check_sessions(self) -> None:
+        """Each session was served in order (M20)."""
+        last: dict[str, int] = {}
+        for row in await self.database.fetch(
+            "select message from effect where source = 'chats' order by at"
+        ):
+            _, sender, number = row["message"].rsplit("-", 2)
+            assert int(number) > last.get(sender, -1)
+            last[sender] = int(number)
 
     async def _check_poison(self) -> None:
         """What always fails is dead once, after all its deliveries (M4)."""

@@ -48,6 +48,7 @@ class Post:
         self.inbox: Queue = app.queue("inbox", forward_to="work")
         self.poison: Queue = app.queue("poison", max_delivery_count=DEADLY)
         self.by_hand: Queue = app.queue("by-hand", lock_duration=2, max_delivery_count=1000)
+        self.chats: Queue = app.queue("chats", requires_session=True, max_delivery_count=1000)
         self.news: Topic = app.topic("news")
         self.left: Subscription = self.news.subscription(
             "left", rules={"all": "n IS NOT NULL"}, max_delivery_count=1000
@@ -57,7 +58,9 @@ class Post:
         )
 
     async def make(self) -> None:
-        for one in (self.work, self.inbox, self.poison, self.by_hand, self.left, self.even):
+        for one in (
+            self.work, self.inbox, self.poison, self.by_hand, self.chats, self.left, self.even,
+        ):  # fmt: skip
             await one.ensure()
 
 
@@ -86,6 +89,8 @@ async def effect(msg: Received) -> None:
 
 async def consume(app: App, post: Post, record: Recorder) -> None:
     app.consumers("workers", sources=[post.work, post.left, post.even], concurrency=4)(effect)
+
+    post.chats.on_messages("talkers", concurrency=2)(effect)
 
     @post.poison.on_messages("victims", concurrency=2)
     async def fail(msg: Received) -> None:
@@ -148,6 +153,7 @@ async def send(post: Post, record: Recorder) -> None:
         each("inbox", lambda id_, n: post.inbox.send(n, message_id=id_)),
         each("poison", lambda id_, n: post.poison.send(n, message_id=id_)),
         each("by-hand", lambda id_, n: post.by_hand.send(n, message_id=id_)),
+        each("chats", lambda id_, n: post.chats.send(n, message_id=id_, session_id=f"{name}")),
         each("news", batch),
         each("outbox", in_transaction),
     )
