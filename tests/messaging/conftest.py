@@ -12,7 +12,7 @@ from relevo.messaging.arrivals import Arrivals
 from relevo.messaging.definitions import Definitions
 from relevo.messaging.entities import Entities
 from relevo.messaging.host import MessagingPart
-from tests.messaging.depot import Depot
+from tests.messaging.consumers.depot import Depot
 from tests.support.emptying import empty, emptying
 
 if TYPE_CHECKING:

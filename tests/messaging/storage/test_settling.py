@@ -12,7 +12,7 @@ import pytest
 from relevo.kernel.backoff import Backoff
 from relevo.messaging.core import times
 from relevo.messaging.states import GONE, LOCKED, RELOCKED, SETTLEMENTS, next_state, refusal
-from tests.messaging.rows import EntityRow, Rows
+from tests.messaging.storage.rows import EntityRow, Rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -13,7 +13,7 @@ import pytest
 from relevo import App
 from relevo.messaging import Aging, Message, Strict
 from tests.jobs.office import told, until
-from tests.messaging.accounts import RECOUNT
+from tests.messaging.faults.accounts import RECOUNT
 
 if TYPE_CHECKING:
     from relevo.messaging import Received

@@ -13,8 +13,8 @@ from relevo.errors import Conflict, MessageLockLost
 from relevo.kernel.backoff import Backoff
 from relevo.messaging.host import MessagingPart
 from tests.jobs.office import until
-from tests.messaging import process_handlers
-from tests.messaging.depot import Depot, Handler
+from tests.messaging.consumers import process_handlers
+from tests.messaging.consumers.depot import Depot, Handler
 
 if TYPE_CHECKING:
     from pathlib import Path

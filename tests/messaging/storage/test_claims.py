@@ -37,7 +37,7 @@ from relevo.messaging.model import (
     Weighted,
 )
 from tests.conftest import EXAMPLES
-from tests.messaging.rows import EntityRow, Rows, Runner
+from tests.messaging.storage.rows import EntityRow, Rows, Runner
 from tests.messaging.unit.queues import left
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from relevo.messaging.model import Aging, Strict, Weighted
 from relevo.messaging.states import GONE
-from tests.messaging.rows import EntityRow, Rows
+from tests.messaging.storage.rows import EntityRow, Rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from relevo.messaging import Preempted, Preemption, PriorityClass, Strict
 from relevo.messaging.core.preempting import RunningMessage, choose_victims
 from tests.jobs.office import until
-from tests.messaging import process_handlers
-from tests.messaging.depot import CLASSES, Depot, Handler
-from tests.messaging.rows import Rows, Runner
+from tests.messaging.consumers import process_handlers
+from tests.messaging.consumers.depot import CLASSES, Depot, Handler
+from tests.messaging.storage.rows import Rows, Runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from relevo import App, settings
 from relevo.testing.cluster import Cluster
 from tests.jobs.office import QUICK
 from tests.kernel.postgres.servers import pgbouncer
-from tests.messaging import programs
-from tests.messaging.accounts import Ledger
+from tests.messaging.faults import programs
+from tests.messaging.faults.accounts import Ledger
 from tests.support.servers import kill_server
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,9 @@ async def storm(app: App, url: str, folder: Path, kills: int, *, server: bool = 
     seed = random.randrange(2**32)
     print("seed", seed)
     dice = random.Random(seed)
-    async with Cluster(url, "tests.messaging.programs:depot", folder, settings=SETTINGS) as cluster:
+    async with Cluster(
+        url, "tests.messaging.faults.programs:depot", folder, settings=SETTINGS
+    ) as cluster:
         ledger = Ledger(app.database, cluster)
         for name in NAMES:
             await cluster.start(name, wait=False)

@@ -9,13 +9,13 @@ import pytest
 
 from relevo.messaging.model import Aging, Deadline, Fifo, Strict, Weighted
 from relevo.messaging.operating.timers import SQL
-from tests.messaging.rows import Rows
+from tests.messaging.storage.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from relevo.testing.databases import TestDatabases
-    from tests.messaging.rows import EntityRow
+    from tests.messaging.storage.rows import EntityRow
 
 pytestmark = pytest.mark.anyio
 WAITING = 200_000

@@ -12,8 +12,8 @@ from relevo.messaging.core import tokens
 from relevo.testing.cluster import Cluster
 from relevo.testing.proxy import Proxy
 from tests.jobs.office import QUICK
-from tests.messaging import programs
-from tests.messaging.accounts import Ledger
+from tests.messaging.faults import programs
+from tests.messaging.faults.accounts import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -51,7 +51,7 @@ async def post(app: App) -> programs.Post:
 @pytest.fixture
 async def cluster(relevo_url: str, tmp_path: Path, gate: Path) -> AsyncIterator[Cluster]:
     async with Cluster(
-        relevo_url, "tests.messaging.programs:depot", tmp_path, settings=SETTINGS,
+        relevo_url, "tests.messaging.faults.programs:depot", tmp_path, settings=SETTINGS,
         environment={programs.GATE_VARIABLE: str(gate)},
     ) as cluster:  # fmt: skip
         yield cluster

@@ -14,7 +14,7 @@ from relevo.messaging.core.classes import CLASSES
 from relevo.messaging.operating import consumers
 from relevo.messaging.registry import ConsumersRegistry, defined
 from tests.jobs.office import until
-from tests.messaging.depot import Depot, Handler
+from tests.messaging.consumers.depot import Depot, Handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

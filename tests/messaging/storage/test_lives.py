@@ -23,7 +23,7 @@ from relevo.messaging.states import (
     refusal,
 )
 from tests.conftest import EXAMPLES
-from tests.messaging.rows import STATES, Runner
+from tests.messaging.storage.rows import STATES, Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from relevo.errors import RelevoError
-from tests.messaging import programs
+from tests.messaging.faults import programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
