@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -19,11 +20,12 @@ from relevo.errors import (
     TooLarge,
 )
 from relevo.kernel.backoff import Backoff
-from relevo.messaging import Fifo, Message, Strict
+from relevo.messaging import Aging, Deadline, Fifo, Message, Strict, Weighted
+from relevo.messaging.operating import consumers
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.messaging.model import Value
+    from relevo.messaging.model import Ordering, Value
     from relevo.testing import Clock
     from tests.messaging.conftest import Post
 
@@ -394,6 +396,52 @@ async def test_messages_can_be_given_another_priority(app: App) -> None:  # 8.6
     assert [(one.body, one.priority_class) for one in found] == [
         (2, "high"), (0, "normal"), (1, "normal"), (3, "low"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ordering", [Fifo(), Strict(), Aging(floor_share=0.25), Deadline(), Weighted()], ids=repr
+)
+async def test_what_is_shown_as_next_is_what_claims_take(
+    app: App, ordering: Ordering
+) -> None:  # 6.5
+    queue = app.queue("q", ordering=ordering)
+    dice = random.Random(7)
+    for _ in range(3):
+        await queue.send_many([Message(body=n, priority=dice.randrange(10)) for n in range(15)])
+        shown = [one.sequence_number for one in await queue.peek(order="service", limit=20)]
+        taken = [one.sequence_number for one in await queue.receive(20)]
+        assert taken == shown[: len(taken)]
+        assert len(taken) == min(20, len(shown))
+
+
+async def test_why_a_message_waits_is_told(app: App, clock: Clock) -> None:  # 21.1
+    queue = app.queue("q")
+    receipt = await queue.send(b"x")
+    number = receipt.sequence_number or 0
+    assert (await queue.explain(number)).reason == "no_consumers"
+    (message,) = await queue.receive()
+    assert (await queue.explain(number)).reason == "locked"
+    await message.abandon(delay=60)
+    assert (await queue.explain(number)).reason == "invisible"
+    later = await queue.schedule(b"y", await app.now() + timedelta(hours=1))
+    assert (await queue.explain(later)).reason == "scheduled"
+    with pytest.raises(MessageNotFound):
+        await queue.explain(10**12)
+
+    @queue.on_messages("readers", hours=f"{_an_hour_from(await app.now())} UTC")
+    async def read(msg: object) -> None: ...
+
+    ready = await queue.send(b"z")
+    async with app.host(name="one"):
+        assert (await queue.explain(ready.sequence_number or 0)).reason == "out_of_hours"
+        await consumers.pause(app.database, "readers")
+        assert (await queue.explain(ready.sequence_number or 0)).reason == "paused"
+
+
+def _an_hour_from(now: datetime) -> str:
+    """A window that is closed now."""
+    begin = (now.hour + 2) % 24
+    return f"{begin:02}:00-{(begin + 1) % 24 or 24:02}:00"
 
 
 async def test_purging_leaves_what_is_held(app: App) -> None:  # 6.6
