@@ -30,17 +30,18 @@ async def rabbitmq(folder: Path) -> AsyncIterator[str]:
         "RABBITMQ_MNESIA_BASE": str(folder / "data"), "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_PID_FILE": str(folder / "pid"), "RABBITMQ_NODE_PORT": str(port),
         "RABBITMQ_DIST_PORT": str(between), "ERL_EPMD_PORT": str(names),
+        "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
     }  # fmt: skip
-    async with _running([program], environment, port):
-        try:
+    try:
+        async with _running([program], environment, port):
             yield f"amqp://guest:guest@127.0.0.1:{port}/"
-        finally:
-            with suppress(OSError):  # the register of names outlives the broker
-                ending = await asyncio.create_subprocess_exec(
-                    "epmd", "-port", str(names), "-kill", stdout=asyncio.subprocess.DEVNULL
-                )
-                await ending.wait()
+    finally:
+        with suppress(OSError):  # the register of names, which outlives the broker
+            ending = await asyncio.create_subprocess_exec(
+                "epmd", "-port", str(names), "-kill", stdout=asyncio.subprocess.DEVNULL
+            )
+            await ending.wait()
 
 
 @asynccontextmanager
