@@ -162,7 +162,7 @@ def test_the_doctor_finds_a_role_without_rights(relevo_url: str, tmp_path: Path)
         ill = _doctor(f"{relevo_url}{query}options=-c%20role%3D{name}", tmp_path)
         rights = _found(ill)["rights"]
         assert (ill.code, rights["state"]) == (4, "fail"), ill
-        assert "select on relevo.access_key" in rights["detail"]
+        assert "a host also needs execute on relevo.accept_messages" in rights["detail"]
     finally:
         _execute(relevo_url, f"drop role {name}")
 

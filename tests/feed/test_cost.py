@@ -32,7 +32,7 @@ order by 1, 2
 """A row that is written, even with what it had, has another place and another transaction."""
 
 ELSEWHERE = {
-    query.sql for part in ("router", "jobs")
+    query.sql for part in ("router", "jobs", "messaging")
     for query in catalog.load(f"relevo.{part}").queries.values()
 }  # fmt: skip
 """What leases do not cost: the own loops of other parts."""

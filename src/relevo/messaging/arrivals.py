@@ -47,7 +47,10 @@ class Arrivals:
 
     async def accept(self) -> int:
         """Accept what has arrived, at most so many; returns how many."""
-        for row in await self._database.fetch(SQL.arrival_entities, ROWS):
+        rows = await self._database.fetch(SQL.arrival_entities, ROWS)
+        if not rows:
+            return 0
+        for row in rows:
             with suppress(NotFound):  # known now, so that the transaction needs no other connection
                 await self._tools.definitions.by_id(row["entity_id"])
         try:

@@ -9,7 +9,7 @@ create or replace function relevo.claim_job_rows(
   singly boolean, next_ranks bigint[] default '{}', next_sequences bigint[] default '{}', turn integer default 0,
   moved boolean default false)
 returns setof relevo.job_notice language plpgsql volatile
-set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off  -- always in the order of the index
 set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare

@@ -7,7 +7,7 @@
 create or replace function relevo.choose_messages(
   entity relevo.message_entity, p_sub_queue smallint, p_wanted integer, p_classes smallint[], p_full_keys text[],
   out places tid[], out fresh boolean[], out floors smallint[], out dry smallint[])
-language plpgsql volatile set plan_cache_mode = force_generic_plan set enable_seqscan = off
+language plpgsql volatile set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off  -- always in the order of the index
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   at timestamptz := relevo.now();
