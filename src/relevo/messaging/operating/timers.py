@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.messaging")
 TEND_SECONDS: Final = 0.5
 """Expiry takes effect within 2 s, schedules within 1 s of their time."""
-TARGET_SECONDS: Final = 1.0
-CONSUMERS_SECONDS: Final = 1.0
 FORGET_SECONDS: Final = 10.0
 ROWS: Final = 1_000
 
@@ -35,9 +33,7 @@ class MessageTimers:
         """Return the duties of the leader."""
         return [
             Duty("messaging.tend", TEND_SECONDS, self.tend),
-            Duty("messaging.targets", TARGET_SECONDS, self.breach_targets),
             Duty("messaging.forget", FORGET_SECONDS, self.forget),
-            Duty("messaging.consumers", CONSUMERS_SECONDS, self.resume_consumers),
         ]
 
     async def tend(self) -> None:
@@ -52,6 +48,10 @@ class MessageTimers:
             await self.recover()
         if found["counts"]:
             await self._database.write(SQL.fold_counts)
+        if found["targets"]:
+            await self.breach_targets()
+        if found["pauses"]:
+            await self.resume_consumers()
         if found["arrivals"]:
             self._wakeups.send(ARRIVED)
 
@@ -76,9 +76,8 @@ class MessageTimers:
 
     async def breach_targets(self) -> None:
         """Deal with messages that missed the target of their class."""
-        if await self._database.fetchval(SQL.has_targets):
-            while await self._value(SQL.breach_targets, ROWS):
-                self._wakeups.send(ARRIVED)
+        while await self._value(SQL.breach_targets, ROWS):
+            self._wakeups.send(ARRIVED)
 
     async def resume_consumers(self) -> None:
         """Let consumers go on whose pause is over."""

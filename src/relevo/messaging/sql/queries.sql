@@ -44,6 +44,8 @@ select
   exists (select from relevo.message where locked_until <= relevo.now())
     or exists (select from relevo.message_session where locked_until <= relevo.now()) or relevo.lost_hosts() <> '{}' as lost,
   exists (select from relevo.message_delta) as counts,
+  exists (select from relevo.message_class where slo is not null and on_breach <> 'none') as targets,
+  exists (select from relevo.message_consumers where state = 'paused' and until <= relevo.now()) as pauses,
   exists (select from relevo.message_arrival) as arrivals;
 
 -- name: make_due
@@ -396,10 +398,6 @@ select cardinality(relevo.reprioritize_messages($1, $2::bigint[], (
 -- name: breach_targets
 -- Deals with messages that missed the target of their class; returns how many.
 select relevo.breach_targets($1);
-
--- name: has_targets
--- Whether any class says what is to happen to messages that miss its target.
-select exists (select from relevo.message_class where slo is not null and on_breach <> 'none');
 
 -- name: load
 -- What entities have to do, by class: waiting, held, sent and completed in all, and the age of the oldest of the next hundred.
