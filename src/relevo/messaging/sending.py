@@ -34,7 +34,7 @@ ARRIVED: Final = "messages:arrived"
 ATTEMPTS: Final = 10
 """How often a send is evaluated anew because definitions changed meanwhile."""
 OFF_LOOP: Final = 2_000
-"""From so many messages and subscriptions of each on, evaluation goes to a thread."""
+"""From so many filters on, counted once per message, evaluation goes to a thread."""
 
 IN_TRANSACTION: Final = foreign.Function(
     "relevo.arrive_messages",
@@ -127,7 +127,7 @@ def receipts(rows: Sequence[Any], calls: Sequence[tuple[str, Outgoing]]) -> list
 
 async def evaluated(given: Sequence[tuple[Definition, Outgoing]]) -> Acceptance:
     """Evaluate filters and classifiers; many of them in a thread, off the loop."""
-    if sum(1 + len(definition.subscriptions) for definition, _ in given) > OFF_LOOP:
+    if sum(definition.cost for definition, _ in given) > OFF_LOOP:
         return await cpu.off_loop(accepted, given)
     return accepted(given)
 
