@@ -245,3 +245,46 @@ MESSAGE_RECEIVERS_MAX: Final = 5_000
 MESSAGE_RERANK_SECONDS_MAX: Final = 3_600.0
 """What another ordering of an entity may take; a million waiting messages take about 40 s."""
 MESSAGE_HOURS_WINDOWS_MAX: Final = 24
+
+# Actors
+ACTOR_KEY_BYTES_MAX: Final = 256
+ACTOR_SLOTS: Final = 256
+"""Of a placement group, unless it is joined with another number."""
+ACTOR_SLOTS_MAX: Final = 4_096
+"""Of all placement groups of a database: each may hold one lock of PostgreSQL's lock table."""
+ACTOR_STATE_BYTES_MAX: Final = 4 * MIB
+ACTOR_STATE_BYTES_WARN: Final = 256 * KIB
+ACTOR_MAILBOX_CALLS: Final = 1_000
+ACTOR_HOST_CALLS_MAX: Final = 100_000
+"""Calls that wait in all mailboxes of a host."""
+ACTOR_DEFERRED_MAX: Final = 100_000
+"""Deferred answers pending of one actor."""
+ACTOR_ACTIVATIONS_MAX: Final = 50_000
+"""Activations of a host; above it idle ones go first."""
+ACTOR_IDLE_SECONDS: Final = 900.0
+ACTOR_IDLE_SCAN_SECONDS: Final = 30.0
+ACTOR_CALL_SECONDS: Final = 30.0
+ACTOR_TURN_SECONDS: Final = 60.0
+ACTOR_ABORT_SECONDS: Final = 10.0
+"""How long code may swallow a cancellation before its activation is aborted."""
+ACTOR_CHAIN_DEPTH_MAX: Final = 32
+ACTOR_PROBE_SECONDS: Final = 1.0
+"""How long a call waits for a turn before it looks for a deadlock."""
+ACTOR_CALL_ID_HOURS: Final = 24.0
+ACTOR_CALL_ID_LENGTH_MAX: Final = 256
+ACTOR_SEND_ATTEMPTS: Final = 20
+ACTOR_REMINDER_SECONDS_MIN: Final = 1.0
+ACTOR_MISSED_MAX: Final = 100
+"""Missed occurrences of a reminder that `missed="all"` makes up for."""
+ACTOR_HEADERS_BYTES_MAX: Final = 4 * KIB
+ACTOR_FRAME_BYTES_MAX: Final = 16 * MIB
+ACTOR_WINDOW_CALLS: Final = 1_000
+ACTOR_WINDOW_BYTES: Final = 16 * MIB
+"""What a peer may send before it is given more credit."""
+ACTOR_SUBSCRIBER_EVENTS_MAX: Final = 1_000
+ACTOR_SUBSCRIPTION_SECONDS: Final = 30.0
+ACTOR_LANES: Final = 4
+ACTOR_DELTAS_MAX: Final = 5_000
+"""Turns that one statement commits."""
+ACTOR_POISON_CRASHES: Final = 2
+"""Hosts in a row that a call may kill before it is refused."""

@@ -1,0 +1,1 @@
+"""Virtual actors: named, single-threaded units of state and behaviour."""

@@ -1,0 +1,1 @@
+"""What decides about actors: pure, without I/O."""
