@@ -1,0 +1,108 @@
+"""`app.actors`: the types that an app defines, proxies, and the actors that are stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from relevo.actors.calling import Calling
+from relevo.actors.core.identity import ActorRef, Key
+from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
+from relevo.actors.interfaces import Interface, Interfaces
+from relevo.actors.proxies import Proxies
+from relevo.actors.storage import ActorStorage
+from relevo.actors.ways import ActorWays
+from relevo.errors import Conflict
+from relevo.kernel.part import PerConnection, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from relevo.actors.actor import Actor
+    from relevo.actors.interfaces import MethodSpec
+    from relevo.actors.proxies import CallOptions
+    from relevo.actors.running.runtime import ActorRuntime
+    from relevo.kernel.part import Connection
+    from relevo.settings import Settings
+
+I = TypeVar("I", bound=Interface)  # noqa: E741 - an interface
+A = TypeVar("A", bound="type[Actor[Any]]")
+
+
+class Actors(Service):
+    """The actors of an app.
+
+    >>> account = app.actor(Account, "alice")  # doctest: +SKIP
+    >>> await account.deposit(500)  # doctest: +SKIP
+    500
+    """
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        super().__init__(connection)
+        self.settings = settings
+        self.types = ActorTypes()
+        self.interfaces = Interfaces(self._proxy_of)
+        self._proxies = Proxies(self, self.interfaces.of)
+        self._storage = PerConnection(connection, ActorStorage)
+        self._ways = PerConnection(
+            connection, lambda *_: ActorWays(self.types, self.storage, settings)
+        )
+        self._filters: list[Any] = []
+        self._runtime: ActorRuntime | None = None
+
+    @property
+    def storage(self) -> ActorStorage:
+        """The stored side of actors; raises `Conflict` before the app is connected."""
+        return self._storage()
+
+    @property
+    def ways(self) -> ActorWays:
+        """How calls reach their actors."""
+        return self._ways()
+
+    @property
+    def runtime(self) -> ActorRuntime:
+        """The actors in memory here; raises `Conflict` unless the app is a host."""
+        if self._runtime is None:
+            raise Conflict("this app is a client; actors run inside `async with app.host()`")
+        return self._runtime
+
+    def serve(self, runtime: ActorRuntime | None) -> None:
+        """Let calls of actors that this host owns stay in this process."""
+        self._runtime = runtime
+        self.ways.runtime = runtime
+
+    def define(
+        self,
+        name: str,
+        *,
+        implements: type[Interface] | Sequence[type[Interface]],
+        **options: Any,
+    ) -> Callable[[A], A]:
+        """Make the class below the type of actors of a name; `App.actor` explains the options."""
+        interfaces = (implements,) if isinstance(implements, type) else tuple(implements)
+
+        def register(cls: A) -> A:
+            self.types.add(
+                ActorDefinition(name, cls, interfaces, ActorOptions(**options), self.interfaces)
+            )
+            return cls
+
+        return register
+
+    def proxy(self, interface: type[I], key: Key, *, type: str | None = None) -> I:  # noqa: A002
+        """Return a proxy of an actor; no I/O, and nothing is activated."""
+        name = type if type is not None else self.types.of_interface(interface)
+        return cast("I", self._proxies.make(interface, ActorRef.of(name, key)))
+
+    def _proxy_of(self, interface: type[Interface], canonical: str) -> Any:
+        return self._proxies.make(interface, ActorRef.read(canonical))
+
+    async def call(
+        self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
+    ) -> Any:
+        """Carry out the call of a proxy."""
+        return await Calling(self.ways, self._filters).call(ref, method, body, options)
+
+    def subscribe(self, ref: ActorRef, events: Any) -> Any:
+        """Return the events of an actor."""
+        raise NotImplementedError
