@@ -6,6 +6,7 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.maps import ActorMap, StateManager
 from relevo.actors.running.turn import CURRENT, Work, turn_of
@@ -76,6 +77,11 @@ class Actor(Generic[S]):
     def timers(self) -> Timers:
         """Turns after a delay, or again and again, while the actor is in memory."""
         return self._activation.timers
+
+    @property
+    def reminders(self) -> Reminders:
+        """Turns at stored times, which fire though every host be restarted in between."""
+        return Reminders(self._activation)
 
     def map(self, name: str, kind: type[V]) -> ActorMap[V]:
         """Return a keyed collection beside the state, for data that is large or sparse."""

@@ -36,6 +36,8 @@ from relevo.kernel import error_text, faults
 from relevo.limits import ACTOR_ABORT_SECONDS, ACTOR_DEFERRED_MAX
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from relevo.actors.core.calls import Chain
     from relevo.actors.core.identity import ActorRef
     from relevo.actors.definitions import Actor, ActorDefinition
@@ -70,6 +72,9 @@ class Home(Protocol):
         self, activation: Activation, name: str, after: str, limit: int
     ) -> list[tuple[str, bytes]]:
         """Return stored entries of a map by key."""
+
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
 
     def new_chain(self) -> Chain:
         """Return the chain of work that no call brought."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -31,7 +31,7 @@ from relevo.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from relevo.actors.core.calls import Call
     from relevo.actors.core.deltas import Delta
@@ -72,7 +72,7 @@ class ActorRuntime:
         """Hear of deltas that were stored, to wake those whom they concern."""
         self.draining: DeactivationReason = "drain"
         self._activations_max = activations_max
-        self._slots_of = slots_of
+        self.slots_of = slots_of
         self._background: set[asyncio.Task[None]] = set()
 
     # -- calls ------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class ActorRuntime:
 
     def _admit(self, arrival: Arrival, definition: ActorDefinition, ref: ActorRef) -> None:
         group = definition.options.placement_group
-        number = slot_of(arrival.call.actor, self._slots_of(group))
+        number = slot_of(arrival.call.actor, self.slots_of(group))
         slot = self.slots.get((group, number))
         if slot is None or slot.lease.over:
             self._answer(arrival, MovedTo(0 if slot is None else slot.lease.epoch))
@@ -232,7 +232,7 @@ class ActorRuntime:
 
     def find(self, canonical: str, group: str) -> Activation | None:
         """Return the activation of an actor, if it is in memory here."""
-        slot = self.slots.get((group, slot_of(canonical, self._slots_of(group))))
+        slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
         return None if slot is None else slot.activations.get(canonical)
 
     def note_stored(self, delta: Delta) -> None:
@@ -244,9 +244,11 @@ class ActorRuntime:
     def quarantine(self, canonical: str, error: BaseException) -> None:
         """Note, once per attempt, that the state of an actor cannot be read."""
         log.error("actor.quarantined", actor=canonical, error=str(error))
-        task = asyncio.get_running_loop().create_task(
-            self.storage.quarantine(canonical, str(error))
-        )
+        self.run(self.storage.quarantine(canonical, str(error)))
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the actors, which `close` waits for."""
+        task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

@@ -22,6 +22,8 @@ from relevo.kernel import error_text
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from relevo.actors.core.deltas import Delta
     from relevo.actors.core.identity import ActorRef
     from relevo.actors.definitions import ActorDefinition
@@ -90,6 +92,10 @@ class Slot:
         if not activation.definition.is_durable:
             return []
         return await self.runtime.storage.entries(activation.canonical, name, after, limit)
+
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
+        return await self.runtime.storage.now()
 
     def new_chain(self) -> Chain:
         """Return the chain of work that no call brought."""
