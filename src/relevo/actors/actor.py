@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.maps import ActorMap, StateManager
 from relevo.actors.running.turn import CURRENT, Work, turn_of
-from relevo.errors import Conflict, ReadOnlyTurn
+from relevo.actors.sending import Noted, Sending, SendOptions
+from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
+from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.proxies import ProxyBase
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.context import ActorContext
     from relevo.actors.running.timers import Timers
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 V = TypeVar("V")
 R = TypeVar("R")
+P = TypeVar("P")
 
 
 class Actor(Generic[S]):
@@ -98,6 +103,35 @@ class Actor(Generic[S]):
         if turn.outer is not None:
             raise Conflict("a nested call commits with the turn that it is nested in, not before it")
         await self._activation.gate.passed(self._activation.commit(turn))
+
+    def send(
+        self, proxy: P, *, attempts: int = ACTOR_SEND_ATTEMPTS, on_dead: OnDead = "continue"
+    ) -> P:
+        """Return the proxy as one whose calls are messages, stored when the turn ends.
+
+        A message of a committed turn is handled at least once and takes effect once; those to one
+        actor are handled in order. After `attempts` failures it is a dead letter, and the messages
+        behind it go on unless `on_dead="block"`.
+        """
+        turn = turn_of(self._activation, "send")
+        if not turn.may_write:
+            raise ReadOnlyTurn(f"{turn.work.name} only reads, and cannot send")
+
+        def note(message: OutgoingMessage) -> Noted:
+            turn_of(self._activation, "send").journal.messages.append(message)
+            return Noted()
+
+        options = SendOptions(attempts=attempts, on_dead=on_dead)
+        definition = self._activation.definition
+        if not definition.is_durable:
+            raise InvalidValue(
+                f"{definition.name!r} is volatile: nothing of its turns is stored; send with"
+                " app.actors.send(…)"
+            )
+        sending = Sending(
+            cast("ProxyBase", proxy), definition.place, options, note, self._activation.canonical
+        )
+        return cast("P", sending)
 
     def defer(self) -> Deferred[Any]:
         """Return an answer that a later turn gives; the method returns it, and the turn ends."""

@@ -16,11 +16,10 @@ from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from relevo.actors.core.mailbox import Overflow
     from relevo.actors.interfaces import Interface, Interfaces, MethodSpec, TimerMark
     from relevo.actors.running.activation import Activation
+    from relevo.actors.sending import Place
 
 Persist = Literal["durable", "volatile"]
 Reentrancy = Literal["chain", "none"]
@@ -65,11 +64,13 @@ class ActorDefinition:
         implements: tuple[type[Interface], ...],
         options: ActorOptions,
         interfaces: Interfaces,
+        place: Place,
     ) -> None:
         self.name = checked_type(name)
         self.cls = cls
         self.implements = implements
         self.options = options
+        self.place = place
         self.enc_hook = interfaces.enc_hook
         self.dec_hook = interfaces.dec_hook
         self.methods: dict[str, MethodSpec] = check_implementation(
@@ -160,6 +161,3 @@ def _state_type(cls: type[Actor[Any]]) -> type[Any]:
                 if isinstance(kind, type) or typing.get_origin(kind) is not None:
                     return typing.cast("type[Any]", kind)
     return NoState
-
-
-Register = "Callable[[type[Actor[Any]]], type[Actor[Any]]]"

@@ -5,21 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from relevo.actors.calling import Calling
-from relevo.actors.core.identity import ActorRef, Key
+from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
 from relevo.actors.interfaces import Interface, Interfaces
 from relevo.actors.proxies import Proxies
+from relevo.actors.sending import Sending, SendOptions
 from relevo.actors.storage import ActorStorage
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict
 from relevo.kernel.part import PerConnection, Service
+from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from relevo.actors.actor import Actor
+    from relevo.actors.core.deltas import OnDead, OutgoingMessage
     from relevo.actors.interfaces import MethodSpec
-    from relevo.actors.proxies import CallOptions
+    from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.kernel.part import Connection
     from relevo.settings import Settings
@@ -83,7 +86,10 @@ class Actors(Service):
 
         def register(cls: A) -> A:
             self.types.add(
-                ActorDefinition(name, cls, interfaces, ActorOptions(**options), self.interfaces)
+                ActorDefinition(
+                    name, cls, interfaces, ActorOptions(**options), self.interfaces,
+                    self.place,
+                )
             )
             return cls
 
@@ -93,6 +99,26 @@ class Actors(Service):
         """Return a proxy of an actor; no I/O, and nothing is activated."""
         name = type if type is not None else self.types.of_interface(interface)
         return cast("I", self._proxies.make(interface, ActorRef.of(name, key)))
+
+    def place(self, canonical: str, type_name: str) -> tuple[str, int]:
+        """Return the placement group and the slot of an actor; raises `NotFound`."""
+        group, slots = self.ways.slots_of_type(type_name)
+        return group, slot_of(canonical, slots)
+
+    def send(
+        self, proxy: I, *, tx: Any = None, attempts: int = ACTOR_SEND_ATTEMPTS,
+        on_dead: OnDead = "continue",
+    ) -> I:  # fmt: skip
+        """Return the proxy as one whose calls store messages that the actor handles later.
+
+        With `tx` they are stored in a transaction of the caller: asyncpg, psycopg or SQLAlchemy.
+        """
+
+        async def store(message: OutgoingMessage) -> None:
+            await self.storage.send([message], tx=tx)
+
+        options = SendOptions(attempts=attempts, on_dead=on_dead)
+        return cast("I", Sending(cast("ProxyBase", proxy), self.place, options, store))
 
     def _proxy_of(self, interface: type[Interface], canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))

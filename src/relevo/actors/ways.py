@@ -28,6 +28,10 @@ class ActorWays(Ways):
 
     async def slots(self, type_name: str) -> tuple[str, int]:
         """Return the placement group of a type and its number of slots; raises `NotFound`."""
+        return self.slots_of_type(type_name)
+
+    def slots_of_type(self, type_name: str) -> tuple[str, int]:
+        """Return the same, of a type that this app defines."""
         definition = self._types.by_name.get(type_name)
         if definition is None:
             raise NotFound(f"no actor type {type_name!r} is defined")
