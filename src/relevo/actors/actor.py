@@ -10,7 +10,7 @@ from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.maps import ActorMap, StateManager
 from relevo.actors.running.turn import CURRENT, Work, turn_of
-from relevo.actors.sending import Noted, Sending, SendOptions
+from relevo.actors.message_proxies import MessageProxy, Noted, SendOptions
 from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
@@ -128,7 +128,7 @@ class Actor(Generic[S]):
                 f"{definition.name!r} is volatile: nothing of its turns is stored; send with"
                 " app.actors.send(…)"
             )
-        sending = Sending(
+        sending = MessageProxy(
             cast("ProxyBase", proxy), definition.place, options, note, self._activation.canonical
         )
         return cast("P", sending)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from relevo.actors.core.mailbox import Overflow
     from relevo.actors.interfaces import Interface, Interfaces, MethodSpec, TimerMark
     from relevo.actors.running.activation import Activation
-    from relevo.actors.sending import Place
+    from relevo.actors.message_proxies import Place
 
 Persist = Literal["durable", "volatile"]
 Reentrancy = Literal["chain", "none"]

@@ -9,7 +9,7 @@ from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
 from relevo.actors.interfaces import Interface, Interfaces
 from relevo.actors.proxies import Proxies
-from relevo.actors.sending import Sending, SendOptions
+from relevo.actors.message_proxies import MessageProxy, SendOptions
 from relevo.actors.storage import ActorStorage
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict
@@ -118,7 +118,7 @@ class Actors(Service):
             await self.storage.send([message], tx=tx)
 
         options = SendOptions(attempts=attempts, on_dead=on_dead)
-        return cast("I", Sending(cast("ProxyBase", proxy), self.place, options, store))
+        return cast("I", MessageProxy(cast("ProxyBase", proxy), self.place, options, store))
 
     def _proxy_of(self, interface: type[Interface], canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))

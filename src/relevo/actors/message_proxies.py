@@ -47,7 +47,7 @@ class Noted:
         yield
 
 
-class Sending:
+class MessageProxy:
     """Looks like the proxy that it was made of; each call makes a message."""
 
     def __init__(
