@@ -123,7 +123,8 @@ def error_tree() -> str:
 
 
 def _branch(kind: type[errors.RelevoError], mark: str, margin: str) -> Iterator[str]:
-    yield f"{mark}{kind.__name__}"
+    also = [base.__name__ for base in kind.__bases__[:-1]]
+    yield f"{mark}{kind.__name__}" + (f" (also {', '.join(also)})" if also else "")
     children = _children(kind)
     for child in children:
         edge, inner = ("└── ", "    ") if child is children[-1] else ("├── ", "│   ")
@@ -131,7 +132,7 @@ def _branch(kind: type[errors.RelevoError], mark: str, margin: str) -> Iterator[
 
 
 def error_table() -> str:
-    """Every error with its code, status, fault and whether a repetition makes sense."""
+    """Every error with its code, status, fault, and whether a repetition makes sense."""
     rows = [
         [
             f"`{kind.__name__}`",
@@ -139,12 +140,20 @@ def error_table() -> str:
             str(kind.status),
             kind.fault,
             "yes" if kind.retryable else "no",
+            _executed(kind),
             answers.sentence(kind),
         ]
         for kind in _below(errors.RelevoError)
         if kind is not errors.SystemFault
     ]
-    return table(["class", "code", "status", "fault", "retryable", "meaning"], rows)
+    headings = ["class", "code", "status", "fault", "retryable", "executed", "meaning"]
+    return table(headings, rows)
+
+
+def _executed(kind: type[errors.RelevoError]) -> str:
+    if not hasattr(kind, "executed"):
+        return ""
+    return {False: "no", True: "yes", None: "unknown"}[kind.executed]
 
 
 def problem_table() -> str:
@@ -396,8 +405,13 @@ def _below(kind: type[errors.RelevoError]) -> list[type[errors.RelevoError]]:
 
 
 def _children(kind: type[errors.RelevoError]) -> list[type[errors.RelevoError]]:
-    ours = (errors.__name__, answers.__name__, job_errors.__name__)
-    return [child for child in kind.__subclasses__() if child.__module__ in ours]
+    """The classes whose place in the tree is below; the last base of a class is its place."""
+    ours = (f"{errors.__name__}.", answers.__name__, job_errors.__name__)
+    return [
+        child
+        for child in kind.__subclasses__()
+        if child.__module__.startswith(ours) and child.__bases__[-1] is kind
+    ]
 
 
 def _limit_row(name: str) -> list[str]:

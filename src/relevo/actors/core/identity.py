@@ -44,7 +44,9 @@ class ActorRef(Struct, frozen=True, order=True):
         """Return the identity of a canonical text such as `account/s:alice`."""
         type_name, slash, key = canonical.partition("/")
         if not slash:
-            raise InvalidValue(f"{canonical!r} is no actor; write type/s:key, type/i:42 or type/u:…")
+            raise InvalidValue(
+                f"{canonical!r} is no actor; write type/s:key, type/i:42 or type/u:…"
+            )
         return cls.of(type_name, read_key(key))
 
     @property
@@ -69,9 +71,9 @@ def slot_of(canonical: str, slots: int) -> int:
 
 def checked_type(name: str) -> str:
     """Return a type's name; raises `InvalidValue` if it is none."""
-    if not isinstance(name, str) or not _TYPE.fullmatch(name):
+    if not _TYPE.fullmatch(str(name)):
         raise InvalidValue(
-            f"{name!r} is no name of an actor type: up to 64 of a-z, 0-9, _, . and -, first a letter",
+            f"{name!r} is no actor type: up to 64 of a-z, 0-9, _, . and -, a letter first",
             pointer="type",
         )
     return name

@@ -28,7 +28,7 @@ _SPOKEN: Final = ("sqlstate", "pgcode", "status", "status_code")
 _COMMON: Final = ("object", "BaseException", "Exception")
 
 
-class RemoteError(Exception):
+class ProcessError(Exception):
     """An error of a handler in its own process; its class has the name that it had there."""
 
 
@@ -107,7 +107,7 @@ def _own(message: dict[str, Any]) -> Exception:
 
 
 def _namesake(message: dict[str, Any]) -> Exception:
-    kind: type[Exception] = RemoteError
+    kind: type[Exception] = ProcessError
     for name in reversed(message["names"]):
         kind = type(name, (kind,), {})
     error = kind(message["text"])
