@@ -1,4 +1,4 @@
-"""What is stored of durable actors: states, map entries, recorded calls; the commit of turns."""
+"""The stored side of actors: states, map entries, recorded calls, commits, and all the rest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Final
 from relevo import limits
 from relevo.actors.commits import Commits
 from relevo.actors.core.deltas import RecordedCall, StoredActor
+from relevo.actors.dead_letters import DeadLetters
+from relevo.actors.inbox import Inbox
+from relevo.actors.placement_groups import PlacementGroups
+from relevo.actors.sending import Sending
+from relevo.actors.stored_actors import StoredActors
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
 
@@ -45,6 +50,11 @@ class ActorStorage:
         self._loads: Group[str, StoredActor] = Group(
             "load actor", self._load, metrics=database.metrics
         )
+        self.inbox = Inbox(database)
+        self.sending = Sending(database, wakeups)
+        self.dead_letters = DeadLetters(database, wakeups)
+        self.actors = StoredActors(database)
+        self.groups = PlacementGroups(database)
 
     async def load(self, actor: str) -> StoredActor:
         """Return what is stored of an actor; concurrent calls share statements."""
@@ -82,6 +92,7 @@ class ActorStorage:
     async def close(self) -> None:
         """Finish what was accepted."""
         await self._commits.close()
+        await self.sending.close()
         await self._loads.close()
 
     async def _load(self, actors: Sequence[str]) -> list[StoredActor | Exception]:
