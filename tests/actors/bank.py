@@ -11,7 +11,7 @@ from relevo.actors import Actor, Interface, method
 
 if TYPE_CHECKING:
     from relevo import App
-    from relevo.actors import Deferred
+
     from relevo.actors.states import DeactivationReason
 
 
@@ -43,7 +43,7 @@ class Account(Interface):
     async def resolve(self, value: int) -> int: ...
     async def close(self) -> None: ...
     async def leave(self) -> None: ...
-    def blocking(self, cents: int) -> int: ...  # type: ignore[override]
+    async def blocking(self, cents: int) -> int: ...
 
 
 class AccountState(Struct):

@@ -101,7 +101,9 @@ class Actor(Generic[S]):
         """Make what the turn did so far durable; a later failure undoes only what comes after."""
         turn = turn_of(self._activation, "save")
         if turn.outer is not None:
-            raise Conflict("a nested call commits with the turn that it is nested in, not before it")
+            raise Conflict(
+                "a nested call commits with the turn that it is nested in, not before it"
+            )
         await self._activation.gate.passed(self._activation.commit(turn))
 
     def send(

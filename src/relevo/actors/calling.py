@@ -17,6 +17,7 @@ from relevo.actors.answers import error_of
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.running.turn import CURRENT, Turn
+from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
     ActivationLost,
     DeadlineExceeded,
@@ -31,14 +32,10 @@ from relevo.limits import ACTOR_POISON_CRASHES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from relevo.actors.interfaces import MethodSpec
+    from relevo.actors.signatures import MethodSpec
     from relevo.actors.proxies import CallOptions
 
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
-
-
-class NotSent(Exception):
-    """The call did not leave this process: it may be tried again."""
 
 
 class Way:
@@ -116,7 +113,7 @@ class Calling:
     ) -> Returned | Raised | Refused:
         group, slots = await self._ways.slots(ref.type)
         slot = slot_of(call.actor, slots)
-        may_repeat = method.idempotent or call.call_id is not None
+        may_repeat = method.options.idempotent or call.call_id is not None
         attempt = crashes = 0
         reason: RelevoError | None = None
         while True:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
 
 from relevo import limits
 from relevo.actors.actor import Actor
 from relevo.actors.core.identity import checked_type
-from relevo.actors.interfaces import check_implementation, markers_of
+from relevo.actors.implementations import check_implementation
+from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
 
 if TYPE_CHECKING:
     from relevo.actors.core.mailbox import Overflow
-    from relevo.actors.interfaces import Interface, Interfaces, MethodSpec, TimerMark
+    from relevo.actors.interfaces import Interface, Interfaces
+    from relevo.actors.markers import TimerMark
+    from relevo.actors.signatures import MethodSpec
     from relevo.actors.running.activation import Activation
     from relevo.actors.message_proxies import Place
 
+C = TypeVar("C", bound=type[Actor[Any]])
 Persist = Literal["durable", "volatile"]
 Reentrancy = Literal["chain", "none"]
 
@@ -54,6 +58,26 @@ class ActorOptions(Struct, frozen=True, kw_only=True):
                 raise InvalidValue(f"{name} must be above 0", pointer=name)
 
 
+class ActorTypeOptions(TypedDict, total=False):
+    """The same as keywords."""
+
+    placement_group: str
+    persist: Persist
+    reentrancy: Reentrancy
+    schema: int
+    idle_after: float
+    mailbox: int
+    overflow: Overflow
+    turn_timeout: float
+
+
+class RegisteringActor(Protocol):
+    """Makes the class below it a type of actors."""
+
+    def __call__(self, cls: C) -> C:
+        """Return the class as it is."""
+
+
 class ActorDefinition:
     """A type of actors: its class, the methods that can be called, and how its state is stored."""
 
@@ -71,8 +95,7 @@ class ActorDefinition:
         self.implements = implements
         self.options = options
         self.place = place
-        self.enc_hook = interfaces.enc_hook
-        self.dec_hook = interfaces.dec_hook
+        self.codecs = interfaces
         self.methods: dict[str, MethodSpec] = check_implementation(
             cls, [interfaces.of(one) for one in implements]
         )
@@ -81,7 +104,7 @@ class ActorDefinition:
         self.reminder_handlers: frozenset[str] = marks.reminder_handlers
         self.codec: StateCodec[Any] = StateCodec(
             _state_type(cls), schema=options.schema, upgrades=marks.upgrades,
-            enc_hook=interfaces.enc_hook, dec_hook=interfaces.dec_hook,
+            codecs=interfaces,
         )  # fmt: skip
         try:
             self.codec.encode(self.codec.new())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from relevo.actors.commits import TOPIC
+from relevo.actors.running.due import DueWork
 from relevo.actors.running.runtime import ActorRuntime
 from relevo.actors.service import Actors
 from relevo.kernel.leases.model import ACTORS
 from relevo.kernel.part import Part
 
 if TYPE_CHECKING:
+    from relevo.kernel.leases.loops import Duty
     from relevo.kernel.leases.units import Unit
     from relevo.kernel.part import Host
 
 COLLECT: Final = "actors.collect"
+DUE: Final = "actors.due"
 
 
 class ActorsPart(Part[Actors]):
@@ -34,16 +38,22 @@ class ActorsPart(Part[Actors]):
         self._host = host
         self._runtime = ActorRuntime(
             service.types, service.storage, slots_of=service.ways.count,
-            activations_max=service.settings.actors_activations_max,
+            activations_max=service.settings.actors_activations_max, now=service.now,
         )  # fmt: skip
+        service.may_act = lambda: host.leases.may_act
         service.serve(self._runtime)
         host.supervisor.run(COLLECT, self._runtime.collect)
+        signal = service.wakeups.signal()
+        for group in groups:
+            signal.listen(TOPIC.format(group))
+        self._runtime.stored.append(lambda _: signal.set())
+        host.supervisor.run(DUE, DueWork(self._runtime, signal).run)
         for group in sorted(groups):
-            count = service.ways.count(group)
+            count = await service.ways.read_count(group)
             self._units.append(await host.leases.join(
                 "actors", group, self._runtime.holder(group),
                 leases=tuple(str(number) for number in range(count)), settings=ACTORS,
-                bootstrap=None,
+                bootstrap=service.storage.groups.bootstrap(group, count),
             ))  # fmt: skip
 
     async def stop(self, timeout: float) -> None:
@@ -54,7 +64,16 @@ class ActorsPart(Part[Actors]):
         for unit in self._units:
             await self._host.leases.leave(unit, timeout)
         await self._host.supervisor.stop(COLLECT)
+        await self._host.supervisor.stop(DUE)
         self.service.serve(None)
         await self._runtime.close()
         self._host = self._runtime = None
         self._units.clear()
+
+    def duties(self) -> list[Duty]:
+        """Return what one host does for all: it forgets what has been kept long enough."""
+        return self.service.storage.actors.duties()
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        await self.service.storage.close()

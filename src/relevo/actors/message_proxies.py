@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from relevo.actors.core.deltas import OnDead, OutgoingMessage
-from relevo.errors import InvalidValue, UnknownMethod
+from relevo.errors import InvalidValue
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from relevo.actors.interfaces import InterfaceSpec, MethodSpec
     from relevo.actors.proxies import ProxyBase
+    from relevo.actors.signatures import MethodSpec
 
 
 class SendOptions(Struct, frozen=True, kw_only=True):
@@ -65,12 +65,7 @@ class MessageProxy:
         self._sender = sender
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[None]]:
-        spec: InterfaceSpec = self._proxy._spec
-        method = spec.methods.get(name)
-        if method is None:
-            raise UnknownMethod(
-                f"{spec.name} has no method {name!r}; it has {', '.join(sorted(spec.methods))}"
-            )
+        method = self._proxy._spec.method(name)
 
         def send(*args: Any, **kwargs: Any) -> Awaitable[None]:
             return self._send(self._message(method, args, kwargs))

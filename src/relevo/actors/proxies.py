@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from relevo.actors.core.identity import ActorRef
-from relevo.errors import InvalidValue, UnknownMethod
+from relevo.errors import InvalidValue
 from relevo.limits import ACTOR_CALL_ID_LENGTH_MAX, ACTOR_CALL_SECONDS, ACTOR_HEADERS_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from relevo.actors.interfaces import Interface, InterfaceSpec, MethodSpec
+    from relevo.actors.interfaces import Interface, InterfaceSpec
+    from relevo.actors.signatures import MethodSpec
 
 
 class CallOptions(Struct, frozen=True):
@@ -45,6 +46,11 @@ class ProxyBase:
     _options: CallOptions
     _ref: ActorRef
     _spec: InterfaceSpec
+
+    @property
+    def interface(self) -> type:
+        """The interface whose methods it has."""
+        return self._spec.interface
 
     @property
     def ref(self) -> ActorRef:
@@ -83,12 +89,7 @@ class ProxyBase:
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method by its name."""
-        method = self._spec.methods.get(name)
-        if method is None:
-            raise UnknownMethod(
-                f"{self._spec.name} has no method {name!r}; it has"
-                f" {', '.join(sorted(self._spec.methods))}"
-            )
+        method = self._spec.method(name)
         body = method.encode_arguments(args, kwargs)
         return await self._caller.call(self._ref, method, body, self._options)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-class Tick(Struct, frozen=True, Generic[P]):
+class Tick(Struct, Generic[P], frozen=True):
     """An occurrence of a reminder, as its handler gets it."""
 
     name: str
@@ -92,7 +92,7 @@ class Reminders:
         due = first_due(checked(schedule))
         turn.journal.reminders[name] = ReminderChange(
             name, due, method=method, schedule=msgspec.msgpack.encode(schedule),
-            payload=msgspec.msgpack.encode(payload, enc_hook=definition.enc_hook),
+            payload=definition.codecs.encoder.encode(payload),
         )  # fmt: skip
 
     async def cancel(self, name: str) -> None:

@@ -14,20 +14,22 @@ from relevo.actors.storage import ActorStorage
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict
 from relevo.kernel.part import PerConnection, Service
+from relevo.kernel.postgres import clock
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
-    from relevo.actors.interfaces import MethodSpec
+    from relevo.actors.signatures import MethodSpec
     from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.kernel.part import Connection
     from relevo.settings import Settings
 
-I = TypeVar("I", bound=Interface)  # noqa: E741 - an interface
+I = TypeVar("I")  # noqa: E741 - an interface
 A = TypeVar("A", bound="type[Actor[Any]]")
 
 
@@ -45,7 +47,11 @@ class Actors(Service):
         self.types = ActorTypes()
         self.interfaces = Interfaces(self._proxy_of)
         self._proxies = Proxies(self, self.interfaces.of)
-        self._storage = PerConnection(connection, ActorStorage)
+        self.may_act: Callable[[], bool] = lambda: True
+        """Whether commits of this process may be repeated; its host says."""
+        self._storage = PerConnection(
+            connection, lambda *opened: ActorStorage(*opened, may_act=lambda: self.may_act())
+        )
         self._ways = PerConnection(
             connection, lambda *_: ActorWays(self.types, self.storage, settings)
         )
@@ -87,7 +93,11 @@ class Actors(Service):
         def register(cls: A) -> A:
             self.types.add(
                 ActorDefinition(
-                    name, cls, interfaces, ActorOptions(**options), self.interfaces,
+                    name,
+                    cls,
+                    interfaces,
+                    ActorOptions(**options),
+                    self.interfaces,
                     self.place,
                 )
             )
@@ -99,6 +109,10 @@ class Actors(Service):
         """Return a proxy of an actor; no I/O, and nothing is activated."""
         name = type if type is not None else self.types.of_interface(interface)
         return cast("I", self._proxies.make(interface, ActorRef.of(name, key)))
+
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
+        return await clock.now(self.database)
 
     def place(self, canonical: str, type_name: str) -> tuple[str, int]:
         """Return the placement group and the slot of an actor; raises `NotFound`."""
@@ -115,7 +129,7 @@ class Actors(Service):
         """
 
         async def store(message: OutgoingMessage) -> None:
-            await self.storage.send([message], tx=tx)
+            await self.storage.sending.send([message], tx=tx)
 
         options = SendOptions(attempts=attempts, on_dead=on_dead)
         return cast("I", MessageProxy(cast("ProxyBase", proxy), self.place, options, store))

@@ -38,6 +38,12 @@ class ActorWays(Ways):
         group = definition.options.placement_group
         return group, self.count(group)
 
+    async def read_count(self, group: str) -> int:
+        """Return the number of slots that a placement group has, or will be made with."""
+        stored = await self._storage.groups.slots(group)
+        self._counts[group] = stored or self._settings.actors_slots
+        return self._counts[group]
+
     def count(self, group: str) -> int:
         """Return the number of slots of a placement group."""
         return self._counts.get(group, self._settings.actors_slots)

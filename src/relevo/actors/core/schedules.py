@@ -32,7 +32,9 @@ class ReminderSchedule(Struct, frozen=True, kw_only=True, array_like=True):
     missed: Missed = "coalesce"
     attempts: int | None = None
     """How often an occurrence is tried; None is without limit."""
-    backoff: Backoff = Backoff(first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS, jitter=(0.8, 1.2))
+    backoff: Backoff = Backoff(
+        first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS, jitter=(0.8, 1.2)
+    )
     until: datetime | None = None
 
     @property

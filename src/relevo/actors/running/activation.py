@@ -111,6 +111,7 @@ class Activation:
         self.keep_until = 0.0
         self.leave_when_idle = False
         self.has_begun = False
+        self.was_quarantined = False
         self.instance: Actor[Any]
         self.document: Document[Any]
         self.error: BaseException | None = None
@@ -133,6 +134,7 @@ class Activation:
         try:
             stored = await self.home.load(self)
             self.incarnation, self.revision = stored.incarnation, stored.revision
+            self.was_quarantined = stored.quarantine is not None
             self.document = Document(self.definition.codec, stored)
             self.instance = self.definition.make(self)
             self._become("loaded")
@@ -281,7 +283,9 @@ class Activation:
                 return
             if work.deadline is not None and work.deadline <= self._loop.time():
                 self.mailbox.ended(work)
-                late = DeadlineExceeded(f"{work.name} waited for its turn until its deadline passed")
+                late = DeadlineExceeded(
+                    f"{work.name} waited for its turn until its deadline passed"
+                )
                 late.executed = False
                 work.finish(None, late)
                 continue
@@ -373,7 +377,8 @@ class Activation:
             base=self.revision, document=changed, schema=self.definition.codec.schema,
             entries=tuple(journal.entries.values()), reminders=tuple(journal.reminders.values()),
             messages=tuple(journal.messages), recorded=tuple(journal.recorded),
-            handled_message=journal.handled_message, deleted=journal.deleted,
+            handled_message=journal.handled_message,
+            handled_reminder=journal.handled_reminder, deleted=journal.deleted,
         )  # fmt: skip
         journal.stored()
         if not saved:
@@ -401,7 +406,9 @@ class Activation:
     def _abort_stubborn(self, turn: Turn) -> None:
         if not turn.is_over and self.state != "gone":
             log.error("actor.ignores_cancellation", actor=self.canonical, turn=turn.work.name)
-            self.abort(ActivationLost(f"{turn.work.name} of {self.canonical} ignored its time limit"))
+            self.abort(
+                ActivationLost(f"{turn.work.name} of {self.canonical} ignored its time limit")
+            )
 
     def _as_error(self, turn: Turn, error: BaseException, seconds: float) -> BaseException:
         if turn.timed_out and isinstance(error, asyncio.CancelledError):
@@ -444,7 +451,9 @@ class Activation:
         lease = self.home.lease
         while not lease.may_act:
             if lease.over or self.state == "gone":
-                raise ActivationLost(f"the slot of {self.canonical} was lost before the answer left")
+                raise ActivationLost(
+                    f"the slot of {self.canonical} was lost before the answer left"
+                )
             await asyncio.sleep(FENCED_SECONDS)
 
     def _await_deferred(self, deferred: Deferred[Any], work: Work) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relevo.actors.answers import answer_of_error
-from relevo.actors.core.calls import Answer, Returned
+from relevo.actors.answers import answer_of_error, raised_by_method
+from relevo.actors.core.calls import Answer, Raised, Returned
 from relevo.actors.core.deltas import RecordedCall
 from relevo.actors.running.deferred import Deferred
 from relevo.actors.running.turn import Work
@@ -20,7 +20,7 @@ from relevo.errors import CallIdReused
 if TYPE_CHECKING:
     from relevo.actors.core.calls import Call
     from relevo.actors.core.mailbox import Mode
-    from relevo.actors.interfaces import MethodSpec
+    from relevo.actors.signatures import MethodSpec
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.runtime import ActorRuntime
 
@@ -48,14 +48,15 @@ class Arrival:
         self.arguments = method.decode_arguments(call.body)
         self.activation: Activation | None = None
         self.digest = b"" if call.call_id is None else digest_of(call)
+        options = method.options
         mode: Mode = (
-            "interleave" if method.interleave else "read" if method.read_only else "write"
+            "interleave" if options.interleave else "read" if options.read_only else "write"
         )
         with_id = call.call_id is not None
         self.work = Work(
             f"method {method.name}", self.begin if not with_id else self.begin_once, self.finish,
             mode=mode, call=call, deadline=deadline, is_control=False,
-            is_cancelable=method.cancel, confirm=method.confirm, withdraw=self.withdraw,
+            is_cancelable=options.cancel, confirm=options.confirm, withdraw=self.withdraw,
             encode=self.encode, record=self.record if with_id else None,
         )  # fmt: skip
         answer.add_done_callback(self._answered)
@@ -63,12 +64,16 @@ class Arrival:
     async def begin(self, instance: Any) -> Any:
         """Run the method; its result is encoded within the turn, since it may be part of the state."""
         function = getattr(instance, self.method.name)
-        if inspect.iscoroutinefunction(function):
-            value = await function(*self.arguments)
-        else:
-            value = await self.runtime.threads.call(partial(function, *self.arguments))
-            if inspect.isawaitable(value):
-                value = await value
+        try:
+            if inspect.iscoroutinefunction(function):
+                value = await self.method.call(function, self.arguments)
+            else:
+                call = partial(self.method.call, function, self.arguments)
+                value = await self.runtime.threads.call(call)
+                if inspect.isawaitable(value):
+                    value = await value
+        except Exception as error:
+            raise raised_by_method(error)  # noqa: B904 - it is the same error
         return value if isinstance(value, Deferred) else self.encode(value)
 
     async def begin_once(self, instance: Any) -> Any:
@@ -93,9 +98,9 @@ class Arrival:
         if isinstance(value, Repeated):
             return None
         if error is not None:
-            if self.method.encode_error(error) is None:
-                return None
             value = answer_of_error(error, self.method)
+            if not isinstance(value, Raised):
+                return None
         call_id = self.call.call_id
         assert call_id is not None
         return RecordedCall(call_id, self.method.name, self.digest, _encode(value))

@@ -6,7 +6,7 @@ lists and dicts count. Undoing decodes the last encoding, which replaces the val
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from relevo.actors.core.deltas import StoredActor
+    from relevo.actors.interfaces import Interfaces
 
 S = TypeVar("S")
-Hook = "Callable[[Any], Any]"
 
 
 class StateCodec(Generic[S]):
@@ -31,15 +31,13 @@ class StateCodec(Generic[S]):
         *,
         schema: int,
         upgrades: Mapping[int, Callable[[Any], Any]],
-        enc_hook: Callable[[Any], Any] | None = None,
-        dec_hook: Callable[[type, Any], Any] | None = None,
+        codecs: Interfaces,
     ) -> None:
         self.kind = kind
         self.schema = schema
         self._upgrades = upgrades
-        self._dec_hook = dec_hook
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
-        self._decoder = msgspec.msgpack.Decoder(kind, dec_hook=dec_hook)
+        self._encoder = codecs.encoder
+        self._decoder: msgspec.msgpack.Decoder[S] = codecs.decoder(kind)
 
     def new(self) -> S:
         """Return the state of an actor that has none yet."""
@@ -49,7 +47,13 @@ class StateCodec(Generic[S]):
         """Return the stored form; raises `TooLarge`, or `InvalidValue` for what has none."""
         try:
             encoded = self._encoder.encode(state)
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ) as error:
             raise InvalidValue(
                 f"the state of an actor ({self.kind.__qualname__}) cannot be encoded: {error}"
             ) from error
@@ -92,7 +96,7 @@ class StateCodec(Generic[S]):
             upgrade = self._upgrades.get(step)
             if upgrade is not None:
                 old = upgrade(old)
-        return cast("S", msgspec.convert(old, self.kind, dec_hook=self._dec_hook))
+        return self.decode(self._encoder.encode(old))
 
 
 class Document(Generic[S]):

@@ -26,18 +26,22 @@ from relevo.errors import (
     OutcomeUnknown,
     RelevoError,
     StatePoisoned,
+    Unavailable,
     UnknownMethod,
 )
-from relevo.kernel import faults
+from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.running.slots import Slot
+    from relevo.kernel.leases.model import Fence
     from relevo.kernel.postgres.wakeups import Signal
 
 log = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
+POSTPONED_SECONDS: Final = 5.0
+"""How long work waits whose actor cannot be activated now."""
 PAGE: Final = 1_000
 MESSAGE_BACKOFF: Final = Backoff(first=0.5, longest=300.0, jitter=(0.8, 1.2))
 _TRANSIENT = (ActivationLost, CommitFailed, OutcomeUnknown)
@@ -60,12 +64,15 @@ class DueWork:
 
     async def look(self) -> bool:
         """Hand out what is due; True if there may be more at once."""
-        slots = [slot for slot in self._runtime.slots.values() if slot.is_open and slot.lease.may_act]
+        slots = [
+            slot for slot in self._runtime.slots.values() if slot.is_open and slot.lease.may_act
+        ]
         if not slots:
             return False
-        due = await self._runtime.storage.due(
+        found = await self._runtime.storage.inbox.due(
             [slot.group for slot in slots], [slot.number for slot in slots], PAGE
         )
+        due: list[DueReminder | DueMessage] = [*found.reminders, *found.messages]
         handed = 0
         for item in due:
             key = _key(item)
@@ -77,13 +84,16 @@ class DueWork:
 
     def _hand_out(self, item: DueReminder | DueMessage, key: tuple[str, str | int]) -> None:
         canonical = item.actor if isinstance(item, DueReminder) else item.receiver
+        slot: Slot | None = None
         try:
             ref = ActorRef.read(canonical)
             definition = self._runtime.types.by_name.get(ref.type)
             if definition is None:
                 raise NotFound(f"no actor type {ref.type!r} is defined on the host of its slot")
             group = definition.options.placement_group
-            slot = self._runtime.slots.get((group, slot_of(canonical, self._runtime.slots_of(group))))
+            slot = self._runtime.slots.get(
+                (group, slot_of(canonical, self._runtime.slots_of(group)))
+            )
             if slot is None or not slot.is_open:
                 self._handed.discard(key)
                 return
@@ -92,7 +102,9 @@ class DueWork:
                 else partial(self._receive, item)
             )  # fmt: skip
             name = (
-                f"reminder {item.name}" if isinstance(item, DueReminder) else f"message {item.method}"
+                f"reminder {item.name}"
+                if isinstance(item, DueReminder)
+                else f"message {item.method}"
             )
             activation = slot.activation(definition, ref)
             activation.touch()
@@ -101,7 +113,7 @@ class DueWork:
                 withdraw=partial(self._handed.discard, key),
             ))  # fmt: skip
         except RelevoError as error:
-            self._later(item, key, error)
+            self._later(slot.lease.fence if slot else None, item, key, error)
 
     async def _fire(self, due: DueReminder, instance: Any) -> None:
         turn = CURRENT.get()
@@ -109,6 +121,7 @@ class DueWork:
         await faults.point("before_reminder")
         schedule = _schedules.decode(due.schedule)
         found = occurrence(schedule, due.due, due.now)
+        turn.journal.handled_reminder = (due.name, due.due)
         turn.journal.reminders[due.name] = ReminderChange(
             due.name, found.next_due, due.method, due.schedule, due.payload
         )
@@ -120,7 +133,9 @@ class DueWork:
         )  # fmt: skip
         handler = getattr(instance, due.method, None)
         if handler is None or due.method not in turn.activation.definition.reminder_handlers:
-            raise UnknownMethod(f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}")
+            raise UnknownMethod(
+                f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}"
+            )
         answer = handler(tick)
         if hasattr(answer, "__await__"):
             await answer
@@ -146,30 +161,44 @@ class DueWork:
             if isinstance(item, DueMessage):
                 self._signal.set()  # the next of its pair
             return
-        self._later(item, key, error)
+        self._later(slot.lease.fence, item, key, error)
 
     def _later(
-        self, item: DueReminder | DueMessage, key: tuple[str, str | int], error: BaseException
+        self,
+        fence: Fence | None,
+        item: DueReminder | DueMessage,
+        key: tuple[str, str | int],
+        error: BaseException,
     ) -> None:
         """Store that an attempt failed: it is tried again later, or was the last."""
-        self._runtime.run(self._store_failure(item, key, error))
+        self._runtime.run(self._store_failure(fence, item, key, error))
 
     async def _store_failure(
-        self, item: DueReminder | DueMessage, key: tuple[str, str | int], error: BaseException
+        self,
+        fence: Fence | None,
+        item: DueReminder | DueMessage,
+        key: tuple[str, str | int],
+        error: BaseException,
     ) -> None:
-        storage, random = self._runtime.storage, self._runtime.random
-        counts = not isinstance(error, StatePoisoned)
+        inbox, random = self._runtime.storage.inbox, self._runtime.random
+        text = error_text.shown(error)
+        waits = isinstance(error, (StatePoisoned, Unavailable))  # it is not this item's fault
         try:
-            if isinstance(item, DueMessage):
-                await storage.retry_message(
-                    item, error, MESSAGE_BACKOFF.delay(item.attempt, random), counts=counts
-                )
+            if fence is None or waits:
+                await asyncio.sleep(POSTPONED_SECONDS)
+            elif isinstance(item, DueMessage):
+                if item.attempt + 1 >= item.attempts:
+                    await inbox.bury_message(item, fence, text)
+                else:
+                    delay = MESSAGE_BACKOFF.delay(item.attempt, random)
+                    await inbox.retry_message(item, fence, text, delay)
             else:
                 schedule = _schedules.decode(item.schedule)
-                await storage.retry_reminder(
-                    item, error, schedule.backoff.delay(item.attempt, random),
-                    attempts=schedule.attempts, counts=counts,
-                )  # fmt: skip
+                if schedule.attempts is not None and item.attempt + 1 >= schedule.attempts:
+                    await inbox.bury_reminder(item, fence, text)
+                else:
+                    delay = schedule.backoff.delay(item.attempt, random)
+                    await inbox.retry_reminder(item, fence, text, delay)
         except RelevoError as failure:
             log.warning("actor.failure_not_stored", error=str(failure))
             await asyncio.sleep(LOOK_SECONDS)

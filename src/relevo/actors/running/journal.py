@@ -8,13 +8,14 @@ from relevo.actors.core.deltas import EntryChange, OutgoingMessage, RecordedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
 
 class Journal:
     """Map entries, reminders, sends and outputs of one outermost turn."""
 
     __slots__ = (
-        "deleted", "discards", "entries", "handled_message", "messages", "outputs", "recorded",
+        "deleted", "discards", "entries", "handled_message", "handled_reminder", "messages", "outputs", "recorded",
         "reminders",
     )  # fmt: skip
 
@@ -30,13 +31,15 @@ class Journal:
         self.deleted = False
         self.handled_message: int | None = None
         """The durable message that the turn handles; it goes with the commit."""
+        self.handled_reminder: tuple[str, datetime] | None = None
+        """The reminder that the turn handles, and when it was due."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
         return not (
             self.entries or self.reminders or self.messages or self.recorded or self.deleted
-            or self.handled_message is not None
+            or self.handled_message is not None or self.handled_reminder is not None
         )  # fmt: skip
 
     def mark(self) -> JournalMark:
@@ -56,11 +59,10 @@ class Journal:
         del self.outputs[outputs:]
         self._discard(discards)
 
-
     def stored(self) -> None:
         """Forget what was queued for the store; outputs stay until it is durable."""
         self.entries, self.reminders, self.messages = {}, {}, []
-        self.recorded, self.handled_message = [], None
+        self.recorded, self.handled_message, self.handled_reminder = [], None, None
 
     def forget(self) -> None:
         """Undo all that was not stored."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import msgspec
-
 from relevo.actors.core.deltas import EntryChange
 from relevo.actors.running.turn import turn_of
 from relevo.errors import InvalidValue, NotFound, ReadOnlyTurn
@@ -13,6 +11,8 @@ from relevo.limits import ACTOR_KEY_BYTES_MAX, ACTOR_STATE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    import msgspec
 
     from relevo.actors.running.activation import Activation
 
@@ -30,11 +30,9 @@ class ActorMap(Generic[V]):
     def __init__(self, activation: Activation, name: str, kind: type[V]) -> None:
         self._activation = activation
         self._name = name
-        codec = activation.definition
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=codec.enc_hook)
-        self._decoder: msgspec.msgpack.Decoder[V] = msgspec.msgpack.Decoder(
-            kind, dec_hook=codec.dec_hook
-        )
+        codecs = activation.definition.codecs
+        self._encoder = codecs.encoder
+        self._decoder: msgspec.msgpack.Decoder[V] = codecs.decoder(kind)
 
     async def get(self, key: str, default: V | None = None) -> V | None:
         """Return a copy of an entry, or the default; changes of it count once it is `set`."""

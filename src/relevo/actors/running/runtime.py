@@ -31,7 +31,8 @@ from relevo.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
+    from datetime import datetime
 
     from relevo.actors.core.calls import Call
     from relevo.actors.core.deltas import Delta
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from relevo.actors.states import DeactivationReason
     from relevo.actors.storage import ActorStorage
     from relevo.kernel.leases.held import Holder, Lease
+    from relevo.kernel.leases.model import Fence
 
 log = structlog.get_logger(__name__)
 RELIEF: Final = 0.95
@@ -57,6 +59,7 @@ class ActorRuntime:
         *,
         activations_max: int,
         slots_of: Callable[[str], int],
+        now: Callable[[], Awaitable[datetime]],
     ) -> None:
         self.types = types
         self.storage = storage
@@ -73,6 +76,7 @@ class ActorRuntime:
         self.draining: DeactivationReason = "drain"
         self._activations_max = activations_max
         self.slots_of = slots_of
+        self._now = now
         self._background: set[asyncio.Task[None]] = set()
 
     # -- calls ------------------------------------------------------------------------------------
@@ -241,10 +245,18 @@ class ActorRuntime:
             for hear in self.stored:
                 hear(delta)
 
-    def quarantine(self, canonical: str, error: BaseException) -> None:
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
+        return await self._now()
+
+    async def end_quarantine(self, canonical: str) -> None:
+        """Note that the state of an actor can be read again."""
+        await self.storage.actors.retry(canonical)
+
+    def quarantine(self, canonical: str, fence: Fence, error: BaseException) -> None:
         """Note, once per attempt, that the state of an actor cannot be read."""
         log.error("actor.quarantined", actor=canonical, error=str(error))
-        self.run(self.storage.quarantine(canonical, str(error)))
+        self.run(self.storage.actors.quarantine(canonical, fence, str(error)))
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the actors, which `close` waits for."""

@@ -73,11 +73,8 @@ class Slot:
 
     async def commit(self, delta: Delta) -> None:
         """Store a delta; returns when it is durable."""
-        await self.runtime.storage.commit(delta, may_act=self._may_commit)
+        await self.runtime.storage.commit(delta)
         self.runtime.note_stored(delta)
-
-    def _may_commit(self) -> bool:
-        return not self.lease.over
 
     async def entry(self, activation: Activation, name: str, key: str) -> bytes | None:
         """Return what is stored under a key of a map."""
@@ -91,11 +88,12 @@ class Slot:
         """Return stored entries of a map by key."""
         if not activation.definition.is_durable:
             return []
-        return await self.runtime.storage.entries(activation.canonical, name, after, limit)
+        page = await self.runtime.storage.entries(activation.canonical, name, after, limit)
+        return page.items
 
     async def now(self) -> datetime:
         """Return the time by which Relevo decides."""
-        return await self.runtime.storage.now()
+        return await self.runtime.now()
 
     def new_chain(self) -> Chain:
         """Return the chain of work that no call brought."""
@@ -116,7 +114,7 @@ class Slot:
         poisoned = isinstance(error, (StatePoisoned, StateTooNew))
         seconds = POISONED_SECONDS if poisoned else AGAIN.delay(count, self.runtime.random)
         if poisoned:
-            self.runtime.quarantine(activation.canonical, error)
+            self.runtime.quarantine(activation.canonical, self.lease.fence, error)
         failure = _Failure(error, count, self._loop.time() + seconds)
         self._failures[activation.canonical] = failure
 
@@ -151,6 +149,8 @@ class Slot:
     def activated(self, activation: Activation) -> None:
         """Note that an activation has begun."""
         self._failures.pop(activation.canonical, None)
+        if activation.was_quarantined:
+            self.runtime.run(self.runtime.end_quarantine(activation.canonical))
 
     def _refusal(self, canonical: str, error: BaseException, seconds: float) -> RelevoError:
         if isinstance(error, (StatePoisoned, StateTooNew)):
@@ -181,5 +181,6 @@ class Slot:
         """Abort what is left: another host may own the slot."""
         self.is_open = False
         for activation in list(self.activations.values()):
-            activation.abort(LeaseLost(f"slot {self.number} of {self.group} is no longer this host's"))
-
+            activation.abort(
+                LeaseLost(f"slot {self.number} of {self.group} is no longer this host's")
+            )
