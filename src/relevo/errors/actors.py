@@ -155,14 +155,14 @@ class OutsideTurn(ActorError, Conflict):
     """State, reminders, sends and events of an actor were used by a task outside its turn."""
 
     code = "outside_turn"
-    executed = False
+    executed = True
 
 
 class ReadOnlyTurn(ActorError, Conflict):
     """A read-only turn tried to change the state."""
 
     code = "read_only_turn"
-    executed = False
+    executed = True
 
 
 class RemoteError(ActorError, HandlerError):
