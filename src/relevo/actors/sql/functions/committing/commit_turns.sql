@@ -59,7 +59,7 @@ begin
   ), made as (
     insert into relevo.actor (id, placement_group, slot, incarnation, revision, commit_number, updated_at, deleted_at, schema, document)
     select g.id, g.placement_group, g.slot, g.incarnation, g.revision, p_number, t, case when g.deleted then t end, g.schema, g.document
-    from given g where g.base = 0
+    from given g where g.base = 0 and g.old_incarnation = 0
     on conflict (id) do nothing
     returning id
   )
