@@ -140,7 +140,7 @@ def markers_of(cls: type) -> Marks:
     upgrades: dict[int, Callable[[Any], Any]] = {}
     for name in dir(cls):
         found = inspect.getattr_static(cls, name)
-        marks = vars(getattr(found, "__func__", found)) if callable(found) else {}
+        marks = getattr(getattr(found, "__func__", found), "__dict__", {})
         if _OPTIONS in marks:
             methods[name] = marks[_OPTIONS]
         if _TIMER in marks:

@@ -51,7 +51,7 @@ class PeerConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        begin: Callable[[asyncio.Transport], Handshake],
+        begin: Callable[[PeerConnection, asyncio.Transport], Handshake],
         receiver: Receiver,
         *,
         window: Window = Window(),  # noqa: B008 - frozen
@@ -174,7 +174,7 @@ class PeerConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=1024 * 1024)
         self._timer = self._loop.call_later(self._timing.handshake, self._handshake_is_late)
         try:
-            self.handshake = self._begin(transport)
+            self.handshake = self._begin(self, transport)
         except PeerRefused as error:
             self._refuse(error)
             return

@@ -2,8 +2,11 @@
 
     dialer                                   listener
     Hello(range, cluster, host, …, challenge) ─►
-                                          ◄─ Hello(…, challenge), Proof
+                                          ◄─ Hello(…, challenge)
     Proof ─►
+                                          ◄─ Proof
+
+The last proof is also the welcome: a dialer that has it knows that its calls are taken in.
 
 A proof is a MAC over its sender's role, both hellos as they were sent, and the listener's
 certificate. So it fits one conversation and one direction only: no proof can be replayed,
@@ -126,7 +129,8 @@ class Handshake:
         self.window = Window(hello.window_calls, hello.window_bytes)
         self._their_hello = payload
         self._candidate = PeerIdentity(hello.host, hello.incarnation, hello.since, hello.address)
-        return [self._hello, self._proof(self.role)] if self.role == "listener" else []
+        self._check_life(self._candidate)
+        return [self._hello] if self.role == "listener" else [self._proof(self.role)]
 
     def _agreed(self, hello: frames.Hello) -> int:
         """Return the version to speak; refuses a peer that does not belong here."""
@@ -159,15 +163,18 @@ class Handshake:
                 " all hosts the same secret_key",
                 reason="key",
             )
+        self._check_life(candidate)
+        self.peer = candidate
+        self._known.learn(candidate)
+        return [self._proof(self.role)] if self.role == "listener" else []
+
+    def _check_life(self, candidate: PeerIdentity) -> None:
         if self._known.is_superseded(candidate):
             raise PeerRefused(
                 f"incarnation {candidate.incarnation} of host {candidate.host!r} has been followed"
                 " by a younger one",
                 reason="incarnation",
             )
-        self.peer = candidate
-        self._known.learn(candidate)
-        return [self._proof(self.role)] if self.role == "dialer" else []
 
     def _proof(self, role: Role) -> bytes:
         return frames.encode(frames.Proof(self._mac(role)))

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from relevo.actors.transport.receiving import Receiver
 
 log = structlog.get_logger(__name__)
+CONNECTIONS_TRIED = 3
+"""A call moves on when its connection is given up, as one of two between the same hosts is."""
 BACKOFF = Backoff(first=0.05, longest=2.0, jitter=(0.5, 1.0))
 
 
@@ -108,15 +110,18 @@ class Peers:
         `OutcomeUnknown` if the connection was lost after that. When the caller's task is canceled,
         the peer is told.
         """
-        connection = self._by_address.get(address)
-        if connection is not None and connection.is_usable:
-            try:
-                return await connection.call(call)
-            except NotSent:
-                if connection.is_usable:
-                    raise
         asked_at = asyncio.get_running_loop().time()
-        return await (await self.connection(address)).call(call, asked_at)
+        attempts = CONNECTIONS_TRIED
+        while True:
+            connection = self._by_address.get(address)
+            if connection is None or not connection.is_usable:
+                connection = await self.connection(address)
+            try:
+                return await connection.call(call, asked_at)
+            except NotSent:
+                attempts -= 1
+                if connection.is_usable or not attempts:
+                    raise  # else the peer keeps another one, or has gone
 
     async def tell(self, address: str, call: Call) -> Answer:
         """Send a one-way call; the answer says whether it was admitted. Raises as `call` does."""
@@ -187,14 +192,15 @@ class Peers:
             await asyncio.wait([one.closed for one in open_ones], timeout=1.0)
 
     def _protocol(self, role: Role) -> PeerConnection:
-        made = PeerConnection(
+        return PeerConnection(
             partial(self._handshake, role), self._receiver, window=self._window,
             timing=self._timing, on_ready=self._on_ready, on_closed=self._on_closed,
         )  # fmt: skip
-        self._all.add(made)
-        return made
 
-    def _handshake(self, role: Role, transport: asyncio.Transport) -> Handshake:
+    def _handshake(
+        self, role: Role, connection: PeerConnection, transport: asyncio.Transport
+    ) -> Handshake:
+        self._all.add(connection)  # not earlier: one whose TLS fails is never heard of again
         if role == "listener":
             if self._closing or len(self._all) > limits.ACTOR_CONNECTIONS_MAX:
                 raise PeerRefused("the host takes no more connections", reason="busy")
@@ -279,10 +285,12 @@ class Peers:
             role = connection.handshake.role
             dialer = mine if role == "dialer" else peer.incarnation
             if role == other.handshake.role or dialer < max(mine, peer.incarnation):
-                other.leave()
+                leaving = other
             else:
-                connection.leave()
-                connection = other
+                leaving, connection = connection, other
+            for address in [at for at, one in self._by_address.items() if one is leaving]:
+                self._by_address[address] = connection
+            leaving.leave()
         self._by_incarnation[peer.incarnation] = connection
         if peer.address is not None:
             self._by_address[peer.address] = connection
