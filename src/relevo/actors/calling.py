@@ -72,9 +72,8 @@ class Ways:
 class Calling:
     """Carries out the calls that proxies make."""
 
-    def __init__(self, ways: Ways, filters: list[Any]) -> None:
+    def __init__(self, ways: Ways) -> None:
         self._ways = ways
-        self._filters = filters
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
 
     async def call(

@@ -55,7 +55,7 @@ class Actors(Service):
         self._ways = PerConnection(
             connection, lambda *_: ActorWays(self.types, self.storage, settings)
         )
-        self._filters: list[Any] = []
+        self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
         self._runtime: ActorRuntime | None = None
 
     @property
@@ -141,7 +141,7 @@ class Actors(Service):
         self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
     ) -> Any:
         """Carry out the call of a proxy."""
-        return await Calling(self.ways, self._filters).call(ref, method, body, options)
+        return await self._calling().call(ref, method, body, options)
 
     def subscribe(self, ref: ActorRef, events: Any) -> Any:
         """Return the events of an actor."""
