@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from relevo.actors.core.identity import Key
     from relevo.actors.definitions import ActorTypeOptions, RegisteringActor
-    from relevo.actors.interfaces import Interface
     from relevo.feed.container import FeedContainer
     from relevo.messaging.endpoints import Source
     from relevo.messaging.handles import PriorityTopic, Queue, Topic
@@ -280,13 +279,13 @@ class App(PipelineDefinitions):
         self,
         name_or_interface: str,
         *,
-        implements: type[Interface] | Sequence[type[Interface]],
+        implements: Callable[..., Any] | Sequence[Callable[..., Any]],
         **options: Unpack[ActorTypeOptions],
     ) -> RegisteringActor: ...
 
     @overload
     def actor(
-        self, name_or_interface: type[I], key: Key, *, type: str | None = None
+        self, name_or_interface: Callable[..., I], key: Key, *, type: str | None = None
     ) -> I: ...
 
     def actor(
@@ -294,7 +293,7 @@ class App(PipelineDefinitions):
         name_or_interface: Any,
         key: Any = None,
         *,
-        type: str | None = None,
+        type: str | None = None,  # noqa: A002
         implements: Any = (),
         **options: Any,
     ) -> Any:

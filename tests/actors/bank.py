@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from relevo.actors import Actor, Interface, method
+from relevo.actors import Actor, Deferred, Interface, method
 
 if TYPE_CHECKING:
     from relevo import App
-
     from relevo.actors.states import DeactivationReason
 
 

@@ -6,11 +6,11 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from relevo.actors.message_proxies import MessageProxy, Noted, SendOptions
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.maps import ActorMap, StateManager
 from relevo.actors.running.turn import CURRENT, Work, turn_of
-from relevo.actors.message_proxies import MessageProxy, Noted, SendOptions
 from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
@@ -160,7 +160,8 @@ class Actor(Generic[S]):
         activation = self._activation
 
         async def run() -> None:
-            value, error = None, None
+            value: Any = None
+            error: BaseException | None = None
             try:
                 value = await work
             except asyncio.CancelledError as cancelled:
@@ -171,7 +172,7 @@ class Actor(Generic[S]):
                 error = raised
             if then is not None:
                 outcome: Offloaded[R] = Offloaded(value, error)
-                activation.admit(Work(f"offloaded {work.__name__}", lambda _: then(outcome), _end))
+                activation.admit(Work("offloaded", lambda _: then(outcome), _end))
 
         def _end(_: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -187,7 +188,7 @@ class Actor(Generic[S]):
         turn = turn_of(self._activation, "run_turn")
         if turn.root.work.mode != "interleave":
             raise Conflict(
-                f"{turn.work.name} holds the turn itself; only an interleaved method awaits run_turn"
+                f"{turn.work.name} holds the turn itself; only interleaved methods use run_turn"
             )
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

@@ -32,8 +32,8 @@ from relevo.limits import ACTOR_POISON_CRASHES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from relevo.actors.signatures import MethodSpec
     from relevo.actors.proxies import CallOptions
+    from relevo.actors.signatures import MethodSpec
 
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
 
@@ -176,6 +176,8 @@ class Calling:
         if not isinstance(answer, Refused):
             return None
         error = error_of(answer, None)
+        if not isinstance(error, RelevoError):
+            return None
         if answer.executed is False and error.retryable:
             return error
         if may_repeat and isinstance(error, (ActivationLost, OutcomeUnknown)):

@@ -10,6 +10,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo.actors.actor import Actor
 from relevo.actors.core.identity import checked_type
+from relevo.actors.core.mailbox import Overflow
 from relevo.actors.implementations import check_implementation
 from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
@@ -17,12 +18,11 @@ from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
 
 if TYPE_CHECKING:
-    from relevo.actors.core.mailbox import Overflow
-    from relevo.actors.interfaces import Interface, Interfaces
+    from relevo.actors.interfaces import Interfaces
     from relevo.actors.markers import TimerMark
-    from relevo.actors.signatures import MethodSpec
-    from relevo.actors.running.activation import Activation
     from relevo.actors.message_proxies import Place
+    from relevo.actors.running.activation import Activation
+    from relevo.actors.signatures import MethodSpec
 
 C = TypeVar("C", bound=type[Actor[Any]])
 Persist = Literal["durable", "volatile"]
@@ -85,7 +85,7 @@ class ActorDefinition:
         self,
         name: str,
         cls: type[Actor[Any]],
-        implements: tuple[type[Interface], ...],
+        implements: tuple[type, ...],
         options: ActorOptions,
         interfaces: Interfaces,
         place: Place,
@@ -146,12 +146,12 @@ class ActorTypes:
         if definition.name in self.by_name:
             other = self.by_name[definition.name].cls
             raise Conflict(
-                f"the actor type {definition.name!r} is defined twice: by {other.__qualname__} and by"
-                f" {definition.cls.__qualname__}; give each its own name"
+                f"the actor type {definition.name!r} is defined twice: by {other.__qualname__} and"
+                f" by {definition.cls.__qualname__}; give each its own name"
             )
         self.by_name[definition.name] = definition
 
-    def of_interface(self, interface: type[Interface]) -> str:
+    def of_interface(self, interface: type) -> str:
         """Return the one type that implements an interface."""
         names = sorted(
             definition.name for definition in self.by_name.values()

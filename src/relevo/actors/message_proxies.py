@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -12,7 +11,7 @@ from relevo.errors import InvalidValue
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from relevo.actors.proxies import ProxyBase
     from relevo.actors.signatures import MethodSpec

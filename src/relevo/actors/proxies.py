@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from relevo.actors.core.identity import ActorRef
 from relevo.errors import InvalidValue
 from relevo.limits import ACTOR_CALL_ID_LENGTH_MAX, ACTOR_CALL_SECONDS, ACTOR_HEADERS_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from relevo.actors.interfaces import Interface, InterfaceSpec
+    from relevo.actors.core.identity import ActorRef
+    from relevo.actors.interfaces import InterfaceSpec
     from relevo.actors.signatures import MethodSpec
 
 
@@ -94,7 +94,7 @@ class ProxyBase:
         return await self._caller.call(self._ref, method, body, self._options)
 
     def subscribe(self, events: Any) -> Any:
-        """Return the events that the actor emits: `async with proxy.subscribe(Scores) as stream`."""
+        """Return the events of the actor: `async with proxy.subscribe(Scores) as stream`."""
         return self._caller.subscribe(self._ref, events)
 
     def _with(self, options: CallOptions) -> Any:
@@ -119,12 +119,12 @@ class ProxyBase:
 class Proxies:
     """Makes proxies; one class for each interface."""
 
-    def __init__(self, caller: Caller, spec_of: Callable[[type[Interface]], InterfaceSpec]) -> None:
+    def __init__(self, caller: Caller, spec_of: Callable[[type], InterfaceSpec]) -> None:
         self._caller = caller
         self._spec_of = spec_of
-        self._classes: dict[type[Interface], type[ProxyBase]] = {}
+        self._classes: dict[type, type[ProxyBase]] = {}
 
-    def make(self, interface: type[Interface], ref: ActorRef) -> Any:
+    def make(self, interface: type, ref: ActorRef) -> Any:
         """Return a proxy of an actor."""
         spec = self._spec_of(interface)
         cls = self._classes.get(interface)
@@ -135,7 +135,8 @@ class Proxies:
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return headers of a call; raises `InvalidValue`."""
-    if not all(isinstance(k, str) and isinstance(v, str) for k, v in headers.items()):
+    texts: list[object] = [*headers, *headers.values()]
+    if not all(isinstance(text, str) for text in texts):
         raise InvalidValue("headers of a call are text to text", pointer="headers")
     size = sum(len(k.encode()) + len(v.encode()) for k, v in headers.items())
     if size > ACTOR_HEADERS_BYTES_MAX:
@@ -146,7 +147,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(headers)
 
 
-def _proxy_class(interface: type[Interface], spec: InterfaceSpec) -> type[ProxyBase]:
+def _proxy_class(interface: type, spec: InterfaceSpec) -> type[ProxyBase]:
     members: dict[str, Any] = {"__slots__": ()}
     for name, method in spec.methods.items():
         members[name] = _method(method, getattr(interface, name))

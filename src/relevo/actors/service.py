@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from relevo.actors.calling import Calling
 from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
-from relevo.actors.interfaces import Interface, Interfaces
-from relevo.actors.proxies import Proxies
+from relevo.actors.interfaces import Interfaces
 from relevo.actors.message_proxies import MessageProxy, SendOptions
+from relevo.actors.proxies import Proxies
 from relevo.actors.storage import ActorStorage
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict
@@ -18,14 +18,14 @@ from relevo.kernel.postgres import clock
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from datetime import datetime
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
-    from relevo.actors.signatures import MethodSpec
     from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
+    from relevo.actors.signatures import MethodSpec
     from relevo.kernel.part import Connection
     from relevo.settings import Settings
 
@@ -84,7 +84,7 @@ class Actors(Service):
         self,
         name: str,
         *,
-        implements: type[Interface] | Sequence[type[Interface]],
+        implements: Any,
         **options: Any,
     ) -> Callable[[A], A]:
         """Make the class below the type of actors of a name; `App.actor` explains the options."""
@@ -105,10 +105,11 @@ class Actors(Service):
 
         return register
 
-    def proxy(self, interface: type[I], key: Key, *, type: str | None = None) -> I:  # noqa: A002
+    def proxy(self, interface: Callable[..., I], key: Key, *, type: str | None = None) -> I:  # noqa: A002
         """Return a proxy of an actor; no I/O, and nothing is activated."""
-        name = type if type is not None else self.types.of_interface(interface)
-        return cast("I", self._proxies.make(interface, ActorRef.of(name, key)))
+        kind: Any = interface
+        name = type if type is not None else self.types.of_interface(kind)
+        return cast("I", self._proxies.make(kind, ActorRef.of(name, key)))
 
     async def now(self) -> datetime:
         """Return the time by which Relevo decides."""
@@ -134,7 +135,7 @@ class Actors(Service):
         options = SendOptions(attempts=attempts, on_dead=on_dead)
         return cast("I", MessageProxy(cast("ProxyBase", proxy), self.place, options, store))
 
-    def _proxy_of(self, interface: type[Interface], canonical: str) -> Any:
+    def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))
 
     async def call(

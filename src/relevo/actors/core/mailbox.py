@@ -74,7 +74,7 @@ class Mailbox(Generic[W]):
                 dropped = self._oldest() if self._overflow == "oldest" else None
                 if dropped is None:
                     raise MailboxFull(
-                        f"{self.calls:,} calls wait for this actor, and no more may; try again later"
+                        f"{self.calls:,} calls wait for this actor, and no more may; try later"
                     )
                 self.remove(dropped)
             self.calls += 1

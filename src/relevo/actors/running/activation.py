@@ -36,11 +36,13 @@ from relevo.kernel import error_text, faults
 from relevo.limits import ACTOR_ABORT_SECONDS, ACTOR_DEFERRED_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from datetime import datetime
 
+    from relevo.actors.actor import Actor
     from relevo.actors.core.calls import Chain
     from relevo.actors.core.identity import ActorRef
-    from relevo.actors.definitions import Actor, ActorDefinition
+    from relevo.actors.definitions import ActorDefinition
     from relevo.actors.running.gate import Mark
     from relevo.actors.states import ActivationState, DeactivationReason
     from relevo.kernel.leases.held import Lease
@@ -163,7 +165,7 @@ class Activation:
 
         work = Work(name, begin, lambda _, error: errors.append(error))
         turn = Turn(self, work, self.home.new_chain())
-        self.turns[turn.id] = work.turn = turn  # type: ignore[assignment]
+        self.turns[turn.id] = work.turn = turn
         turn.task = self._run(self._execute(turn))
         await asyncio.wait((turn.task,))
         return errors[0] if errors else (self.error or ActivationLost(f"{name} was cut off"))
@@ -217,8 +219,8 @@ class Activation:
         for task in self.offloads:
             task.cancel()
         lost = ActivationLost(
-            f"{self.canonical} left memory ({self._leaving or 'lost'}) with this answer pending; the"
-            " turn that accepted the call was committed"
+            f"{self.canonical} left memory ({self._leaving or 'lost'}) with this answer pending;"
+            " the turn that accepted the call was committed"
         )
         for deferred in list(self.deferred):
             deferred.finish(None, lost)
@@ -353,8 +355,8 @@ class Activation:
             raise ActivationLost(f"{self.canonical} was aborted")
         if turn.view is not None and not self.document.check_view(turn.view):
             raise ReadOnlyTurn(
-                f"{turn.work.name} of {self.canonical} changed the state and is declared as one that"
-                " only reads; nothing was changed"
+                f"{turn.work.name} of {self.canonical} changed the state, and is declared as"
+                " one that only reads; nothing was changed"
             )
         self.commit(turn)
 
@@ -447,7 +449,7 @@ class Activation:
             work.finish(value, error)
 
     async def may_release(self) -> None:
-        """Wait until this host is within its deadline; raises `ActivationLost` if it no longer is."""
+        """Wait until this host is within its deadline; raises `ActivationLost` at a loss."""
         lease = self.home.lease
         while not lease.may_act:
             if lease.over or self.state == "gone":
@@ -486,7 +488,7 @@ class Activation:
                 return
             turn = Turn(self, work, chain, outer)
             turn.task = asyncio.current_task()
-            self.turns[turn.id] = work.turn = turn  # type: ignore[assignment]
+            self.turns[turn.id] = work.turn = turn
             CURRENT.set(turn)
             state, journal = self.document.mark(), turn.journal.mark()
             value, error = None, None
@@ -518,11 +520,11 @@ class Activation:
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def _run(self, work: Any) -> asyncio.Task[None]:
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
-        return task  # type: ignore[no-any-return]
+        return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

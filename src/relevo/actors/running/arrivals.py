@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from functools import partial
 from hashlib import blake2b
@@ -18,11 +17,13 @@ from relevo.actors.running.turn import Work
 from relevo.errors import CallIdReused
 
 if TYPE_CHECKING:
+    import asyncio
+
     from relevo.actors.core.calls import Call
     from relevo.actors.core.mailbox import Mode
-    from relevo.actors.signatures import MethodSpec
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.runtime import ActorRuntime
+    from relevo.actors.signatures import MethodSpec
 
 _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 _encode = msgspec.msgpack.Encoder().encode
@@ -62,7 +63,7 @@ class Arrival:
         answer.add_done_callback(self._answered)
 
     async def begin(self, instance: Any) -> Any:
-        """Run the method; its result is encoded within the turn, since it may be part of the state."""
+        """Run the method; the result is encoded in the turn: it may be part of the state."""
         function = getattr(instance, self.method.name)
         try:
             if inspect.iscoroutinefunction(function):

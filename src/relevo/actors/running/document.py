@@ -60,7 +60,7 @@ class StateCodec(Generic[S]):
         if len(encoded) > ACTOR_STATE_BYTES_MAX:
             raise TooLarge(
                 f"the state of an actor has {len(encoded):,} bytes, and at most"
-                f" {ACTOR_STATE_BYTES_MAX:,} may be stored; keep large or sparse data in self.map(…)"
+                f" {ACTOR_STATE_BYTES_MAX:,} may be stored; keep large data in self.map(…)"
             )
         return encoded
 

@@ -15,8 +15,8 @@ class Journal:
     """Map entries, reminders, sends and outputs of one outermost turn."""
 
     __slots__ = (
-        "deleted", "discards", "entries", "handled_message", "handled_reminder", "messages", "outputs", "recorded",
-        "reminders",
+        "deleted", "discards", "entries", "handled_message", "handled_reminder", "messages",
+        "outputs", "recorded", "reminders",
     )  # fmt: skip
 
     def __init__(self) -> None:

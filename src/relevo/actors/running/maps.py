@@ -153,7 +153,12 @@ class StateManager:
 
 
 def _checked(key: str) -> str:
-    if not isinstance(key, str) or not 1 <= len(key.encode()) <= ACTOR_KEY_BYTES_MAX or "\0" in key:
+    given: object = key
+    if (
+        not isinstance(given, str)
+        or not 1 <= len(key.encode()) <= ACTOR_KEY_BYTES_MAX
+        or "\0" in key
+    ):
         raise InvalidValue(
             f"the key of an entry is text of 1 to {ACTOR_KEY_BYTES_MAX} bytes, not {key!r:.80}"
         )

@@ -165,7 +165,7 @@ class Slot:
     # -- the end ----------------------------------------------------------------------------------
 
     async def drain(self, reason: DeactivationReason) -> None:
-        """Accept nothing more; let turns end, deactivate everything, wait for what is on its way."""
+        """Accept nothing more; let turns end, deactivate all, wait for what is on its way."""
         self.is_open = False
         leaving = list(self.activations.values())
         for activation in leaving:

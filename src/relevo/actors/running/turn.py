@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from relevo.actors.running.journal import Journal
 from relevo.errors import OutsideTurn
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable
 
     from relevo.actors.core.calls import Call, Chain
