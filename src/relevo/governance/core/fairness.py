@@ -177,8 +177,8 @@ class FairQueue:
         if chosen is not None:
             self._grant(chosen, passed=[name for name in aside if name != chosen.key])
         for name in aside:
-            if (key := self._keys.get(name)) is not None:
-                self._queue_turn(name, key)
+            if (left := self._keys.get(name)) is not None:
+                self._queue_turn(name, left)
         return chosen
 
     def _grant(self, waiter: Waiter, passed: list[str]) -> None:

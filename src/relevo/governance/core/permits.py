@@ -59,11 +59,12 @@ class PermitLedger:
 
     def __init__(self, size: int, *, items: Iterable[str] | None = None) -> None:
         self._items = None if items is None else _checked_items(items)
+        self._item_names = frozenset(self._items) if self._items is not None else frozenset[str]()
         self._size = _checked_size(size) if self._items is None else len(self._items)
         self._last = 0
         self._permits: dict[int, Permit] = {}
         self._in_use = 0
-        self._free_items = dict.fromkeys(self._items or ())
+        self._free_items = dict.fromkeys(() if self._items is None else self._items)
 
     @classmethod
     def restored(cls, state: PermitState) -> PermitLedger:
@@ -133,7 +134,7 @@ class PermitLedger:
         if permit is None:
             return None
         self._in_use -= permit.weight
-        if permit.item is not None and permit.item in (self._items or ()):
+        if permit.item is not None and permit.item in self._item_names:
             self._free_items[permit.item] = None  # behind the others: each is used in turn
         return permit
 
@@ -188,6 +189,7 @@ class PermitLedger:
         if self._items is None:
             raise InvalidValue("this pool counts permits and has no items; change its size")
         self._items = _checked_items(items)
+        self._item_names = frozenset(self._items)
         self._size = len(self._items)
         used = {permit.item for permit in self._permits.values()}
         self._free_items = dict.fromkeys(item for item in self._items if item not in used)
@@ -206,7 +208,7 @@ class PermitLedger:
 
 
 def _checked_size(size: int) -> int:
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= SIZE_MAX:
+    if isinstance(size, bool) or not 0 <= size <= SIZE_MAX or size != int(size):
         raise InvalidValue(f"size is {size!r}; it must be from 0 to {SIZE_MAX}", pointer="size")
     return size
 
