@@ -44,7 +44,9 @@ class ActorRef(Struct, frozen=True, order=True):
         """Return the identity of a canonical text such as `account/s:alice`."""
         type_name, slash, key = canonical.partition("/")
         if not slash:
-            raise InvalidValue(f"{canonical!r} is no actor; write type/s:key, type/i:42 or type/u:…")
+            raise InvalidValue(
+                f"{canonical!r} is no actor; write type/s:key, type/i:42 or type/u:…"
+            )
         return cls.of(type_name, read_key(key))
 
     @property
