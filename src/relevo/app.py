@@ -207,11 +207,12 @@ class App(PipelineDefinitions):
         A first parameter named `ctx`, or annotated with `JobContext`, gets the context of the run.
         Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
         process of their own. `lane` is `default` unless there is a `pool`: its handlers share the
-        lane `pool:NAME`, which claims no more jobs than the pool has permits for. `token` is a Python function that returns the token from the arguments
-        that it names; it applies to submits in this app that give no token. `auto_delete` removes
-        the record of a success. `crashes_max` is the number of hosts that a job may lose before it
-        fails; None uses the setting `jobs_crashes_max`. `attempts` limits the attempts after
-        `RetryLater`, infrastructure errors and time limits.
+        lane `pool:NAME`, which claims no more jobs than the pool has permits for. `token` is a
+        Python function that returns the token from the arguments that it names; it applies to
+        submits in this app that give no token. `auto_delete` removes the record of a success.
+        `crashes_max` is the number of hosts that a job may lose before it fails; None uses the
+        setting `jobs_crashes_max`. `attempts` limits the attempts after `RetryLater`,
+        infrastructure errors and time limits.
         """
 
         if lane is not None and pool is not None:

@@ -66,7 +66,9 @@ async def test_jobs_and_messages_share_a_pool(relevo_url: str) -> None:
         await mail.wait(timeout=30)
         held = await app.database.fetchval(
             "select count(*) from relevo.job where status = 20"
-        ) + await app.database.fetchval("select count(*) from relevo.message where host is not null")
+        ) + await app.database.fetchval(
+            "select count(*) from relevo.message where host is not null"
+        )
         assert held == 3  # no claimed work waits for a permit
         gauge.open.set()
         await gauge.until(ended=40)

@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +21,9 @@ from relevo.governance.core.cells import FILE_NAME_BYTES_MAX, csv_cell, file_nam
 from relevo.governance.errors import Rejected, StaleSink
 from relevo.governance.sinks import CallableSink, CsvSink, FileSink
 from relevo.testing.faults import FaultBoard
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,8 @@
 
     writer = app.governance.writer("events", sink=CsvSink("{key}.csv"))
 
-Any class with these methods is a sink. The ones here write to files (`CsvSink`, `FileSink`) and with
-a function of the user (`CallableSink`). A file has each batch once or not at all, wherever the
+Any class with these methods is a sink. The ones here write to files (`CsvSink`, `FileSink`), or
+with a function of the user (`CallableSink`). A file has each batch once or not at all, wherever the
 process was killed: `recorded_file.py` says how.
 """
 
@@ -27,7 +27,7 @@ from relevo.governance.recorded_file import RecordedFile
 from relevo.kernel import callables
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class SinkFence(Protocol):

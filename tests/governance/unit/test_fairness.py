@@ -95,7 +95,8 @@ def test_who_waits_becomes_urgent() -> None:
     now = 9 * AGEING_SECONDS
     queue.add(Waiter(2, "", now, priority=9))
     served = queue.next(1, now)
-    assert served is not None and served.number == 1
+    assert served is not None
+    assert served.number == 1
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.integers(5, 8))

@@ -178,17 +178,21 @@ TestPools.settings = settings(max_examples=120, stateful_step_count=40)
 def test_items_are_granted_one_by_one_and_in_turn() -> None:
     ledger = PermitLedger(0, items=["x", "y"])
     first, second = (ledger.grant("", 1, Holder(host="a")) for _ in range(2))
-    assert first and second and {first.item, second.item} == {"x", "y"}
+    assert first
+    assert second
+    assert {first.item, second.item} == {"x", "y"}
     assert ledger.grant("", 1, Holder()) is None
     ledger.set_items(["y", "z"])  # x is in use, and goes when it comes back
     third = ledger.grant("", 1, Holder())
     assert third is None  # x and y are in use of two
     ledger.release(first.number)
     third = ledger.grant("", 1, Holder())
-    assert third is not None and third.item == "z"
+    assert third is not None
+    assert third.item == "z"
     ledger.release(second.number)
     again = ledger.grant("", 1, Holder())
-    assert again is not None and again.item == "y"
+    assert again is not None
+    assert again.item == "y"
 
 
 def test_a_permit_that_ended_cannot_be_renewed() -> None:

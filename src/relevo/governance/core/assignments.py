@@ -13,14 +13,16 @@ cache fetches what is younger than what it has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from msgspec import Struct, structs
 
 from relevo.errors import Conflict, InUse, InvalidValue, NotFound
 from relevo.governance.errors import Unassigned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Policy = Literal["hash", "range", "least_loaded", "explicit"]
 POLICIES: Final = ("hash", "range", "least_loaded", "explicit")
@@ -296,7 +298,7 @@ class Catalogue:
         return (full, self._loads[partition.name], partition.name)
 
 
-def checked_name(name: str, what: str) -> str:
+def checked_name(name: Any, what: str) -> str:
     """Return the name of an entity, a partition or a resource; raises `InvalidValue`."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
         raise InvalidValue(

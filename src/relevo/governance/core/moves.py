@@ -1,8 +1,7 @@
 """A move of a partition to another resource: nobody uses the old one and the new one side by side.
 
-    move = begin(subject="eu-0", source="db1", target="db2", generation=8, now=now, rules=MoveRules())
-    match step(move, readers, now):  # again and again, also after a restart
-        case WaitForReaders(): ...
+    move = begin(subject="eu-0", source="db1", target="db2", generation=8, now=now, rules=rules)
+    move, what = step(move, readers, now, readers_are_complete=True)
 
 A move is stored after every step, so any owner of the resolver goes on from there. It waits until
 every reader has reported that no use of an older generation is left; a reader that is silent holds

@@ -13,12 +13,14 @@ a permit that a host divides among its own callers (`core/chunks.py`); it may gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
 from relevo.errors import InvalidValue, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 SIZE_MAX: Final = 1_000_000
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from relevo.governance.core.assignments import Resolution
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from relevo.governance.core.assignments import Resolution
     from relevo.governance.core.moves import MoveRules
 
 ENTRIES_MAX: Final = 100_000

@@ -46,6 +46,9 @@ class WindowState(Struct, frozen=True):
     level_at: float = 0.0
 
 
+_UNSPENT: Final = WindowState()
+
+
 class WindowsState(Struct, frozen=True):
     """What was spent, as it is stored; what was reserved is in it."""
 
@@ -58,7 +61,7 @@ class WindowsState(Struct, frozen=True):
 class _Window:
     """What was spent of one rate."""
 
-    def __init__(self, rate: Rate, burst: float, state: WindowState = WindowState()) -> None:
+    def __init__(self, rate: Rate, burst: float, state: WindowState = _UNSPENT) -> None:
         self.rate = rate
         self.limit = rate.amount + burst
         self._burst = burst
