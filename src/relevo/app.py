@@ -16,7 +16,7 @@ from relevo.actors.host import ActorsPart
 from relevo.actors.service import Actors
 from relevo.dataverse.bulk.service import Bulk, BulkPart
 from relevo.dataverse.users.service import Users
-from relevo.errors import Conflict, HostSuperseded, NotFound, RelevoError, SchemaError
+from relevo.errors import Conflict, HostSuperseded, InvalidValue, NotFound, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import FeedPart, Feeds
 from relevo.jobs import events as job_events
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from relevo.actors.core.identity import Key
     from relevo.actors.definitions import ActorTypeOptions, RegisteringActor
     from relevo.feed.container import FeedContainer
+    from relevo.kernel.running.budgets import BudgetSource
     from relevo.messaging.endpoints import Source
     from relevo.messaging.handles import PriorityTopic, Queue, Topic
     from relevo.messaging.model import (
@@ -198,7 +199,8 @@ class App(PipelineDefinitions):
         self,
         name: str,
         *,
-        lane: str = "default",
+        lane: str | None = None,
+        pool: str | None = None,
         token: Callable[..., Awaitable[str | None] | str | None] | None = None,
         process: bool = False,
         time_limit: float | None = None,
@@ -210,12 +212,22 @@ class App(PipelineDefinitions):
 
         A first parameter named `ctx`, or annotated with `JobContext`, gets the context of the run.
         Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
-        process of their own. `token` is a Python function that returns the token from the arguments
-        that it names; it applies to submits in this app that give no token. `auto_delete` removes
-        the record of a success. `crashes_max` is the number of hosts that a job may lose before it
-        fails; None uses the setting `jobs_crashes_max`. `attempts` limits the attempts after
-        `RetryLater`, infrastructure errors and time limits.
+        process of their own. `lane` is `default` unless there is a `pool`: its handlers share the
+        lane `pool:NAME`, which claims no more jobs than the pool has permits for. `token` is a
+        Python function that returns the token from the arguments that it names; it applies to
+        submits in this app that give no token. `auto_delete` removes the record of a success.
+        `crashes_max` is the number of hosts that a job may lose before it fails; None uses the
+        setting `jobs_crashes_max`. `attempts` limits the attempts after `RetryLater`,
+        infrastructure errors and time limits.
         """
+
+        if lane is not None and pool is not None:
+            raise InvalidValue(
+                f"job {name!r} names the lane {lane!r} and the pool {pool!r}; name the pool in the"
+                " lane: Lane(name=..., pool=...)"
+            )
+        if lane is None:
+            lane = "default" if pool is None else self.jobs.registry.pool_lane(pool)
 
         def register(function: Any) -> Any:
             handler = described(
@@ -311,6 +323,11 @@ class App(PipelineDefinitions):
         if isinstance(name_or_interface, str):
             return self.actors.define(name_or_interface, implements=implements, **options)
         return self.actors.proxy(name_or_interface, key, type=type)
+
+    def use_budgets(self, source: BudgetSource) -> None:
+        """Set where lanes and consumers get the pools and limits that they name."""
+        self.jobs.registry.budgets.source = source
+        self.messaging.registry.budgets.source = source
 
     def serve_only(self, *names: str) -> None:
         """Serve only these jobs, processors and consumers on this host, by name.

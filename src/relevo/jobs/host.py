@@ -172,6 +172,9 @@ def _served(registry: HandlerRegistry) -> dict[str, HostLane[JobClaim]]:
     handlers: dict[str, list[str]] = {}
     for handler in registry.handlers.values():
         handlers.setdefault(handler.lane, []).append(handler.name)
-    return {
-        name: HostLane(name, registry.lanes[name].slots, names) for name, names in handlers.items()
-    }
+    lanes = {}
+    for name, names in handlers.items():
+        lane = registry.lanes[name]
+        budget = registry.budgets.open(lane.pool, lane.limit)
+        lanes[name] = HostLane[JobClaim](name, lane.slots, names, budget=budget)
+    return lanes

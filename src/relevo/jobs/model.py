@@ -38,7 +38,8 @@ class Lane(Struct, frozen=True, kw_only=True):
 
     `stall_after` is for lanes without a time limit: a job that neither checkpoints nor reports
     progress for that many seconds counts as timed out. With `shared_tokens` all jobs of a token
-    form one chain; without it, each owner has a chain of its own.
+    form one chain; without it, each owner has a chain of its own. `pool` and `limit` name governed
+    resources: no more jobs are claimed than these have room for.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     priority: bool = False
     max_running_per_owner: int | None = None
     shared_tokens: bool = False
+    pool: str | None = None
+    limit: str | None = None
 
 
 LANES: Final = (

@@ -28,6 +28,7 @@ from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.kernel import callables
+from relevo.kernel.running.budgets import Budgets
 from relevo.kernel.running.places import place_of
 
 if TYPE_CHECKING:
@@ -166,6 +167,8 @@ class HandlerRegistry:
         self.handlers: dict[str, Handler] = {}
         self.lanes: dict[str, Lane] = {one.name: one for one in LANES}
         self._configured: set[str] = set()
+        self.budgets = Budgets()
+        """Opens the pools and limits that lanes name."""
 
     def add(self, handler: Handler) -> None:
         """Add a handler; refuses a second one with the same name."""
@@ -192,6 +195,13 @@ class HandlerRegistry:
             raise InvalidValue("a lane's name has 1 to 64 characters other than spaces")
         self.lanes[lane.name] = lane
         self._configured.add(lane.name)
+
+    def pool_lane(self, pool: str) -> str:
+        """Return the lane of the handlers of a pool that name no lane; makes it if need be."""
+        name = f"pool:{pool}"
+        if name not in self.lanes:
+            self.configure(Lane(name=name, pool=pool))
+        return name
 
     def declared(self) -> list[Lane]:
         """Return the lanes that this app serves or configures."""

@@ -275,4 +275,8 @@ class ConsumersOptions(TypedDict, total=False):
     """When anything is claimed, such as `22:00-06:00 Europe/Madrid`."""
     preempt: Preemption | None
     """When a handler of a lower class is asked to make room."""
+    pool: str | None
+    """A governed pool: no more messages are claimed than it has permits for."""
+    limit: str | None
+    """A governed rate limit, in the same way."""
     scaling: Scaling

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue
 from relevo.kernel import callables
+from relevo.kernel.running.budgets import Budgets
 from relevo.kernel.running.places import place_of
 from relevo.messaging.core import names, preempting, scaling
 from relevo.messaging.core.hours import Hours
@@ -54,6 +55,10 @@ class ConsumersDefinition(Struct, frozen=True, kw_only=True):
     preempt: Preemption | None = None
     """When messages of a higher class suspend those of a lower one; None is never."""
     scaling: Scaling = Scaling()
+    pool: str | None = None
+    """A governed pool: no more messages are claimed than it has permits for."""
+    limit: str | None = None
+    """A governed rate limit, in the same way."""
 
     @property
     def is_limited(self) -> bool:
@@ -72,6 +77,8 @@ class ConsumersRegistry:
 
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumersDefinition] = {}
+        self.budgets = Budgets()
+        """Opens the pools and limits that consumers name."""
 
     def add(self, definition: ConsumersDefinition) -> None:
         """Add consumers; refuses a second definition with the same name."""

@@ -103,6 +103,14 @@ class JobLedger:
             vacant and self._lone.hears(time.monotonic()),
         )  # fmt: skip
 
+    async def waiting(self, lanes: Sequence[str]) -> set[str]:
+        """As `Ledger.waiting`."""
+        handlers = self._served(lanes)
+        rows = await self._database.fetch(
+            SQL.lanes_with_jobs, [lane for lane, _ in handlers], [name for _, name in handlers]
+        )
+        return {row["lane"] for row in rows}
+
     def read(self, rows: Sequence[Any], rooms: Mapping[str, int]) -> Answer[JobClaim]:
         """As `Ledger.read`."""
         now, claims = time.monotonic(), dict[str, list[JobClaim]]()
@@ -197,8 +205,9 @@ class JobLedger:
             hands.give_back(lambda _: True)
             vacant = hands.vacant
             if vacant or lone.is_late(now):
-                free = self._served(name for name, lane in self._lanes.items() if lane.free)
-                await hands.claim_by(lambda number: lone.take(number, free, vacant=vacant))
+                await hands.claim_one(
+                    lambda number, free: lone.take(number, self._served(free), vacant=vacant)
+                )
 
     @property
     def keeps_others_away(self) -> bool:

@@ -18,6 +18,13 @@ select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[],
   slots => $8::integer[], singly => $9, vacant => $10);
 
+-- name: lanes_with_jobs
+-- The lanes for whose handlers a job is ready, or a parcel of them.
+select distinct h.lane from unnest($1::text[], $2::text[]) as h (lane, handler)
+where exists (
+    select from relevo.job j where j.handler = h.handler and j.status = 0 and not j.chained and not j.capped and not j.alone)
+  or exists (select from relevo.job_parcel q where q.host is null and q.handler = h.handler);
+
 -- name: claim_lone
 -- Claims a job that must run alone.
 select * from relevo.claim_lone_job($1, $2, $3, $4::text[], $5::text[], $6);

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from uuid import UUID
 
+    from relevo.kernel.running.budgets import LaneBudget
+
 AHEAD_MAX: Final = 2_000
 """The most claims that a lane holds."""
 AHEAD_BYTES_MAX: Final = 16 * MIB
@@ -92,8 +94,9 @@ class HostLane(Generic[C]):
     """The claims of a lane on this host."""
 
     def __init__(
-        self, name: str, slots: int, handlers: Iterable[str], begin_within: float | None = None
-    ) -> None:
+        self, name: str, slots: int, handlers: Iterable[str], begin_within: float | None = None,
+        budget: LaneBudget | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.slots = slots
         """How many runs there are at once."""
@@ -106,6 +109,10 @@ class HostLane(Generic[C]):
         self.is_open = True
         """Whether anything is claimed for it now."""
         self.came = asyncio.Event()
+        self.budget = budget
+        """What bounds its claims beside its slots; then none is made ahead of free slots."""
+        if budget is not None:
+            begin_within = 0.0
         self._begin_within = begin_within
         """Seconds after which claims that have not begun go back, if not `KEEP_SECONDS`."""
         self.appetite = Appetite(slots, begin_within)
@@ -134,6 +141,7 @@ class HostLane(Generic[C]):
         found = []
         while self.waiting and (stopping or self.waiting[-1].taken_at < now - keep):
             found.append(self.waiting.pop())
+        self._not_begun(len(found))
         return found
 
     def take_all(self, wanted: Callable[[C], bool]) -> list[C]:
@@ -143,6 +151,7 @@ class HostLane(Generic[C]):
             left = [one for one in self.waiting if not wanted(one)]
             self.waiting.clear()
             self.waiting.extend(left)
+        self._not_begun(len(found))
         return found
 
     def take(self, id_: UUID) -> C | None:
@@ -150,5 +159,16 @@ class HostLane(Generic[C]):
         for claim in self.waiting:
             if claim.id == id_:
                 self.waiting.remove(claim)
+                self._not_begun(1)
                 return claim
         return None
+
+    def end_run(self) -> None:
+        """A run has ended: its slot is free, and so is its permit."""
+        self.running -= 1
+        if self.budget is not None:
+            self.budget.give_back(1, used=True)
+
+    def _not_begun(self, count: int) -> None:
+        if self.budget is not None:
+            self.budget.give_back(count, used=False)

@@ -102,6 +102,10 @@ class Ledger(Protocol[C, S]):
         `rooms` says how much by lane. Only a `vacant` host holds nothing else.
         """
 
+    async def waiting(self, lanes: Sequence[str]) -> set[str]:
+        """Return those of some lanes that have work to claim; asked only for lanes with a budget,
+        while it has no permit to find out by a claim."""
+
     def read(self, rows: Sequence[Any], rooms: Mapping[str, int]) -> Answer[C]:
         """Return the answer from the rows of `work`."""
 

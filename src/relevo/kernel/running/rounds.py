@@ -12,14 +12,14 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-from relevo.kernel.running.ledger import C, S
+from relevo.kernel.running.ledger import Answer, C, S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from relevo.kernel.running.lanes import HostLane
-    from relevo.kernel.running.ledger import Answer, Ledger
+    from relevo.kernel.running.ledger import Ledger
     from relevo.kernel.running.runs import Run
 
 SETTLE_ROWS_MAX: Final = 1_000
@@ -34,19 +34,23 @@ class Rounds(Generic[C, S]):
 
     def __init__(
         self, ledger: Ledger[C, S], lanes: Mapping[str, HostLane[C]],
-        runs: Mapping[UUID, Run[C, S]], numbers: Iterator[int],
+        runs: Mapping[UUID, Run[C, S]], numbers: Iterator[int], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._lanes = lanes
         self._runs = runs
         self._numbers = numbers
         """Numbers of claims; a life uses none twice."""
+        self._wake = wake
+        """Called when a budget has permits for a lane that wanted some."""
         self._begun = False
         self._swept_at = time.monotonic()
         self._strangers: set[tuple[UUID, int]] = set()
         self._rows_max = SETTLE_ROWS_MAX
         self._unheard: list[int] = []
         """Numbers of claims whose answer was lost, to be looked up."""
+        self._unheard_permits: dict[str, int] = {}
+        """Permits that claims with lost answers may need, by lane."""
         self.stopping = False
         """Whether nothing more is to be claimed."""
         self.finished: list[S] = []
@@ -72,7 +76,8 @@ class Rounds(Generic[C, S]):
             self.finished += map(ledger.returned, lane.late(now, stopping=self.stopping))
         size = self._rows_to_settle()
         batch, self.finished = self.finished[:size], self.finished[size:]
-        rooms = {} if self.stopping or ledger.keeps_others_away else self._rooms()
+        claims = not (self.stopping or ledger.keeps_others_away)
+        rooms = await self._with_permits(self._rooms() if claims else {})
         try:
             await self._settle_and_claim(batch, rooms)
         finally:
@@ -81,7 +86,7 @@ class Rounds(Generic[C, S]):
                     lane.came.set()
         if ledger.keeps_others_away:
             return ledger.goes_on(self)
-        return any(self._lanes[name].more for name in self._rooms())
+        return any(self._lanes[name].more for name in self._rooms() if name in rooms)
 
     def _rows_to_settle(self) -> int:
         """How many; without those of a claim that is not finished yet, if there are many others:
@@ -116,31 +121,75 @@ class Rounds(Generic[C, S]):
             rows = await ledger.work(number, batch, rooms, vacant=not batch and self.vacant)
         except BaseException:
             self.finished[:0] = batch  # written again, or found stale
-            self._unheard.append(number)
+            self._unhear(number, rooms)
             raise
         if batch:
             self._rows_max = min(SETTLE_ROWS_MAX, self._rows_max * 2)
             ledger.settled(batch)
         try:
             answer = ledger.read(rows, rooms)
+            self._return_excess(answer, rooms)
             self._receive(answer)
         except BaseException:
-            self._unheard.append(number)
+            self._unhear(number, rooms)
             raise
         ledger.not_asked(self._runs, answer.asked)
         for name, room in rooms.items():  # what is stored together may not have fit
             self._lanes[name].more = 2 * len(answer.claims.get(name, ())) >= room
 
-    async def claim_by(self, statement: Callable[[int], Awaitable[Sequence[C]]]) -> None:
-        """Claim by a statement of the ledger's own, which gets the number of the claim."""
-        number = next(self._numbers)
+    async def claim_one(
+        self, statement: Callable[[int, Sequence[str]], Awaitable[Sequence[C]]]
+    ) -> None:
+        """Claim at most one by a statement of the ledger's own.
+
+        It gets the number of the claim, and the lanes that have room and a permit.
+        """
+        rooms = {name: 1 for name, lane in self._lanes.items() if lane.free}
+        number, rooms = next(self._numbers), await self._with_permits(rooms)
         try:
-            claims = await statement(number)
+            claims = await statement(number, list(rooms))
         except BaseException:
-            self._unheard.append(number)
+            self._unhear(number, rooms)
             raise
+        by_lane: dict[str, list[C]] = {}
         for claim in claims:
-            self._lanes[claim.lane].waiting.append(claim)
+            by_lane.setdefault(claim.lane, []).append(claim)
+        answer = Answer(by_lane, {})
+        self._return_excess(answer, rooms)
+        for name, claimed in answer.claims.items():
+            self._lanes[name].waiting += claimed
+
+    async def _with_permits(self, rooms: dict[str, int]) -> dict[str, int]:
+        """Take permits for lanes with a budget; without one nothing is claimed for them."""
+        budgets = {name: lane.budget for name, lane in self._lanes.items() if lane.budget}
+        looks = [name for name in rooms if name in budgets and budgets[name].must_look]
+        if looks:
+            for name in await self._ledger.waiting(looks):
+                budgets[name].work_waits = True
+        found = dict(rooms)
+        for name, budget in budgets.items():
+            room = min(rooms.get(name, 0), self._lanes[name].free)
+            found[name] = budget.take(room, self._wake)
+            if not found[name]:
+                del found[name]
+        return found
+
+    def _unhear(self, number: int, rooms: Mapping[str, int]) -> None:
+        """The answer of a claim was lost: what it brought is looked up, with its permits."""
+        self._unheard.append(number)
+        for name, room in rooms.items():
+            if self._lanes[name].budget is not None:
+                self._unheard_permits[name] = self._unheard_permits.get(name, 0) + room
+
+    def _return_excess(self, answer: Answer[C], permits: Mapping[str, int]) -> None:
+        """Give back the permits that an answer did not need, and claims beyond the permits."""
+        for name in {*permits, *answer.claims}:
+            if (budget := self._lanes[name].budget) is None:
+                continue
+            claims, taken = answer.claims.get(name, []), permits.get(name, 0)
+            budget.note(taken, len(claims))
+            self.finished += map(self._ledger.returned, claims[taken:])
+            del claims[taken:]
 
     async def _return_left_over(self) -> None:
         """Return the claims of a runner of this life that was cut off."""
@@ -206,8 +255,11 @@ class Rounds(Generic[C, S]):
         """Look up the claims of statements whose answer was lost."""
         claims = await self._ledger.held(self._unheard)
         self._unheard.clear()
-        known = self._known()
-        self._receive(self._ledger.adopted([claim for claim in claims if claim.id not in known]))
+        known, permits = self._known(), self._unheard_permits
+        self._unheard_permits = {}
+        answer = self._ledger.adopted([claim for claim in claims if claim.id not in known])
+        self._return_excess(answer, permits)
+        self._receive(answer)
 
     @property
     def vacant(self) -> bool:

@@ -74,8 +74,8 @@ class Runner(Generic[C, S]):
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
         self._figures = RunFigures(metrics, ledger.part, lanes)
-        self._rounds = Rounds(ledger, lanes, self._runs, numbers)
         self._told = asyncio.Event()
+        self._rounds = Rounds(ledger, lanes, self._runs, numbers, self._told.set)
         self._slots: set[asyncio.Task[None]] = set()
         self._looks_at = 0.0
         self._surroundings = contextvars.copy_context()
@@ -110,6 +110,9 @@ class Runner(Generic[C, S]):
                 slot.cancel()
             if self._slots:  # a handler that ignores its cancellation is not waited for
                 await asyncio.wait(self._slots, timeout=END_SECONDS)
+            for lane in self._lanes.values():
+                if lane.budget is not None:
+                    lane.budget.close(lane.running)
             self._figures.close()
             await self._ledger.close()
 
@@ -216,7 +219,7 @@ class Runner(Generic[C, S]):
                 settlement = self._ledger.broken(claim, text)
             finally:
                 self._runs.pop(claim.id, None)
-                lane.running -= 1
+                lane.end_run()
             if self._end_run(lane, claim, run, settlement):
                 await asyncio.sleep(0)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases import Leases
     from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database
+    from relevo.kernel.running.budgets import Budgets
     from relevo.kernel.supervision import Supervisor
     from relevo.messaging.model import PriorityClass
     from relevo.messaging.registry import ConsumersDefinition
@@ -118,7 +119,8 @@ class ConsumersHost:
         self, leases: Leases, life: UUID, served: dict[str, ServedConsumers]
     ) -> MessageRunner:
         database, wakeups = self._service.connection.opened
-        lanes = {name: _lane(one) for name, one in served.items()}
+        budgets = self._service.registry.budgets
+        lanes = {name: _lane(one, budgets) for name, one in served.items()}
         ledger = MessageLedger(
             database, wakeups, self._service.tools.receiving, life, served, lanes,
             partial(call_in_process, self._processes), asyncio.get_running_loop(),
@@ -194,7 +196,7 @@ def _check_sessions(definition: ConsumersDefinition, rows: Iterable[Any]) -> Non
         )
 
 
-def _lane(served: ServedConsumers) -> HostLane[MessageClaim]:
+def _lane(served: ServedConsumers, budgets: Budgets) -> HostLane[MessageClaim]:
     definition = served.definition
     ahead = definition.prefetch == "auto" and not (
         served.is_limited or served.has_sessions or definition.preempt is not None
@@ -202,4 +204,5 @@ def _lane(served: ServedConsumers) -> HostLane[MessageClaim]:
     return HostLane(
         definition.name, definition.concurrency, [definition.name],
         begin_within=BEGIN_SECONDS if ahead else 0.0,
+        budget=budgets.open(definition.pool, definition.limit),
     )  # fmt: skip

@@ -173,6 +173,15 @@ class MessageLedger:
         self._note_stale(rows, finished)
         return rows
 
+    async def waiting(self, lanes: Sequence[str]) -> set[str]:
+        """As `Ledger.waiting`."""
+        served = [self._consumers[name] for name in lanes]
+        sources = [(one.id, id_) for one in served for id_ in one.sources]
+        rows = await self._database.fetch(
+            SQL.consumers_with_messages, [of for of, _ in sources], [id_ for _, id_ in sources]
+        )
+        return {self._by_id[row["id"]].name for row in rows}
+
     def _limits_of(self, served: ServedConsumers) -> str | None:
         """Return the slots of consumers that reserve or cap them, as the statement takes them."""
         if not served.is_limited:

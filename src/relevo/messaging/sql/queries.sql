@@ -242,6 +242,14 @@ from (
 -- The key of an entity by its number.
 select e.key from relevo.message_entity e where e.id = $1;
 
+-- name: consumers_with_messages
+-- The consumers that are not paused and have a message to claim in one of their sources.
+select distinct c.id from unnest($1::integer[], $2::integer[]) as s (of, entity)
+join relevo.message_consumers c on c.id = s.of
+where not (c.state = 'paused' and (c.until is null or c.until > relevo.now()))
+  and (relevo.has_claimable(s.entity, 0::smallint, null)
+    or exists (select from relevo.message_arrival a where a.entity_id = s.entity));
+
 -- name: serve
 -- One round of a host: settles what its consumers have finished, and claims; see the function.
 select * from relevo.serve_messages($1, $2, $3::integer[], $4::integer[], $5::text[], $6::text[], $7::integer[], $8::integer[],

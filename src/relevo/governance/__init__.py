@@ -1,0 +1,1 @@
+"""Resource governance: who may use what is scarce, when, and how many at once."""

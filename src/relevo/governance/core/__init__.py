@@ -1,0 +1,1 @@
+"""What decides about governed resources: pure, without I/O."""

@@ -1,0 +1,163 @@
+"""A pool: its permits, and who waits for one.
+
+Every method returns the grants that follow, in order; the pool actor stores them before it
+answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from relevo.errors import InvalidValue
+from relevo.governance.core.fairness import PRIORITY_MAX, FairQueue, Waiter
+from relevo.governance.core.permits import Holder, Permit, PermitLedger
+from relevo.governance.errors import PoolExhausted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+WAITERS_MAX: Final = 10_000
+
+
+class PoolOptions(Struct, frozen=True, kw_only=True):
+    """How a pool grants; `size` counts unless there are `items`."""
+
+    size: int = 0
+    items: tuple[str, ...] | None = None
+    per_key: int | None = None
+    burst: bool = False
+    max_waiters: int = WAITERS_MAX
+
+
+class Request(Struct, frozen=True, kw_only=True, gc=False):
+    """What a caller asks a pool for."""
+
+    key: str = ""
+    weight: int = 1
+    priority: int = 4
+    holder: Holder = Holder()
+    ttl: float | None = None
+    """Seconds that the permit is valid without renewal; None for a host, whose life it shares."""
+    chunk: bool = False
+
+
+class Grant(Struct, frozen=True):
+    """The permit for the waiter of a number."""
+
+    waiter: int
+    permit: Permit
+
+
+class Pool:
+    """Grants permits to waiters in their turns, never more than the size."""
+
+    def __init__(self, options: PoolOptions, ledger: PermitLedger | None = None) -> None:
+        self.options = options
+        if ledger is None:
+            ledger = PermitLedger(options.size, items=options.items)
+        self.ledger = ledger
+        self._queue = FairQueue(per_key=options.per_key, burst=options.burst)
+        self._requests: dict[int, Request] = {}
+        self._number = 0
+        for permit in self.ledger:
+            self._queue.take(permit.key, permit.weight)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    @property
+    def waiting_weight(self) -> int:
+        """How much they wait for."""
+        return sum(waiter.weight for waiter in self._queue)
+
+    def ask(self, request: Request, now: float) -> tuple[int, list[Grant]]:
+        """Take in a request; returns its number, and the grants that follow.
+
+        Raises `PoolExhausted` if it would wait and as many wait as may, and `InvalidValue` for a
+        weight that is never granted.
+        """
+        self._check(request)
+        self._number += 1
+        number = self._number
+        self._requests[number] = request
+        self._queue.add(Waiter(number, request.key, now, request.weight, request.priority))
+        grants = self._serve(now)
+        if number in self._queue and len(self._queue) > self.options.max_waiters:
+            self.cancel(number)
+            raise PoolExhausted(
+                f"{self.options.max_waiters} callers wait for the pool already; try again later,"
+                " or raise max_waiters"
+            )
+        return number, grants
+
+    def cancel(self, number: int) -> bool:
+        """Remove a waiter who has gone; whether it was still waiting."""
+        self._requests.pop(number, None)
+        return self._queue.cancel(number)
+
+    def release(self, numbers: Iterable[int], now: float) -> list[Grant]:
+        """Take permits back; those that are back already are nothing new."""
+        return self._freed([self.ledger.release(number) for number in numbers], now)
+
+    def tick(self, now: float, ended: Collection[str] = ()) -> list[Grant]:
+        """Take back what has expired, and what belonged to lives of hosts that have ended."""
+        return self._freed([*self.ledger.expire(now), *self.ledger.end_hosts(ended)], now)
+
+    def shrink_chunk(self, number: int, weight: int, now: float) -> list[Grant]:
+        """A host returns a part of its chunk."""
+        before = self.ledger.get(number)
+        if before is None:
+            return []
+        after = self.ledger.resize_chunk(number, before.weight - weight)
+        if after is not None:
+            self._queue.release(before.key, before.weight - after.weight)
+        return self._serve(now)
+
+    def change(self, options: PoolOptions, now: float) -> list[Grant]:
+        """Change size, items and caps; nothing is revoked."""
+        if (options.items is None) != (self.options.items is None):
+            raise InvalidValue("a pool either counts or has items; make another pool instead")
+        if options.items is None:
+            self.ledger.resize(options.size)
+        else:
+            self.ledger.set_items(options.items)
+        self.options = options
+        self._queue.set_cap(options.per_key, burst=options.burst)
+        return self._serve(now)
+
+    def _check(self, request: Request) -> None:
+        most = self.ledger.size if self.options.per_key is None else self.options.per_key
+        most = 1 if self.options.items is not None else most
+        if not 1 <= request.weight <= max(1, most):
+            raise InvalidValue(
+                f"weight is {request.weight}; this pool grants 1 to {max(1, most)} at once",
+                pointer="weight",
+            )
+        if not 0 <= request.priority <= PRIORITY_MAX:
+            raise InvalidValue(
+                f"priority is {request.priority}; it must be from 0 to {PRIORITY_MAX}",
+                pointer="priority",
+            )
+
+    def _freed(self, permits: Iterable[Permit | None], now: float) -> list[Grant]:
+        for permit in permits:
+            if permit is not None:
+                self._queue.release(permit.key, permit.weight)
+        return self._serve(now)
+
+    def _serve(self, now: float) -> list[Grant]:
+        grants = []
+        while (free := self.ledger.free) and (waiter := self._queue.next(free, now)) is not None:
+            request = self._requests.pop(waiter.number)
+            expires_at = None if request.ttl is None else now + request.ttl
+            permit = self.ledger.grant(
+                request.key, request.weight, request.holder,
+                expires_at=expires_at, chunk=request.chunk,
+            )  # fmt: skip
+            assert permit is not None  # it fits: the queue was asked for no more than is free
+            grants.append(Grant(waiter.number, permit))
+        return grants

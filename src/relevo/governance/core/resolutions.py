@@ -1,0 +1,159 @@
+"""A host's cache of resolutions, and its uses of resources.
+
+    cache = Resolutions(MoveRules())
+    cache.put(resolution, asked_at=now)
+    use = cache.begin("alice", now)  # Use(...), or Missing() or Paused()
+    cache.end(use.number)
+
+A resolution is fresh for `max_stale` seconds after it was asked for; past that it is not used. An
+entry never serves another entity than the one it was asked for. Of two generations the higher one
+wins, in whatever order they arrive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from relevo.governance.core.assignments import Resolution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from relevo.governance.core.moves import MoveRules
+
+ENTRIES_MAX: Final = 100_000
+
+
+class Use(Struct, frozen=True):
+    """A resource in use, until it is ended; canceled at its deadline."""
+
+    number: int
+    resolution: Resolution
+    deadline: float
+
+
+class Missing(Struct, frozen=True):
+    """Nothing fresh is known: ask the resolver."""
+
+
+class Paused(Struct, frozen=True):
+    """The partition is being moved: wait until it is stable again."""
+
+    subject: str
+
+
+class Notice(Struct, frozen=True):
+    """What a resolver tells of a partition, or of an entity that moves by itself."""
+
+    subject: str
+    generation: int
+    moving: bool
+
+
+class _Entry(Struct):
+    resolution: Resolution
+    asked_at: float
+
+
+class Resolutions:
+    """What a host knows; times are of its monotonic clock."""
+
+    def __init__(self, rules: MoveRules, *, entries_max: int = ENTRIES_MAX) -> None:
+        self._rules = rules
+        self._entries_max = entries_max
+        self._entries: dict[str, _Entry] = {}
+        self._notices: dict[str, Notice] = {}
+        """The youngest of each partition."""
+        self._uses: dict[int, Use] = {}
+        self._number = 0
+
+    def put(self, resolution: Resolution, asked_at: float) -> bool:
+        """Take in an answer of the resolver, asked for at that time; False if it is outdated."""
+        entity = resolution.entity
+        known = self._entries.get(entity)
+        if self._is_outdated(resolution) or (
+            known is not None and known.resolution.generation > resolution.generation
+        ):
+            return False
+        if known is not None and known.resolution.generation == resolution.generation:
+            asked_at = max(asked_at, known.asked_at)
+        self._entries.pop(entity, None)
+        self._entries[entity] = _Entry(resolution, asked_at)
+        while len(self._entries) > self._entries_max:
+            del self._entries[next(iter(self._entries))]
+        return True
+
+    def get(self, entity: str, now: float, *, stale_ok: bool = False) -> Resolution | None:
+        """Return what is known of an entity; None if that is not fresh."""
+        entry = self._entries.get(entity)
+        if entry is None:
+            return None
+        if stale_ok:
+            return entry.resolution
+        if now - entry.asked_at >= self._rules.max_stale or self._is_outdated(entry.resolution):
+            return None
+        return entry.resolution
+
+    def begin(self, entity: str, now: float) -> Use | Missing | Paused:
+        """Begin to use the resource of an entity."""
+        entry = self._entries.get(entity)
+        if entry is not None:
+            notice = self._notices.get(entry.resolution.partition)
+            if notice is not None and notice.moving:
+                return Paused(notice.subject)
+        resolution = self.get(entity, now)
+        if resolution is None:
+            return Missing()
+        self._number += 1
+        use = Use(self._number, resolution, now + self._rules.use_ttl)
+        self._uses[use.number] = use
+        return use
+
+    def end(self, number: int) -> bool:
+        """End a use; whether it was still known."""
+        return self._uses.pop(number, None) is not None
+
+    def overdue(self, now: float) -> list[Use]:
+        """Return uses that are to be canceled: they have lasted as long as they may."""
+        return [use for use in self._uses.values() if use.deadline <= now]
+
+    def learn(self, notices: Iterable[Notice], asked_at: float, *, complete: bool = False) -> None:
+        """Take in what has changed; `complete` if nothing else has since the last time.
+
+        Then all that is not outdated is as fresh as if it had been asked for now.
+        """
+        for notice in notices:
+            known = self._notices.get(notice.subject)
+            if known is None or notice.generation >= known.generation:
+                self._notices[notice.subject] = notice
+        if complete:
+            for entry in self._entries.values():
+                if not self._is_outdated(entry.resolution):
+                    entry.asked_at = max(entry.asked_at, asked_at)
+
+    def is_quiet(self, subject: str, generation: int) -> bool:
+        """Whether no use of a partition is left from before a generation, nor can begin."""
+        notice = self._notices.get(subject)
+        if notice is None or notice.generation < generation:
+            return False
+        return not any(
+            use.resolution.partition == subject and use.resolution.generation < generation
+            for use in self._uses.values()
+        )
+
+    def quiet_moves(self) -> list[Notice]:
+        """Return the moves of which this host has no older use left: it reports them."""
+        return [
+            notice for notice in self._notices.values()
+            if notice.moving and self.is_quiet(notice.subject, notice.generation)
+        ]  # fmt: skip
+
+    def forget(self, entity: str) -> None:
+        """Forget what is known of an entity: a gate refused it as outdated."""
+        self._entries.pop(entity, None)
+
+    def _is_outdated(self, resolution: Resolution) -> bool:
+        notice = self._notices.get(resolution.partition)
+        return notice is not None and resolution.generation < notice.generation

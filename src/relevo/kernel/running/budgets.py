@@ -1,0 +1,194 @@
+"""Budgets: a bound on runs that a lane shares with others, such as the permits of a pool.
+
+A claim never outruns its budget. A round takes permits that are in hand and claims no more work
+than that. It asks for more only while it knows that work waits, and gives back what the claim did
+not use. So no slot and no claimed work waits for a permit.
+
+    budgets = LocalBudgets({"erp": 4})  # at most four runs at once on this host
+    budgets.open("erp", None)  # the budget of one lane
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from relevo.errors import Conflict, InvalidValue, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Budget(Protocol):
+    """What one lane may run, as the lane sees it. No method waits."""
+
+    @property
+    def free(self) -> int:
+        """Permits in hand that nothing uses."""
+
+    def want(self, count: int, ready: Callable[[], None]) -> None:
+        """Ask for so many permits in hand; `ready` is called when some came.
+
+        It replaces what was asked before. With 0 no work is known to wait, and permits in hand
+        go back to those who need them.
+        """
+
+    def take(self, count: int) -> int:
+        """Use permits in hand for claims, at most so many; returns how many."""
+
+    def give_back(self, count: int, *, used: bool) -> None:
+        """Give back permits that were taken; `used` if the work had begun."""
+
+
+class BudgetSource(Protocol):
+    """Opens the budgets that lanes and consumers name."""
+
+    def open(self, pool: str | None, limit: str | None) -> Budget:
+        """Return a budget for one lane; raises `NotFound` for names that do not exist."""
+
+
+class LocalBudget:
+    """So many runs at once on this host, whatever lanes they are in.
+
+    Lanes that want permits get them in turns, one at a time.
+    """
+
+    def __init__(self, size: int) -> None:
+        if isinstance(size, bool) or size < 1:
+            raise InvalidValue(f"size is {size!r}; a budget has 1 permit or more", pointer="size")
+        self.size = size
+        self.in_use = 0
+        """Permits that lanes have in hand or use; never more than the size."""
+        self._waiting: deque[_LocalShare] = deque()
+
+    def open(self) -> Budget:
+        """Return the budget of one lane."""
+        return _LocalShare(self)
+
+    def _wants(self, share: _LocalShare) -> None:
+        if share not in self._waiting:
+            self._waiting.append(share)
+        self._serve()
+
+    def _returned(self, count: int) -> None:
+        self.in_use -= count
+        self._serve()
+
+    def _serve(self) -> None:
+        served = []
+        while self._waiting and self.in_use < self.size:
+            share = self._waiting.popleft()
+            if share.wanted <= share.free:
+                continue
+            share.free += 1
+            self.in_use += 1
+            self._waiting.append(share)
+            if share not in served:
+                served.append(share)
+        for share in served:
+            share.ready()
+
+
+class _LocalShare:
+    """What one lane has of a local budget."""
+
+    def __init__(self, budget: LocalBudget) -> None:
+        self._budget = budget
+        self.free = 0
+        self.wanted = 0
+        self.ready: Callable[[], None] = lambda: None
+
+    def want(self, count: int, ready: Callable[[], None]) -> None:
+        self.wanted, self.ready = count, ready
+        if self.free > count:
+            spare, self.free = self.free - count, count
+            self._budget._returned(spare)
+        elif self.free < count:
+            self._budget._wants(self)
+
+    def take(self, count: int) -> int:
+        taken = min(count, self.free)
+        self.free -= taken
+        self.wanted = max(0, self.wanted - taken)
+        return taken
+
+    def give_back(self, count: int, *, used: bool) -> None:
+        del used
+        self._budget._returned(count)
+
+
+class LocalBudgets:
+    """Budgets of this host alone, by the name of their pool."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self._budgets = {name: LocalBudget(size) for name, size in sizes.items()}
+
+    def open(self, pool: str | None, limit: str | None) -> Budget:
+        """As `BudgetSource.open`; there are no limits here."""
+        if limit is not None:
+            raise NotFound(f"there is no limit {limit!r} on this host")
+        if pool not in self._budgets:
+            known = ", ".join(sorted(self._budgets)) or "none"
+            raise NotFound(f"there is no pool {pool!r} on this host; there are {known}")
+        return self._budgets[pool].open()
+
+
+class Budgets:
+    """Where a part gets the budgets that its lanes name; the app sets the source."""
+
+    def __init__(self) -> None:
+        self.source: BudgetSource | None = None
+
+    def open(self, pool: str | None, limit: str | None) -> LaneBudget | None:
+        """Return the budget of a lane; None if it names neither a pool nor a limit."""
+        if pool is None and limit is None:
+            return None
+        if self.source is None:
+            raise Conflict(
+                f"pool={pool!r} and limit={limit!r} are named, and the app has no budgets; set"
+                " them with app.use_budgets(LocalBudgets({...}))"
+            )
+        return LaneBudget(self.source.open(pool, limit))
+
+
+class LaneBudget:
+    """The budget of a lane, and which of its permits are with claims."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.in_use = 0
+        """Permits with claims that wait or run, or that a statement under way may bring."""
+        self.work_waits = False
+        """Whether work is known to wait."""
+
+    @property
+    def must_look(self) -> bool:
+        """Whether nobody knows if work waits, and there is no permit to find out by a claim."""
+        return not self.work_waits and not self._budget.free
+
+    def take(self, room: int, ready: Callable[[], None]) -> int:
+        """Take permits for a claim, and ask for those that lack; returns how many it has."""
+        if not self.work_waits:
+            room = min(room, self._budget.free)
+        taken = self._budget.take(room) if room else 0
+        self.in_use += taken
+        self._budget.want(room - taken, ready)
+        return taken
+
+    def note(self, taken: int, claimed: int) -> None:
+        """Take in how many of the permits a claim needed; the others go back."""
+        self.work_waits = 0 < taken <= claimed
+        self.give_back(taken - min(taken, claimed), used=False)
+
+    def give_back(self, count: int, *, used: bool) -> None:
+        """Give back the permits of so many claims; `used` if they had begun."""
+        count = min(count, self.in_use)
+        if count > 0:
+            self.in_use -= count
+            self._budget.give_back(count, used=used)
+
+    def close(self, running: int) -> None:
+        """Give back all but those of runs that have not ended."""
+        self.work_waits = False
+        self._budget.want(0, lambda: None)
+        self.give_back(self.in_use - running, used=False)

@@ -1,0 +1,169 @@
+"""Lanes and consumers under one budget: never above it, and nothing waits for a permit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relevo import App
+from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
+from relevo.jobs.model import Lane
+from relevo.kernel.running.budgets import Budget, LaneBudget, LocalBudget, LocalBudgets
+
+pytestmark = pytest.mark.anyio
+
+
+class Gauge:
+    """Counts runs at once, and how many have ended."""
+
+    def __init__(self) -> None:
+        self.running = self.most = self.ended = 0
+        self.open = asyncio.Event()
+        self.entered = asyncio.Condition()
+
+    async def run(self, *_: Any) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        async with self.entered:
+            self.entered.notify_all()
+        try:
+            await self.open.wait()
+            await asyncio.sleep(0)
+        finally:
+            self.running -= 1
+            self.ended += 1
+            async with self.entered:
+                self.entered.notify_all()
+
+    async def until(self, **wanted: int) -> None:
+        async with asyncio.timeout(30), self.entered:
+            await self.entered.wait_for(
+                lambda: all(getattr(self, name) >= count for name, count in wanted.items())
+            )
+
+
+async def test_jobs_and_messages_share_a_pool(relevo_url: str) -> None:
+    app, gauge, budgets = App(relevo_url), Gauge(), LocalBudgets({"erp": 3})
+    app.use_budgets(budgets)
+    app.jobs.configure(Lane(name="erp", slots=8, pool="erp"))
+    app.job("charge", lane="erp")(gauge.run)
+    app.job("refund", pool="erp")(gauge.run)
+    orders = app.queue("orders")
+    app.consumers("orders", sources=[orders], concurrency=8, pool="erp")(gauge.run)
+    free = Gauge()
+    free.open.set()
+    app.job("mail")(free.run)
+    budget = budgets._budgets["erp"]
+    async with app, app.host():
+        jobs = [await app.jobs.submit(name, {}) for name in ["charge", "refund"] * 10]
+        await asyncio.gather(*(orders.send(b"x") for _ in range(20)))
+        await gauge.until(running=3)
+        mail = await app.jobs.submit("mail", {})  # lanes without a budget go on
+        await mail.wait(timeout=30)
+        held = await app.database.fetchval(
+            "select count(*) from relevo.job where status = 20"
+        ) + await app.database.fetchval(
+            "select count(*) from relevo.message where host is not null"
+        )
+        assert held == 3  # no claimed work waits for a permit
+        gauge.open.set()
+        await gauge.until(ended=40)
+        for job in jobs:
+            await job.wait(timeout=30)
+        assert gauge.most == 3  # I44
+    assert budget.in_use == 0
+
+
+async def test_an_idle_lane_holds_no_permit(relevo_url: str) -> None:
+    app, gauge, budgets = App(relevo_url), Gauge(), LocalBudgets({"erp": 1})
+    app.use_budgets(budgets)
+    app.job("charge", pool="erp")(gauge.run)
+    gauge.open.set()
+    async with app, app.host():
+        for _ in range(3):
+            job = await app.jobs.submit("charge", {})
+            await job.wait(timeout=30)
+        other, came = budgets.open("erp", None), asyncio.Event()
+        other.want(1, came.set)
+        async with asyncio.timeout(10):
+            await came.wait()
+        job = await app.jobs.submit("charge", {})
+        assert gauge.ended == 3
+        assert other.take(1) == 1
+        other.give_back(1, used=True)
+        other.want(0, came.clear)
+        await job.wait(timeout=30)
+
+
+async def test_a_job_that_fails_and_one_that_is_retried_give_their_permits_back(
+    relevo_url: str,
+) -> None:
+    app, budgets = App(relevo_url), LocalBudgets({"erp": 1})
+    app.use_budgets(budgets)
+    runs: list[str] = []
+
+    async def fails(ctx: Any, name: str) -> None:
+        runs.append(name)
+        raise ValueError(name)
+
+    app.job("fails", pool="erp")(fails)
+    async with app, app.host():
+        jobs = [await app.jobs.submit("fails", {"name": str(n)}) for n in range(5)]
+        for job in jobs:
+            with pytest.raises(RelevoError):
+                await job.wait(timeout=30)
+    assert len(set(runs)) == 5
+    assert budgets._budgets["erp"].in_use == 0
+
+
+async def test_pools_that_nobody_knows_are_refused() -> None:
+    app = App("postgresql://unused")
+    app.job("charge", pool="erp")(lambda: None)
+    with pytest.raises(Conflict, match="use_budgets"):
+        app.jobs.registry.budgets.open("erp", None)
+    app.use_budgets(LocalBudgets({"mail": 1}))
+    with pytest.raises(NotFound, match="there are mail"):
+        app.jobs.registry.budgets.open("erp", None)
+    with pytest.raises(InvalidValue, match="lane"):
+        app.job("refund", lane="default", pool="mail")
+    with pytest.raises(InvalidValue):
+        LocalBudget(0)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["want", "take", "claim", "end"]), st.integers(0, 2), st.integers(0, 6)
+    ),
+    max_size=60,
+)
+
+
+@given(st.integers(1, 5), STEPS)
+def test_lanes_never_have_more_than_the_budget(
+    size: int, steps: list[tuple[str, int, int]]
+) -> None:
+    budget = LocalBudget(size)
+    shares: list[Budget] = [budget.open() for _ in range(3)]
+    lanes = [LaneBudget(share) for share in shares]
+    ready: list[int] = []
+    for what, number, count in steps:
+        lane = lanes[number]
+        if what == "want":
+            lane.work_waits = True
+            lane.take(0 if count == 0 else min(count, 1), lambda: ready.append(1))
+        elif what in ("take", "claim"):
+            lane.work_waits = True
+            taken = lane.take(count, lambda: ready.append(1))
+            assert taken <= count
+            lane.note(taken, min(count // 2, taken) if what == "claim" else taken)
+        else:
+            lane.give_back(min(count, lane.in_use), used=True)
+        in_hand = sum(share.free for share in shares) + sum(lane.in_use for lane in lanes)
+        assert in_hand == budget.in_use <= size
+    for lane in lanes:
+        lane.close(0)
+    assert budget.in_use == 0
