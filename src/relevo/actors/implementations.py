@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,6 +13,8 @@ from relevo.actors.signatures import EMPTY, MethodSpec, Parameter, read_signatur
 from relevo.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from relevo.actors.interfaces import InterfaceSpec
 
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
