@@ -252,6 +252,18 @@ def test_what_is_no_interface_is_refused(kind: type) -> None:
         interfaces().of(kind)
 
 
+def test_interfaces_as_json_schema() -> None:
+    schema = interfaces().schema([Account, Savings])
+    deposit = schema["interfaces"]["Savings"]["deposit"]
+    assert deposit["result"] == {"type": "integer"}
+    components = schema["components"]["schemas"]
+    give = components[schema["interfaces"]["Account"]["give"]["arguments"]["$ref"].split("/")[-1]]
+    assert give["required"] == ["to", "order"]
+    assert give["properties"]["to"]["type"] == "string"
+    assert give["properties"]["order"] == {"$ref": "#/components/schemas/Order"}
+    assert give["properties"]["urgent"] == {"type": "boolean", "default": False}
+
+
 # --- classes that implement interfaces
 
 
