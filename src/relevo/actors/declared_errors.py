@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 _FAULTS: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
 
+_NIL: Final = Raw(b"\xc0")
+
+
 class _ErrorBody(Struct, array_like=True):
-    args: Raw | None = None
-    """None: those that `message` alone gives."""
+    args: Raw = _NIL
+    """Nil: the message alone."""
     typed: bool = False
     """Whether the arguments have the types of the parameters of `__init__`."""
     fields: dict[str, Raw] = {}
@@ -71,7 +74,7 @@ def decode_error(
     try:
         decoded = _BODIES.decode(body)
         args: tuple[Any, ...] = (message,)
-        if decoded.args is not None:
+        if decoded.args != _NIL:
             args = codec.decoder(_arguments(parameters, decoded.typed)).decode(decoded.args)
         fields = {
             name: codec.decoder(annotations.get(name, Any)).decode(value)
@@ -80,7 +83,6 @@ def decode_error(
     except _FAULTS:
         return None
     error = kind.__new__(kind, *args)
-    error.args = args
     vars(error).update(fields)
     return error
 

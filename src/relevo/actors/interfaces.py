@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -143,6 +143,31 @@ class Interfaces:
         """Return a strict decoder of JSON for the values of an annotation."""
         return msgspec.json.Decoder(annotation, dec_hook=self.dec_hook)
 
+    def schema(self, interfaces: Iterable[type]) -> dict[str, Any]:
+        """Return interfaces as JSON Schema: the arguments, by name, and the result of each method.
+
+        Types that are used by several are in `components/schemas`.
+        """
+        specs = [self.of(interface) for interface in interfaces]
+        kinds: list[Any] = []
+        for spec in specs:
+            for each in spec.methods.values():
+                kinds += [each.arguments_type(), each.result]
+        schemas, components = msgspec.json.schema_components(
+            kinds, schema_hook=_schema_of, ref_template="#/components/schemas/{name}"
+        )
+        made = iter(schemas)
+        return {
+            "interfaces": {
+                spec.name: {
+                    name: {"arguments": next(made), "result": next(made), "digest": each.digest}
+                    for name, each in spec.methods.items()
+                }
+                for spec in specs
+            },
+            "components": {"schemas": components},
+        }
+
     @staticmethod
     def enc_hook(value: Any) -> Any:
         """Return a proxy as the canonical id of its actor."""
@@ -205,6 +230,12 @@ class Interfaces:
             result,
             options_of(function) or MethodOptions(),
         )
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    if isinstance(kind, InterfaceMeta):
+        return {"type": "string", "description": f"canonical id of an actor: {kind.__name__}"}
+    raise NotImplementedError
 
 
 def methods_of(interface: type) -> Iterator[tuple[str, Any]]:

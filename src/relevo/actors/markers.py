@@ -140,7 +140,8 @@ def markers_of(cls: type) -> Marks:
     upgrades: dict[int, Callable[[Any], Any]] = {}
     for name in dir(cls):
         found = inspect.getattr_static(cls, name)
-        marks = getattr(getattr(found, "__func__", found), "__dict__", {})
+        below = getattr(found, "__func__", None)  # of a static method
+        marks = getattr(below, "__dict__", {}) | dict(getattr(found, "__dict__", {}))
         if _OPTIONS in marks:
             methods[name] = marks[_OPTIONS]
         if _TIMER in marks:
