@@ -113,7 +113,9 @@ async def test_submit_to_result(open_site: Opens) -> None:
             assert await (await app.jobs.submit("mail", {"to": "ana"})).wait() == "sent"
 
         async with app.host():
-            walk = await files_touched(submitted, beside=("feed/", "http/", "messaging/", "router/"))
+            walk = await files_touched(
+                submitted, beside=("feed/", "http/", "messaging/", "router/")
+            )
     assert_toured(walk, "A system job", 26)
 
 
@@ -133,5 +135,7 @@ async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
             await came.wait()
 
         async with app.host():
-            walk = await files_touched(changed, beside=("http/", "jobs/", "messaging/", "router/"), also=LEASE)
+            walk = await files_touched(
+                changed, beside=("http/", "jobs/", "messaging/", "router/"), also=LEASE
+            )
     assert_toured(walk, "A change", 37)
