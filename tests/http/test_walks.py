@@ -113,9 +113,8 @@ async def test_submit_to_result(open_site: Opens) -> None:
             assert await (await app.jobs.submit("mail", {"to": "ana"})).wait() == "sent"
 
         async with app.host():
-            walk = await files_touched(
-                submitted, beside=("feed/", "http/", "messaging/", "router/")
-            )
+            beside = ("feed/", "http/", "messaging/", "router/")
+            walk = await files_touched(submitted, beside=beside)
     assert_toured(walk, "A system job", 26)
 
 
@@ -135,7 +134,6 @@ async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
             await came.wait()
 
         async with app.host():
-            walk = await files_touched(
-                changed, beside=("http/", "jobs/", "messaging/", "router/"), also=LEASE
-            )
+            beside = ("http/", "jobs/", "messaging/", "router/")
+            walk = await files_touched(changed, beside=beside, also=LEASE)
     assert_toured(walk, "A change", 37)
