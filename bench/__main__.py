@@ -16,7 +16,10 @@ from rich.table import Table
 if TYPE_CHECKING:
     from bench import Figure
 
-BENCHES = ("grouping", "leases", "feed", "events", "router", "jobs", "messaging", "postgresql")
+BENCHES = (
+    "grouping", "leases", "feed", "events", "router", "jobs", "messaging", "actors_transport",
+    "postgresql",
+)  # fmt: skip
 
 
 def main(names: list[str]) -> int:

@@ -74,6 +74,7 @@ SECONDS: Final = {
     "lease_expiration",
     "lease_renew",
     "lease_acquire",
+    "actors_idle_seconds",
 }
 """Settings that are times."""
 
@@ -441,6 +442,8 @@ def _default(name: str) -> str:
             return "none"
         case bool(value):
             return f"`{str(value).lower()}`"
+        case tuple(values):
+            return ", ".join(f"`{value}`" for value in values)
         case value if name in SECONDS:
             return f"{value:g} s"
         case value:

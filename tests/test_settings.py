@@ -140,3 +140,16 @@ def test_secrets_are_never_shown() -> None:
         assert "geheim" not in text
         assert "port=8080" in text
     assert "database_url=None" in repr(settings.Settings())
+
+
+def test_placement_groups_are_a_list_in_the_environment() -> None:
+    told = settings.load(environ={"RELEVO_ACTORS_PLACEMENT_GROUPS": "default, disk-a"})
+    assert told.actors_placement_groups == ("default", "disk-a")
+
+
+@pytest.mark.parametrize(
+    "given", [{"actors_slots": 0}, {"actors_slots": 4_097}, {"actors_idle_seconds": 0.0}]
+)
+def test_settings_of_actors_have_bounds(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(given))):
+        settings.load(given, environ={})

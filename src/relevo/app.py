@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo import settings as settings_module
+from relevo.actors.host import ActorsPart
+from relevo.actors.service import Actors
 from relevo.dataverse.bulk.service import Bulk, BulkPart
 from relevo.dataverse.users.service import Users
 from relevo.errors import Conflict, HostSuperseded, NotFound, RelevoError, SchemaError
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from relevo.actors.core.identity import Key
+    from relevo.actors.definitions import ActorTypeOptions, RegisteringActor
+    from relevo.actors.interfaces import Interface
     from relevo.feed.container import FeedContainer
     from relevo.messaging.endpoints import Source
     from relevo.messaging.handles import PriorityTopic, Queue, Topic
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
 
 SQL = catalog.load("relevo.kernel.postgres")
 T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an interface
 
 
 class Health(Struct, frozen=True):
@@ -113,6 +119,7 @@ class App(PipelineDefinitions):
         self.messaging = self.parts.add(
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
+        self.actors = self.parts.add(ActorsPart(Actors(connection, settings)))
         self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
         self._bulk: Bulk | None = None
         self._connected = False
@@ -267,6 +274,44 @@ class App(PipelineDefinitions):
         `process=True` in a process of their own.
         """
         return self.messaging.consumers(name, sources=sources, **options)
+
+    @overload
+    def actor(
+        self,
+        name_or_interface: str,
+        *,
+        implements: type[Interface] | Sequence[type[Interface]],
+        **options: Unpack[ActorTypeOptions],
+    ) -> RegisteringActor: ...
+
+    @overload
+    def actor(
+        self, name_or_interface: type[I], key: Key, *, type: str | None = None
+    ) -> I: ...
+
+    def actor(
+        self,
+        name_or_interface: Any,
+        key: Any = None,
+        *,
+        type: str | None = None,
+        implements: Any = (),
+        **options: Any,
+    ) -> Any:
+        """Define a type of actors, by a name; or return a proxy, by an interface and a key.
+
+        `@app.actor("account", implements=Account)` makes the class below it a type; its actors
+        are placed in `placement_group`, their state is stored unless `persist="volatile"`, and
+        `schema` is its present number. Calls that come back to a waiting turn run nested in it,
+        unless `reentrancy="none"`. Actors leave memory after `idle_after` seconds without use;
+        `mailbox` calls may wait for one, and then the `overflow` ("newest" or "oldest") is refused.
+
+        `app.actor(Account, "alice")` is a proxy: no I/O, and nothing is activated. `type` says
+        which type is meant if several implement the interface.
+        """
+        if isinstance(name_or_interface, str):
+            return self.actors.define(name_or_interface, implements=implements, **options)
+        return self.actors.proxy(name_or_interface, key, type=type)
 
     def serve_only(self, *names: str) -> None:
         """Serve only these jobs, processors and consumers on this host, by name.

@@ -278,6 +278,24 @@ ACTOR_MISSED_MAX: Final = 100
 """Missed occurrences of a reminder that `missed="all"` makes up for."""
 ACTOR_HEADERS_BYTES_MAX: Final = 4 * KIB
 ACTOR_FRAME_BYTES_MAX: Final = 16 * MIB
+ACTOR_HELLO_BYTES_MAX: Final = 8 * KIB
+"""Of a frame, until a peer has proved that it belongs to the installation."""
+ACTOR_NAME_LENGTH_MAX: Final = 512
+"""Characters of an actor's canonical text, or of a method's name, in a frame."""
+ACTOR_CHAIN_FRAMES_MAX: Final = 256
+"""Turns that wait in the chain of a call that travels."""
+ACTOR_HANDSHAKE_SECONDS: Final = 5.0
+"""How long connecting to a host may take."""
+ACTOR_PING_SECONDS: Final = 5.0
+"""How long a connection may be silent before a host asks for a sign."""
+ACTOR_SILENCE_SECONDS: Final = 15.0
+"""How long a connection may be silent before it is closed."""
+ACTOR_BACKLOG_BYTES_MAX: Final = 256 * MIB
+"""Answers and events that wait for a peer that does not read; beyond, its connection is closed."""
+ACTOR_CONNECTIONS_MAX: Final = 1_000
+"""Connections of processes to a host."""
+ACTOR_SUBSCRIPTIONS_MAX: Final = 10_000
+"""Subscriptions to actor events of one connection."""
 ACTOR_WINDOW_CALLS: Final = 1_000
 ACTOR_WINDOW_BYTES: Final = 16 * MIB
 """What a peer may send before it is given more credit."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PREFIX = "RELEVO_"
 SECRETS = frozenset({"database_url", "access_key", "secret_key"})
-_LISTS = frozenset({"public_hosts", "trusted_proxies", "outbound_allow"})
+_LISTS = frozenset({"public_hosts", "trusted_proxies", "outbound_allow", "actors_placement_groups"})
 """Settings with several values, separated by commas in the environment."""
 _TYPO = 0.8
 """How alike an unknown variable and a known one must be to be taken for the same word."""
@@ -111,6 +111,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jobs_strict_delete: bool = False
     """Whether only completed jobs can be deleted."""
 
+    actors_listen: str | None = None
+    """Where hosts take calls to actors from each other, as host:port; default: a Unix socket in
+    `home`, which processes of one machine share."""
+    actors_address: str | None = None
+    """Where other hosts reach it, as host:port; default: `actors_listen`."""
+    actors_placement_groups: tuple[str, ...] = ("default",)
+    """Placement groups that this host serves."""
+    actors_slots: int = limits.ACTOR_SLOTS
+    """Slots of a placement group; fixed when the group is first served."""
+    actors_activations_max: int = limits.ACTOR_ACTIVATIONS_MAX
+    """How many actors a host keeps in memory; above it idle ones are deactivated first."""
+    actors_idle_seconds: float = limits.ACTOR_IDLE_SECONDS
+    """How long an actor stays in memory without a call."""
+
     lease_expiration: float = 10.0
     lease_renew: float = 3.0
     lease_acquire: float = 5.0
@@ -142,10 +156,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         for name in (
             "requests_per_second", "signature_skew", "drain_seconds", "feed_target_lag",
-            "query_seconds",
+            "query_seconds", "actors_activations_max", "actors_idle_seconds",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not 1 <= self.actors_slots <= limits.ACTOR_SLOTS_MAX:
+            raise SettingsError(
+                f"actors_slots must be 1 to {limits.ACTOR_SLOTS_MAX}, not {self.actors_slots}"
+            )
         Allowed.parse(self.outbound_allow)
         Networks.parse("trusted_proxies", self.trusted_proxies)
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -1,1 +1,33 @@
 """Virtual actors: named, single-threaded units of state and behaviour."""
+
+from relevo.actors.actor import Actor
+from relevo.actors.calling import headers
+from relevo.actors.core.calls import Chain
+from relevo.actors.core.identity import ActorRef
+from relevo.actors.interfaces import Interface
+from relevo.actors.markers import method, reminder_handler, timer, upgrade
+from relevo.actors.reminders import Reminders, Tick
+from relevo.actors.running.context import ActorContext
+from relevo.actors.running.deferred import Deferred, Offloaded
+from relevo.actors.running.maps import ActorMap, StateManager
+from relevo.actors.service import Actors
+
+__all__ = [
+    "Actor",
+    "ActorContext",
+    "ActorMap",
+    "ActorRef",
+    "Actors",
+    "Chain",
+    "Deferred",
+    "Interface",
+    "Offloaded",
+    "Reminders",
+    "StateManager",
+    "Tick",
+    "headers",
+    "method",
+    "reminder_handler",
+    "timer",
+    "upgrade",
+]

@@ -219,6 +219,34 @@ async def test_a_client_that_sleeps_on_a_fence_is_ended(
         sleeper.terminate()
 
 
+@pytest.mark.parametrize("statement", ["stale_fences", "lock_leases"])
+async def test_locks_are_taken_in_rising_order(store: Store, statement: str) -> None:
+    ids = [*range(1_005, 1_000, -1), *range(1_000, 1_010), 1_000]  # unordered, and some twice
+    calls = {
+        "stale_fences": "select * from relevo.stale_fences($1::integer[], $1::bigint[])",
+        "lock_leases": "select relevo.lock_leases($1::integer[])",
+    }
+    held = (
+        "select array_agg(distinct objid::integer order by objid::integer) from pg_locks"
+        " where locktype = 'advisory' and granted and objid > 0 and pid <> $1"
+        " and database = (select oid from pg_database where datname = current_database())"
+    )
+    blocker: asyncpg.Connection = await store.database.endpoint.connect()
+    try:
+        for middle in (1_000, 1_004, 1_009):
+            transaction = blocker.transaction()
+            await transaction.start()
+            await blocker.execute("select relevo.lock_leases($1)", [middle])
+            waiter = asyncio.create_task(store.database.write(calls[statement], ids))
+            await _until_blocked(store.database)
+            mine = await blocker.fetchval(held, blocker.get_server_pid())
+            assert (mine or []) == list(range(1_000, middle))
+            await transaction.rollback()
+            await waiter
+    finally:
+        await blocker.close()
+
+
 async def _until_blocked(database: Database) -> None:
     """Return when some session of this database waits for a lock."""
     for _ in range(3000):

@@ -82,7 +82,9 @@ class Delta(Struct, gc=False):
     messages: tuple[OutgoingMessage, ...] = ()
     recorded: tuple[RecordedCall, ...] = ()
     handled_message: int | None = None
-    """The durable message whose turn this was; its row goes."""
+    """The durable message whose turn this was; its row goes, and must still be there."""
+    handled_reminder: tuple[str, datetime] | None = None
+    """Name and due time of the reminder whose turn this was; it must still be due then."""
     deleted: bool = False
     """Remove everything of the actor, and raise its incarnation."""
 
@@ -99,6 +101,8 @@ class StoredActor(Struct, frozen=True, gc=False):
     incarnation: int = 0
     document: bytes | None = None
     schema: int = 1
+    quarantine: str | None = None
+    """Why its state is in quarantine; None if it is not."""
 
 
 class DueReminder(Struct, frozen=True, gc=False):

@@ -70,6 +70,8 @@ class Membership(Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     min_leases: int = 0
     max_leases: int | None = None
+    address: str | None = None
+    """Where the host takes what is for its leases, if that comes from other hosts."""
 
     def __post_init__(self) -> None:
         if not (self.weight > 0 and math.isfinite(self.weight)):

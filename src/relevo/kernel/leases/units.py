@@ -79,7 +79,7 @@ async def enter(
     asked = unit.membership
     joined = await tx.fetchval(
         SQL.insert_member, unit.id, host, asked.weight,
-        asked.min_leases, asked.max_leases,
+        asked.min_leases, asked.max_leases, asked.address,
     )  # fmt: skip
     if joined is None:
         raise LeaseLost(f"host {name!r} has ended meanwhile and can join nothing")

@@ -42,6 +42,8 @@ create table relevo.member (
   max_leases integer,
   draining   boolean not null default false,
   joined_at  timestamptz not null default relevo.now(),
+  -- Where the host takes what is for its leases of this unit, if that comes from other hosts.
+  address    text,
   primary key (unit_id, host)
 );
 create index member_host on relevo.member (host);

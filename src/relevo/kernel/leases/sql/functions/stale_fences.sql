@@ -5,12 +5,9 @@
 create or replace function relevo.stale_fences(ids integer[], epochs bigint[])
 returns table (stale_id integer, stale_epoch bigint) language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
-declare lease_id integer;
 begin
   perform relevo.stay_awake();
-  for lease_id in select unnest(ids) order by 1 loop
-    perform pg_advisory_xact_lock_shared(1380273155, lease_id);
-  end loop;
+  perform pg_advisory_xact_lock_shared(1380273155, s.id) from (select unnest(ids) as id order by 1) s;
   if current_setting('transaction_isolation') <> 'read committed' then
     perform 1 from relevo.lease where id = any (ids) order by id for share;
   end if;

@@ -1,0 +1,214 @@
+"""`Actor`: the base of the classes whose objects are actors."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from relevo.actors.reminders import Reminders
+from relevo.actors.running.deferred import Deferred, Offloaded
+from relevo.actors.running.maps import ActorMap, StateManager
+from relevo.actors.running.turn import CURRENT, Work, turn_of
+from relevo.actors.message_proxies import MessageProxy, Noted, SendOptions
+from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
+from relevo.limits import ACTOR_SEND_ATTEMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.proxies import ProxyBase
+    from relevo.actors.running.activation import Activation
+    from relevo.actors.running.context import ActorContext
+    from relevo.actors.running.timers import Timers
+    from relevo.actors.states import DeactivationReason
+
+S = TypeVar("S")
+V = TypeVar("V")
+R = TypeVar("R")
+P = TypeVar("P")
+
+
+class Actor(Generic[S]):
+    """An actor with a state of type `S`, which must be constructible without arguments.
+
+    One turn at a time runs: a method, a timer, a reminder or a message. What a turn changes of
+    `self.state` is stored when the turn ends, or undone if it raises.
+
+    >>> @app.actor("account", implements=Account)  # doctest: +SKIP
+    ... class AccountActor(Actor[AccountState]):
+    ...     async def deposit(self, cents: int) -> int:
+    ...         self.state.cents += cents
+    ...         return self.state.cents
+    """
+
+    ctx: ActorContext
+    _activation: Activation
+
+    def __init__(self, ctx: ActorContext) -> None:
+        self.ctx = ctx
+
+    async def on_activate(self) -> None:
+        """Runs as a turn before any other."""
+
+    async def on_deactivate(self, reason: DeactivationReason) -> None:
+        """Runs as the last turn, unless the process is killed or the slot was lost."""
+
+    def on_rollback(self) -> None:
+        """Runs after a turn was undone, to rebuild memory that is derived from the state."""
+
+    @property
+    def state(self) -> S:
+        """The state; in methods that only read or interleave, that after the last ended turn."""
+        turn = turn_of(self._activation, "the state")
+        document = self._activation.document
+        if turn.may_write:
+            value: S = document.value
+            return value
+        if turn.view is None:
+            turn.view = document.value if turn.root.may_write else document.view()
+        view: S = turn.view
+        return view
+
+    @state.setter
+    def state(self, value: S) -> None:
+        turn = turn_of(self._activation, "the state")
+        if not turn.may_write:
+            raise ReadOnlyTurn(f"{turn.work.name} only reads, and cannot replace the state")
+        self._activation.document.value = value
+
+    @property
+    def timers(self) -> Timers:
+        """Turns after a delay, or again and again, while the actor is in memory."""
+        return self._activation.timers
+
+    @property
+    def reminders(self) -> Reminders:
+        """Turns at stored times, which fire though every host be restarted in between."""
+        return Reminders(self._activation)
+
+    def map(self, name: str, kind: type[V]) -> ActorMap[V]:
+        """Return a keyed collection beside the state, for data that is large or sparse."""
+        return ActorMap(self._activation, name, kind)
+
+    @property
+    def state_manager(self) -> StateManager:
+        """Dictionary-style state, for code that comes from Service Fabric or Dapr."""
+        return StateManager(self.map("state", object))
+
+    async def save(self) -> None:
+        """Make what the turn did so far durable; a later failure undoes only what comes after."""
+        turn = turn_of(self._activation, "save")
+        if turn.outer is not None:
+            raise Conflict(
+                "a nested call commits with the turn that it is nested in, not before it"
+            )
+        await self._activation.gate.passed(self._activation.commit(turn))
+
+    def send(
+        self, proxy: P, *, attempts: int = ACTOR_SEND_ATTEMPTS, on_dead: OnDead = "continue"
+    ) -> P:
+        """Return the proxy as one whose calls are messages, stored when the turn ends.
+
+        A message of a committed turn is handled at least once and takes effect once; those to one
+        actor are handled in order. After `attempts` failures it is a dead letter, and the messages
+        behind it go on unless `on_dead="block"`.
+        """
+        turn = turn_of(self._activation, "send")
+        if not turn.may_write:
+            raise ReadOnlyTurn(f"{turn.work.name} only reads, and cannot send")
+
+        def note(message: OutgoingMessage) -> Noted:
+            turn_of(self._activation, "send").journal.messages.append(message)
+            return Noted()
+
+        options = SendOptions(attempts=attempts, on_dead=on_dead)
+        definition = self._activation.definition
+        if not definition.is_durable:
+            raise InvalidValue(
+                f"{definition.name!r} is volatile: nothing of its turns is stored; send with"
+                " app.actors.send(…)"
+            )
+        sending = MessageProxy(
+            cast("ProxyBase", proxy), definition.place, options, note, self._activation.canonical
+        )
+        return cast("P", sending)
+
+    def defer(self) -> Deferred[Any]:
+        """Return an answer that a later turn gives; the method returns it, and the turn ends."""
+        turn = turn_of(self._activation, "defer")
+        self._activation.check_deferred()
+        return self._activation.new_deferred(turn)
+
+    def offload(
+        self,
+        work: Coroutine[Any, Any, R],
+        *,
+        then: Callable[[Offloaded[R]], Awaitable[None]] | None = None,
+    ) -> None:
+        """Run a coroutine outside of any turn, and its outcome as a turn of `then`.
+
+        It starts once the present turn is durable. It gets its arguments only: the state belongs
+        to turns.
+        """
+        turn = turn_of(self._activation, "offload")
+        turn.journal.discards.append(work.close)
+        turn.journal.outputs.append(lambda: self._start_offload(work, then))
+
+    def _start_offload(self, work: Coroutine[Any, Any, R], then: Any) -> None:
+        activation = self._activation
+
+        async def run() -> None:
+            value, error = None, None
+            try:
+                value = await work
+            except asyncio.CancelledError as cancelled:
+                if activation.state == "gone":
+                    return
+                error = cancelled
+            except Exception as raised:
+                error = raised
+            if then is not None:
+                outcome: Offloaded[R] = Offloaded(value, error)
+                activation.admit(Work(f"offloaded {work.__name__}", lambda _: then(outcome), _end))
+
+        def _end(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                activation.log_failed("offload", error)
+
+        context = Context()
+        task = asyncio.get_running_loop().create_task(run(), context=context)
+        activation.offloads.add(task)
+        task.add_done_callback(activation.offload_ended)
+
+    async def run_turn(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """From an interleaved method: run a function as an ordinary turn, before what waits."""
+        turn = turn_of(self._activation, "run_turn")
+        if turn.root.work.mode != "interleave":
+            raise Conflict(
+                f"{turn.work.name} holds the turn itself; only an interleaved method awaits run_turn"
+            )
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def begin(_: Any) -> Any:
+            value = function(*arguments)
+            return await value if hasattr(value, "__await__") else value
+
+        def finish(value: Any, error: BaseException | None) -> None:
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(value)
+            else:
+                answer.set_exception(error)
+
+        name = getattr(function, "__name__", "run_turn")
+        self._activation.admit(Work(name, begin, finish), first=True)
+        return await answer
+
+
+def current_actor() -> str | None:
+    """Return the canonical id of the actor in whose turn the present code runs."""
+    turn = CURRENT.get()
+    return None if turn is None or turn.is_over else turn.activation.canonical

@@ -1,0 +1,186 @@
+"""What an app defines: types of actors, by name."""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
+
+from msgspec import Struct
+
+from relevo import limits
+from relevo.actors.actor import Actor
+from relevo.actors.core.identity import checked_type
+from relevo.actors.implementations import check_implementation
+from relevo.actors.markers import markers_of
+from relevo.actors.running.context import ActorContext
+from relevo.actors.running.document import StateCodec
+from relevo.errors import Conflict, InvalidValue, NotFound
+
+if TYPE_CHECKING:
+    from relevo.actors.core.mailbox import Overflow
+    from relevo.actors.interfaces import Interface, Interfaces
+    from relevo.actors.markers import TimerMark
+    from relevo.actors.signatures import MethodSpec
+    from relevo.actors.running.activation import Activation
+    from relevo.actors.message_proxies import Place
+
+C = TypeVar("C", bound=type[Actor[Any]])
+Persist = Literal["durable", "volatile"]
+Reentrancy = Literal["chain", "none"]
+
+
+class NoState(Struct):
+    """The state of actors that declare none."""
+
+
+class ActorOptions(Struct, frozen=True, kw_only=True):
+    """The options of a type, as `App.actor` explains them."""
+
+    placement_group: str = "default"
+    persist: Persist = "durable"
+    reentrancy: Reentrancy = "chain"
+    schema: int = 1
+    idle_after: float = limits.ACTOR_IDLE_SECONDS
+    mailbox: int = limits.ACTOR_MAILBOX_CALLS
+    overflow: Overflow = "newest"
+    turn_timeout: float = limits.ACTOR_TURN_SECONDS
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("persist", self.persist, ("durable", "volatile")),
+            ("reentrancy", self.reentrancy, ("chain", "none")),
+            ("overflow", self.overflow, ("newest", "oldest")),
+        ):
+            if value not in allowed:
+                raise InvalidValue(f"{name} is {' or '.join(allowed)}, not {value!r}", pointer=name)
+        for name in ("idle_after", "turn_timeout", "mailbox", "schema"):
+            if not getattr(self, name) > 0:
+                raise InvalidValue(f"{name} must be above 0", pointer=name)
+
+
+class ActorTypeOptions(TypedDict, total=False):
+    """The same as keywords."""
+
+    placement_group: str
+    persist: Persist
+    reentrancy: Reentrancy
+    schema: int
+    idle_after: float
+    mailbox: int
+    overflow: Overflow
+    turn_timeout: float
+
+
+class RegisteringActor(Protocol):
+    """Makes the class below it a type of actors."""
+
+    def __call__(self, cls: C) -> C:
+        """Return the class as it is."""
+
+
+class ActorDefinition:
+    """A type of actors: its class, the methods that can be called, and how its state is stored."""
+
+    def __init__(
+        self,
+        name: str,
+        cls: type[Actor[Any]],
+        implements: tuple[type[Interface], ...],
+        options: ActorOptions,
+        interfaces: Interfaces,
+        place: Place,
+    ) -> None:
+        self.name = checked_type(name)
+        self.cls = cls
+        self.implements = implements
+        self.options = options
+        self.place = place
+        self.codecs = interfaces
+        self.methods: dict[str, MethodSpec] = check_implementation(
+            cls, [interfaces.of(one) for one in implements]
+        )
+        marks = markers_of(cls)
+        self.timers: dict[str, TimerMark] = marks.timers
+        self.reminder_handlers: frozenset[str] = marks.reminder_handlers
+        self.codec: StateCodec[Any] = StateCodec(
+            _state_type(cls), schema=options.schema, upgrades=marks.upgrades,
+            codecs=interfaces,
+        )  # fmt: skip
+        try:
+            self.codec.encode(self.codec.new())
+        except TypeError as error:
+            raise InvalidValue(
+                f"the state of {cls.__qualname__} ({self.codec.kind.__qualname__}) must be"
+                f" constructible without arguments: {error}"
+            ) from error
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the state is stored."""
+        return self.options.persist == "durable"
+
+    def make(self, activation: Activation) -> Actor[Any]:
+        """Build the object of an activation."""
+        instance = self.cls.__new__(self.cls)
+        instance._activation = activation
+        instance.__init__(ActorContext(activation))  # type: ignore[misc]
+        return instance
+
+    def set_timers(self, activation: Activation) -> None:
+        """Set the timers that the class declares."""
+        for name, mark in self.timers.items():
+            activation.timers.set(
+                name, getattr(activation.instance, name), every=mark.every, after=mark.after,
+                keep_alive=mark.keep_alive,
+            )  # fmt: skip
+
+
+class ActorTypes:
+    """The types that an app defines."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, ActorDefinition] = {}
+
+    def add(self, definition: ActorDefinition) -> None:
+        """Take a type in; raises `Conflict` if there is another of its name."""
+        if definition.name in self.by_name:
+            other = self.by_name[definition.name].cls
+            raise Conflict(
+                f"the actor type {definition.name!r} is defined twice: by {other.__qualname__} and by"
+                f" {definition.cls.__qualname__}; give each its own name"
+            )
+        self.by_name[definition.name] = definition
+
+    def of_interface(self, interface: type[Interface]) -> str:
+        """Return the one type that implements an interface."""
+        names = sorted(
+            definition.name for definition in self.by_name.values()
+            if any(issubclass(one, interface) for one in definition.implements)
+        )  # fmt: skip
+        if len(names) == 1:
+            return names[0]
+        if not names:
+            raise NotFound(
+                f"no actor type of this app implements {interface.__qualname__}; give type=, or"
+                f" define one with @app.actor(…, implements={interface.__qualname__})"
+            )
+        raise InvalidValue(
+            f"{', '.join(names)} implement {interface.__qualname__}; say which by type=",
+            pointer="type",
+        )
+
+    def groups(self) -> set[str]:
+        """Return the placement groups that have types."""
+        return {definition.options.placement_group for definition in self.by_name.values()}
+
+
+def _state_type(cls: type[Actor[Any]]) -> type[Any]:
+    """Return `S` of `Actor[S]`, also through base classes."""
+    for base in cls.__mro__:
+        for parent in getattr(base, "__orig_bases__", ()):
+            origin = typing.get_origin(parent)
+            if isinstance(origin, type) and issubclass(origin, Actor):
+                (kind,) = typing.get_args(parent)
+                if isinstance(kind, type) or typing.get_origin(kind) is not None:
+                    return typing.cast("type[Any]", kind)
+    return NoState

@@ -1,0 +1,213 @@
+"""Hands reminders and durable messages whose time has come to their actors.
+
+One loop per host looks for its slots: woken by a commit, else each second. What it has handed out
+it passes over until that has ended; the commit of the turn removes the row, so nothing is lost when
+this process dies in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from relevo.actors.core.deltas import DueMessage, DueReminder, ReminderChange
+from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.core.schedules import ReminderSchedule, occurrence
+from relevo.actors.reminders import Tick
+from relevo.actors.running.turn import CURRENT, Work
+from relevo.errors import (
+    ActivationLost,
+    CommitFailed,
+    NotFound,
+    OutcomeUnknown,
+    RelevoError,
+    StatePoisoned,
+    Unavailable,
+    UnknownMethod,
+)
+from relevo.kernel import error_text, faults
+from relevo.kernel.backoff import Backoff
+
+if TYPE_CHECKING:
+    from relevo.actors.running.runtime import ActorRuntime
+    from relevo.actors.running.slots import Slot
+    from relevo.kernel.leases.model import Fence
+    from relevo.kernel.postgres.wakeups import Signal
+
+log = structlog.get_logger(__name__)
+LOOK_SECONDS: Final = 1.0
+POSTPONED_SECONDS: Final = 5.0
+"""How long work waits whose actor cannot be activated now."""
+PAGE: Final = 1_000
+MESSAGE_BACKOFF: Final = Backoff(first=0.5, longest=300.0, jitter=(0.8, 1.2))
+_TRANSIENT = (ActivationLost, CommitFailed, OutcomeUnknown)
+_schedules = msgspec.msgpack.Decoder(ReminderSchedule)
+
+
+class DueWork:
+    """The reminders and messages of the slots of this host."""
+
+    def __init__(self, runtime: ActorRuntime, signal: Signal) -> None:
+        self._runtime = runtime
+        self._signal = signal
+        self._handed: set[tuple[str, str | int]] = set()
+
+    async def run(self) -> None:
+        """Look for due work until the host stops."""
+        while True:
+            more = await self.look()
+            await self._signal.wait(0.0 if more else LOOK_SECONDS)
+
+    async def look(self) -> bool:
+        """Hand out what is due; True if there may be more at once."""
+        slots = [
+            slot for slot in self._runtime.slots.values() if slot.is_open and slot.lease.may_act
+        ]
+        if not slots:
+            return False
+        found = await self._runtime.storage.inbox.due(
+            [slot.group for slot in slots], [slot.number for slot in slots], PAGE
+        )
+        due: list[DueReminder | DueMessage] = [*found.reminders, *found.messages]
+        handed = 0
+        for item in due:
+            key = _key(item)
+            if key not in self._handed:
+                handed += 1
+                self._handed.add(key)
+                self._hand_out(item, key)
+        return handed > 0 and len(due) >= PAGE
+
+    def _hand_out(self, item: DueReminder | DueMessage, key: tuple[str, str | int]) -> None:
+        canonical = item.actor if isinstance(item, DueReminder) else item.receiver
+        slot: Slot | None = None
+        try:
+            ref = ActorRef.read(canonical)
+            definition = self._runtime.types.by_name.get(ref.type)
+            if definition is None:
+                raise NotFound(f"no actor type {ref.type!r} is defined on the host of its slot")
+            group = definition.options.placement_group
+            slot = self._runtime.slots.get(
+                (group, slot_of(canonical, self._runtime.slots_of(group)))
+            )
+            if slot is None or not slot.is_open:
+                self._handed.discard(key)
+                return
+            begin = (
+                partial(self._fire, item) if isinstance(item, DueReminder)
+                else partial(self._receive, item)
+            )  # fmt: skip
+            name = (
+                f"reminder {item.name}"
+                if isinstance(item, DueReminder)
+                else f"message {item.method}"
+            )
+            activation = slot.activation(definition, ref)
+            activation.touch()
+            activation.admit(Work(
+                name, begin, partial(self._ended, slot, item, key),
+                withdraw=partial(self._handed.discard, key),
+            ))  # fmt: skip
+        except RelevoError as error:
+            self._later(slot.lease.fence if slot else None, item, key, error)
+
+    async def _fire(self, due: DueReminder, instance: Any) -> None:
+        turn = CURRENT.get()
+        assert turn is not None
+        await faults.point("before_reminder")
+        schedule = _schedules.decode(due.schedule)
+        found = occurrence(schedule, due.due, due.now)
+        turn.journal.handled_reminder = (due.name, due.due)
+        turn.journal.reminders[due.name] = ReminderChange(
+            due.name, found.next_due, due.method, due.schedule, due.payload
+        )
+        if not found.fires:
+            return
+        tick: Tick[Any] = Tick(
+            due.name, found.scheduled_at, due.now, found.missed, due.attempt + 1,
+            msgspec.msgpack.decode(due.payload) if due.payload else None,
+        )  # fmt: skip
+        handler = getattr(instance, due.method, None)
+        if handler is None or due.method not in turn.activation.definition.reminder_handlers:
+            raise UnknownMethod(
+                f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}"
+            )
+        answer = handler(tick)
+        if hasattr(answer, "__await__"):
+            await answer
+
+    async def _receive(self, message: DueMessage, instance: Any) -> None:
+        turn = CURRENT.get()
+        assert turn is not None
+        method = turn.activation.definition.methods.get(message.method)
+        if method is None:
+            raise UnknownMethod(f"{turn.activation.ref.type!r} has no method {message.method!r}")
+        arguments = method.decode_arguments(message.body)
+        turn.journal.handled_message = message.number
+        answer = getattr(instance, message.method)(*arguments)
+        if hasattr(answer, "__await__"):
+            await answer
+
+    def _ended(
+        self, slot: Slot, item: DueReminder | DueMessage, key: tuple[str, str | int], _: Any,
+        error: BaseException | None,
+    ) -> None:  # fmt: skip
+        if error is None or isinstance(error, _TRANSIENT) or slot.lease.over:
+            self._handed.discard(key)
+            if isinstance(item, DueMessage):
+                self._signal.set()  # the next of its pair
+            return
+        self._later(slot.lease.fence, item, key, error)
+
+    def _later(
+        self,
+        fence: Fence | None,
+        item: DueReminder | DueMessage,
+        key: tuple[str, str | int],
+        error: BaseException,
+    ) -> None:
+        """Store that an attempt failed: it is tried again later, or was the last."""
+        self._runtime.run(self._store_failure(fence, item, key, error))
+
+    async def _store_failure(
+        self,
+        fence: Fence | None,
+        item: DueReminder | DueMessage,
+        key: tuple[str, str | int],
+        error: BaseException,
+    ) -> None:
+        inbox, random = self._runtime.storage.inbox, self._runtime.random
+        text = error_text.shown(error)
+        waits = isinstance(error, (StatePoisoned, Unavailable))  # it is not this item's fault
+        try:
+            if fence is None or waits:
+                await asyncio.sleep(POSTPONED_SECONDS)
+            elif isinstance(item, DueMessage):
+                if item.attempt + 1 >= item.attempts:
+                    await inbox.bury_message(item, fence, text)
+                else:
+                    delay = MESSAGE_BACKOFF.delay(item.attempt, random)
+                    await inbox.retry_message(item, fence, text, delay)
+            else:
+                schedule = _schedules.decode(item.schedule)
+                if schedule.attempts is not None and item.attempt + 1 >= schedule.attempts:
+                    await inbox.bury_reminder(item, fence, text)
+                else:
+                    delay = schedule.backoff.delay(item.attempt, random)
+                    await inbox.retry_reminder(item, fence, text, delay)
+        except RelevoError as failure:
+            log.warning("actor.failure_not_stored", error=str(failure))
+            await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._handed.discard(key)
+            self._signal.set()
+
+
+def _key(item: DueReminder | DueMessage) -> tuple[str, str | int]:
+    if isinstance(item, DueMessage):
+        return "message", item.number
+    return item.actor, item.name

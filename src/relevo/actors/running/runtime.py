@@ -1,0 +1,308 @@
+"""The actors of one host: the slots it owns, and what is delivered to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from relevo.actors.answers import answer_of_error
+from relevo.actors.core.calls import Answer, MovedTo, Returned
+from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.running.arrivals import Arrival, reused
+from relevo.actors.running.slots import PAUSE_SECONDS, Slot
+from relevo.errors import (
+    MailboxFull,
+    NotFound,
+    ReadOnlyTurn,
+    ReentrancyRefused,
+    ReentrancyTooDeep,
+    ReentrantActivation,
+    RelevoError,
+    UnknownMethod,
+)
+from relevo.kernel.running.threads import Threads
+from relevo.limits import (
+    ACTOR_CHAIN_DEPTH_MAX,
+    ACTOR_HOST_CALLS_MAX,
+    ACTOR_IDLE_SCAN_SECONDS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from datetime import datetime
+
+    from relevo.actors.core.calls import Call
+    from relevo.actors.core.deltas import Delta
+    from relevo.actors.definitions import ActorDefinition, ActorTypes
+    from relevo.actors.running.activation import Activation
+    from relevo.actors.running.turn import Turn
+    from relevo.actors.states import DeactivationReason
+    from relevo.actors.storage import ActorStorage
+    from relevo.kernel.leases.held import Holder, Lease
+    from relevo.kernel.leases.model import Fence
+
+log = structlog.get_logger(__name__)
+RELIEF: Final = 0.95
+"""Above the bound of activations idle ones leave until so many of it are left."""
+
+
+class ActorRuntime:
+    """Delivers calls to activations of the slots that this host owns."""
+
+    def __init__(
+        self,
+        types: ActorTypes,
+        storage: ActorStorage,
+        *,
+        activations_max: int,
+        slots_of: Callable[[str], int],
+        now: Callable[[], Awaitable[datetime]],
+    ) -> None:
+        self.types = types
+        self.storage = storage
+        self.slots: dict[tuple[str, int], Slot] = {}
+        self.threads = Threads(idle_max=32)
+        self.random = random.Random()  # noqa: S311 - jitter, not a secret
+        self.pending = 0
+        """Calls that have arrived and are not answered."""
+        self.activations = 0
+        self.waiting: set[Activation] = set()
+        """Activations at which something may wait for a turn."""
+        self.stored: list[Callable[[Delta], None]] = []
+        """Hear of deltas that were stored, to wake those whom they concern."""
+        self.draining: DeactivationReason = "drain"
+        self._activations_max = activations_max
+        self.slots_of = slots_of
+        self._now = now
+        self._background: set[asyncio.Task[None]] = set()
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def deliver(self, call: Call) -> asyncio.Future[Answer]:
+        """Run a call on this host; the future is the answer. Cancelling it cancels the call."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        try:
+            ref = ActorRef.read(call.actor)
+            definition = self._definition(ref)
+            method = definition.methods.get(call.method)
+            if method is None:
+                raise UnknownMethod(
+                    f"{ref.type!r} has no method {call.method!r}; it has"
+                    f" {', '.join(sorted(definition.methods))}"
+                )
+            if self.pending >= ACTOR_HOST_CALLS_MAX:
+                raise MailboxFull(f"{self.pending:,} calls wait on this host")
+            arrival = Arrival(self, call, method, answer, loop.time() + call.timeout)
+        except RelevoError as error:
+            answer.set_result(answer_of_error(error, None))
+            return answer
+        self.pending += 1
+        self._admit(arrival, definition, ref)
+        if call.one_way and not answer.done():
+            answer.set_result(Returned(b"\xc0"))
+        return answer
+
+    def readmit(self, arrival: Arrival) -> None:
+        """Deliver a call that was withdrawn before it began."""
+        ref = ActorRef.read(arrival.call.actor)
+        arrival.work.is_removed = False
+        self._admit(arrival, self._definition(ref), ref)
+
+    def _admit(self, arrival: Arrival, definition: ActorDefinition, ref: ActorRef) -> None:
+        group = definition.options.placement_group
+        number = slot_of(arrival.call.actor, self.slots_of(group))
+        slot = self.slots.get((group, number))
+        if slot is None or slot.lease.over:
+            self._answer(arrival, MovedTo(0 if slot is None else slot.lease.epoch))
+            return
+        if slot.lease.epoch < arrival.call.epoch:
+            self._answer(arrival, MovedTo(arrival.call.epoch, None, PAUSE_SECONDS))
+            return
+        try:
+            self._enter(slot, arrival, definition, ref)
+        except RelevoError as error:
+            self._answer(arrival, answer_of_error(error, None))
+
+    def _enter(
+        self, slot: Slot, arrival: Arrival, definition: ActorDefinition, ref: ActorRef
+    ) -> None:
+        activation = slot.activations.get(arrival.call.actor)
+        outer = None if activation is None else self._outer(activation, arrival)
+        if outer is not None:
+            assert activation is not None
+            arrival.activation = activation
+            activation.nest(outer, arrival.work, arrival.call.chain)
+            return
+        if not slot.is_open:
+            self._answer(arrival, slot.moved(pause=PAUSE_SECONDS))
+            return
+        activation = slot.activation(definition, ref)
+        arrival.activation = activation
+        if self._joins(activation, arrival):
+            return
+        activation.admit(arrival.work)
+        self.waiting.add(activation)
+
+    def _outer(self, activation: Activation, arrival: Arrival) -> Turn | None:
+        """Return the turn in which the call runs nested: one that waits for it."""
+        chain = arrival.call.chain
+        if chain.depth >= ACTOR_CHAIN_DEPTH_MAX:
+            raise ReentrancyTooDeep(
+                f"{chain.depth} calls wait for each other, and no more may; the last is of"
+                f" {activation.canonical}"
+            )
+        for frame in reversed(chain.frames):
+            turn = activation.turns.get(frame.turn)
+            if turn is None or turn.is_over:
+                continue
+            if activation.state in ("loading", "activating"):
+                raise ReentrantActivation(
+                    f"on_activate of {activation.canonical} made a call that came back to it"
+                )
+            if activation.definition.options.reentrancy == "none":
+                raise ReentrancyRefused(
+                    f"{activation.canonical} waits for this call itself, and its type has"
+                    ' reentrancy="none"'
+                )
+            if turn.root.work.mode == "interleave":
+                return None
+            if turn.root.work.mode == "read" and arrival.work.mode == "write":
+                raise ReadOnlyTurn(
+                    f"{turn.root.work.name} of {activation.canonical} only reads, and waits for"
+                    f" {arrival.work.name}, which writes"
+                )
+            return turn
+        return None
+
+    def _joins(self, activation: Activation, arrival: Arrival) -> bool:
+        """Let the repeat of a call that still runs wait for the answer of the first."""
+        call_id = arrival.call.call_id
+        if call_id is None:
+            return False
+        running = activation.calls_by_id.get(call_id)
+        if running is None:
+            activation.calls_by_id[call_id] = (arrival.digest, arrival.answer)
+            return False
+        digest, answer = running
+        if digest != arrival.digest:
+            raise reused(call_id, activation.canonical)
+
+        def copy(done: asyncio.Future[Answer]) -> None:
+            if arrival.answer.done():
+                return
+            if done.cancelled():
+                self.readmit(arrival)
+            else:
+                arrival.answer.set_result(done.result())
+
+        answer.add_done_callback(copy)
+        return True
+
+    def _answer(self, arrival: Arrival, answer: Answer) -> None:
+        if not arrival.answer.done():
+            arrival.answer.set_result(answer)
+
+    def _definition(self, ref: ActorRef) -> ActorDefinition:
+        definition = self.types.by_name.get(ref.type)
+        if definition is None:
+            raise NotFound(
+                f"no actor type {ref.type!r} is defined here; there are"
+                f" {', '.join(sorted(self.types.by_name)) or 'none'}"
+            )
+        return definition
+
+    # -- slots ------------------------------------------------------------------------------------
+
+    def holder(self, group: str) -> Holder:
+        """Return what runs a slot of a placement group while this host owns it."""
+
+        async def hold(lease: Lease) -> None:
+            slot = Slot(self, group, lease)
+            key = (group, slot.number)
+            self.slots[key] = slot
+            try:
+                await lease.stopping.wait()
+                await slot.drain(self.draining)
+            finally:
+                slot.lose()
+                if self.slots.get(key) is slot:
+                    del self.slots[key]
+
+        return hold
+
+    def find(self, canonical: str, group: str) -> Activation | None:
+        """Return the activation of an actor, if it is in memory here."""
+        slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
+        return None if slot is None else slot.activations.get(canonical)
+
+    def note_stored(self, delta: Delta) -> None:
+        """Tell those who wait for sends and reminders that some were stored."""
+        if delta.messages or delta.reminders:
+            for hear in self.stored:
+                hear(delta)
+
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
+        return await self._now()
+
+    async def end_quarantine(self, canonical: str) -> None:
+        """Note that the state of an actor can be read again."""
+        await self.storage.actors.retry(canonical)
+
+    def quarantine(self, canonical: str, fence: Fence, error: BaseException) -> None:
+        """Note, once per attempt, that the state of an actor cannot be read."""
+        log.error("actor.quarantined", actor=canonical, error=str(error))
+        self.run(self.storage.actors.quarantine(canonical, fence, str(error)))
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the actors, which `close` waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def activation_began(self, _: Activation) -> None:
+        """Count an activation; above the bound the longest unused leave."""
+        self.activations += 1
+        if self.activations > self._activations_max:
+            self.relieve(int(self._activations_max * RELIEF))
+
+    def activation_ended(self, activation: Activation) -> None:
+        """Count it no longer."""
+        self.activations -= 1
+        self.waiting.discard(activation)
+
+    def relieve(self, most: int) -> None:
+        """Let idle activations leave, the longest unused first, until so many are left."""
+        idle = [one for slot in self.slots.values() for one in slot.activations.values()]
+        idle = sorted((one for one in idle if one.is_idle), key=lambda one: one.used_at)
+        for activation in idle[: max(0, self.activations - most)]:
+            activation.deactivate("pressure")
+
+    def collect_idle(self) -> None:
+        """Let activations leave that nobody has used for the idle time of their type."""
+        now = asyncio.get_running_loop().time()
+        for slot in list(self.slots.values()):
+            for activation in list(slot.activations.values()):
+                idle_after = activation.definition.options.idle_after
+                if now >= max(activation.used_at + idle_after, activation.keep_until) and (
+                    activation.is_idle
+                ):
+                    activation.deactivate("idle")
+
+    async def collect(self) -> None:
+        """Collect idle activations again and again."""
+        while True:
+            await asyncio.sleep(ACTOR_IDLE_SCAN_SECONDS * self.random.uniform(0.9, 1.1))
+            self.collect_idle()
+
+    async def close(self) -> None:
+        """Let threads go."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=5)
+        self.threads.close()

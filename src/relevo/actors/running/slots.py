@@ -1,0 +1,186 @@
+"""A slot that this host owns: its activations, from the take-over to the release or the loss."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+
+import structlog
+
+from relevo.actors.core.calls import Chain, MovedTo
+from relevo.actors.core.deltas import StoredActor
+from relevo.actors.running.activation import Activation
+from relevo.errors import (
+    ActivationFailed,
+    LeaseLost,
+    RelevoError,
+    StatePoisoned,
+    StateTooNew,
+)
+from relevo.kernel import error_text
+from relevo.kernel.backoff import Backoff
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from relevo.actors.core.deltas import Delta
+    from relevo.actors.core.identity import ActorRef
+    from relevo.actors.definitions import ActorDefinition
+    from relevo.actors.running.runtime import ActorRuntime
+    from relevo.actors.states import DeactivationReason
+    from relevo.kernel.leases.held import Lease
+
+log = structlog.get_logger(__name__)
+AGAIN = Backoff(first=0.1, longest=30.0, jitter=(1.0, 1.0))
+POISONED_SECONDS = 30.0
+PAUSE_SECONDS = 0.05
+"""What a caller waits before it asks again for a slot that is being handed over."""
+
+
+class _Failure:
+    """An activation that failed: no further attempt before a time."""
+
+    __slots__ = ("again_at", "count", "error")
+
+    def __init__(self, error: BaseException, count: int, again_at: float) -> None:
+        self.error = error
+        self.count = count
+        self.again_at = again_at
+
+
+class Slot:
+    """The actors of one slot on its owner."""
+
+    def __init__(self, runtime: ActorRuntime, group: str, lease: Lease) -> None:
+        self.runtime = runtime
+        self.group = group
+        self.number = int(lease.name)
+        self.lease = lease
+        self.activations: dict[str, Activation] = {}
+        self.is_open = True
+        self._failures: dict[str, _Failure] = {}
+        self._loop = asyncio.get_running_loop()
+
+    # -- what activations stand on ----------------------------------------------------------------
+
+    async def load(self, activation: Activation) -> StoredActor:
+        """Return what is stored of an actor; nothing of a volatile one."""
+        self.lease.check()
+        if not activation.definition.is_durable:
+            return StoredActor()
+        return await self.runtime.storage.load(activation.canonical)
+
+    async def commit(self, delta: Delta) -> None:
+        """Store a delta; returns when it is durable."""
+        await self.runtime.storage.commit(delta)
+        self.runtime.note_stored(delta)
+
+    async def entry(self, activation: Activation, name: str, key: str) -> bytes | None:
+        """Return what is stored under a key of a map."""
+        if not activation.definition.is_durable:
+            return None
+        return await self.runtime.storage.entry(activation.canonical, name, key)
+
+    async def entries(
+        self, activation: Activation, name: str, after: str, limit: int
+    ) -> list[tuple[str, bytes]]:
+        """Return stored entries of a map by key."""
+        if not activation.definition.is_durable:
+            return []
+        page = await self.runtime.storage.entries(activation.canonical, name, after, limit)
+        return page.items
+
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
+        return await self.runtime.now()
+
+    def new_chain(self) -> Chain:
+        """Return the chain of work that no call brought."""
+        return Chain(secrets.randbits(63))
+
+    def ended(self, activation: Activation, error: BaseException | None) -> None:
+        """Forget an activation; one that could not begin is tried again only after a while."""
+        if self.activations.get(activation.canonical) is not activation:
+            return
+        del self.activations[activation.canonical]
+        self.runtime.activation_ended(activation)
+        if error is None or isinstance(error, LeaseLost) or self.lease.over:
+            return
+        if activation.has_begun:
+            return  # it had begun: a commit failed, and the next call reads what is stored
+        earlier = self._failures.get(activation.canonical)
+        count = 0 if earlier is None else earlier.count + 1
+        poisoned = isinstance(error, (StatePoisoned, StateTooNew))
+        seconds = POISONED_SECONDS if poisoned else AGAIN.delay(count, self.runtime.random)
+        if poisoned:
+            self.runtime.quarantine(activation.canonical, self.lease.fence, error)
+        failure = _Failure(error, count, self._loop.time() + seconds)
+        self._failures[activation.canonical] = failure
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def moved(self, *, pause: float = 0.0) -> MovedTo:
+        """Say that the slot is not served here, at least not now."""
+        return MovedTo(self.lease.epoch, None, pause)
+
+    def activation(self, definition: ActorDefinition, ref: ActorRef) -> Activation:
+        """Return the activation of an actor, made if there is none; raises `ActivationFailed`."""
+        canonical = ref.canonical
+        activation = self.activations.get(canonical)
+        if activation is not None:
+            return activation
+        failure = self._failures.get(canonical)
+        if failure is not None and self._loop.time() < failure.again_at:
+            raise self._refusal(canonical, failure.error, failure.again_at - self._loop.time())
+        activation = Activation(self, definition, ref)
+        self.activations[canonical] = activation
+        self.runtime.activation_began(activation)
+        activation.start()
+        return activation
+
+    def refusal(self, activation: Activation) -> RelevoError:
+        """Say why an activation could not begin."""
+        error = activation.error
+        if error is None or isinstance(error, LeaseLost):
+            return ActivationFailed(f"{activation.canonical} left memory; try again")
+        return self._refusal(activation.canonical, error, 0.0)
+
+    def activated(self, activation: Activation) -> None:
+        """Note that an activation has begun."""
+        self._failures.pop(activation.canonical, None)
+        if activation.was_quarantined:
+            self.runtime.run(self.runtime.end_quarantine(activation.canonical))
+
+    def _refusal(self, canonical: str, error: BaseException, seconds: float) -> RelevoError:
+        if isinstance(error, (StatePoisoned, StateTooNew)):
+            return error
+        failed = ActivationFailed(
+            f"{canonical} could not be activated: {error_text.shown(error)}"
+            + (f"; the next attempt is in {seconds:.1f} s" if seconds else "")
+        )
+        failed.retry_after = max(seconds, 0.05)
+        return failed
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def drain(self, reason: DeactivationReason) -> None:
+        """Accept nothing more; let turns end, deactivate everything, wait for what is on its way."""
+        self.is_open = False
+        leaving = list(self.activations.values())
+        for activation in leaving:
+            activation.deactivate(reason)
+        for activation in leaving:
+            await activation.over.wait()
+
+    def reopen(self) -> None:
+        """Accept again: the request for the slot was withdrawn."""
+        self.is_open = True
+
+    def lose(self) -> None:
+        """Abort what is left: another host may own the slot."""
+        self.is_open = False
+        for activation in list(self.activations.values()):
+            activation.abort(
+                LeaseLost(f"slot {self.number} of {self.group} is no longer this host's")
+            )

@@ -1,0 +1,148 @@
+"""`app.actors`: the types that an app defines, proxies, and the actors that are stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from relevo.actors.calling import Calling
+from relevo.actors.core.identity import ActorRef, Key, slot_of
+from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
+from relevo.actors.interfaces import Interface, Interfaces
+from relevo.actors.proxies import Proxies
+from relevo.actors.message_proxies import MessageProxy, SendOptions
+from relevo.actors.storage import ActorStorage
+from relevo.actors.ways import ActorWays
+from relevo.errors import Conflict
+from relevo.kernel.part import PerConnection, Service
+from relevo.kernel.postgres import clock
+from relevo.limits import ACTOR_SEND_ATTEMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from relevo.actors.actor import Actor
+    from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.signatures import MethodSpec
+    from relevo.actors.proxies import CallOptions, ProxyBase
+    from relevo.actors.running.runtime import ActorRuntime
+    from relevo.kernel.part import Connection
+    from relevo.settings import Settings
+
+I = TypeVar("I")  # noqa: E741 - an interface
+A = TypeVar("A", bound="type[Actor[Any]]")
+
+
+class Actors(Service):
+    """The actors of an app.
+
+    >>> account = app.actor(Account, "alice")  # doctest: +SKIP
+    >>> await account.deposit(500)  # doctest: +SKIP
+    500
+    """
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        super().__init__(connection)
+        self.settings = settings
+        self.types = ActorTypes()
+        self.interfaces = Interfaces(self._proxy_of)
+        self._proxies = Proxies(self, self.interfaces.of)
+        self.may_act: Callable[[], bool] = lambda: True
+        """Whether commits of this process may be repeated; its host says."""
+        self._storage = PerConnection(
+            connection, lambda *opened: ActorStorage(*opened, may_act=lambda: self.may_act())
+        )
+        self._ways = PerConnection(
+            connection, lambda *_: ActorWays(self.types, self.storage, settings)
+        )
+        self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
+        self._runtime: ActorRuntime | None = None
+
+    @property
+    def storage(self) -> ActorStorage:
+        """The stored side of actors; raises `Conflict` before the app is connected."""
+        return self._storage()
+
+    @property
+    def ways(self) -> ActorWays:
+        """How calls reach their actors."""
+        return self._ways()
+
+    @property
+    def runtime(self) -> ActorRuntime:
+        """The actors in memory here; raises `Conflict` unless the app is a host."""
+        if self._runtime is None:
+            raise Conflict("this app is a client; actors run inside `async with app.host()`")
+        return self._runtime
+
+    def serve(self, runtime: ActorRuntime | None) -> None:
+        """Let calls of actors that this host owns stay in this process."""
+        self._runtime = runtime
+        self.ways.runtime = runtime
+
+    def define(
+        self,
+        name: str,
+        *,
+        implements: type[Interface] | Sequence[type[Interface]],
+        **options: Any,
+    ) -> Callable[[A], A]:
+        """Make the class below the type of actors of a name; `App.actor` explains the options."""
+        interfaces = (implements,) if isinstance(implements, type) else tuple(implements)
+
+        def register(cls: A) -> A:
+            self.types.add(
+                ActorDefinition(
+                    name,
+                    cls,
+                    interfaces,
+                    ActorOptions(**options),
+                    self.interfaces,
+                    self.place,
+                )
+            )
+            return cls
+
+        return register
+
+    def proxy(self, interface: type[I], key: Key, *, type: str | None = None) -> I:  # noqa: A002
+        """Return a proxy of an actor; no I/O, and nothing is activated."""
+        name = type if type is not None else self.types.of_interface(interface)
+        return cast("I", self._proxies.make(interface, ActorRef.of(name, key)))
+
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
+        return await clock.now(self.database)
+
+    def place(self, canonical: str, type_name: str) -> tuple[str, int]:
+        """Return the placement group and the slot of an actor; raises `NotFound`."""
+        group, slots = self.ways.slots_of_type(type_name)
+        return group, slot_of(canonical, slots)
+
+    def send(
+        self, proxy: I, *, tx: Any = None, attempts: int = ACTOR_SEND_ATTEMPTS,
+        on_dead: OnDead = "continue",
+    ) -> I:  # fmt: skip
+        """Return the proxy as one whose calls store messages that the actor handles later.
+
+        With `tx` they are stored in a transaction of the caller: asyncpg, psycopg or SQLAlchemy.
+        """
+
+        async def store(message: OutgoingMessage) -> None:
+            await self.storage.sending.send([message], tx=tx)
+
+        options = SendOptions(attempts=attempts, on_dead=on_dead)
+        return cast("I", MessageProxy(cast("ProxyBase", proxy), self.place, options, store))
+
+    def _proxy_of(self, interface: type[Interface], canonical: str) -> Any:
+        return self._proxies.make(interface, ActorRef.read(canonical))
+
+    async def call(
+        self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
+    ) -> Any:
+        """Carry out the call of a proxy."""
+        return await self._calling().call(ref, method, body, options)
+
+    def subscribe(self, ref: ActorRef, events: Any) -> Any:
+        """Return the events of an actor."""
+        raise NotImplementedError

@@ -1,0 +1,158 @@
+-- name: load_actors
+-- What is stored of actors, in the order asked for; documents beyond the bytes of an answer are left out, but for the first.
+with found as (
+  select g.n, a.revision, a.incarnation, a.schema, a.quarantine_error, a.document,
+         sum(octet_length(a.document)) over (order by g.n) as bytes
+  from unnest($1::text[]) with ordinality as g (id, n) left join relevo.actor a on a.id = g.id
+)
+select f.revision, f.incarnation, f.schema, f.quarantine_error,
+       case when f.n = 1 or f.bytes <= $2 then f.document end as document,
+       f.document is not null and f.n > 1 and f.bytes > $2 as is_left_out
+from found f order by f.n;
+
+-- name: commit_turns
+-- Writes the turns of a batch; the rows are those that were refused.
+select nth, outcome from relevo.commit_turns(
+  $1::bigint, $2::integer[], $3::bigint[],
+  $4::integer[], $5::text[], $6::text[], $7::integer[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
+  $12::boolean[], $13::boolean[], $14::integer[], $15::bytea[],
+  $16::integer[], $17::bigint[],
+  $18::integer[], $19::text[], $20::text[], $21::timestamptz[],
+  $22::integer[], $23::text[], $24::text[], $25::text[], $26::bytea[],
+  $27::integer[], $28::text[], $29::text[], $30::integer[], $31::text[],
+  $32::timestamptz[], $33::text[], $34::bytea[], $35::bytea[], $36::integer[],
+  $37::integer[], $38::text[], $39::text[], $40::text[], $41::bytea[], $42::bytea[],
+  $43::integer[], $44::text[], $45::text[], $46::text[], $47::integer[],
+  $48::text[], $49::bytea[], $50::text[], $51::text[], $52::integer[], $53::text[]);
+
+-- name: actor_entry
+-- The value of an entry of a map.
+select value from relevo.actor_entry where actor = $1 and map = $2 and key = $3;
+
+-- name: actor_entries
+-- The entries of a map after a key.
+select key, value from relevo.actor_entry where actor = $1 and map = $2 and key > $3 order by key limit $4::integer + 1;
+
+-- name: recorded_call
+-- The recorded answer of a call.
+select call_id, method, digest, answer from relevo.actor_call where actor = $1 and call_id = $2;
+
+-- name: due_reminders
+-- Reminders whose time has come.
+select * from relevo.due_actor_reminders($1::text[], $2::integer[], $3::text[], $4::integer);
+
+-- name: due_messages
+-- The next message of each pair, if its time has come.
+select * from relevo.due_actor_messages($1::text[], $2::integer[], $3::text[], $4::integer);
+
+-- name: next_due
+-- Seconds until something becomes due.
+select extract(epoch from relevo.next_actor_due($1::text[], $2::integer[]) - relevo.now())::float8;
+
+-- name: fail_message
+-- Notes a failed attempt at a message.
+select relevo.fail_actor_message($1::integer, $2::bigint, $3::bigint, $4::integer, $5::text, $6::float8);
+
+-- name: fail_reminder
+-- Notes a failed attempt at a reminder.
+select relevo.fail_actor_reminder(
+  $1::integer, $2::bigint, $3::text, $4::text, $5::timestamptz, $6::integer, $7::text, $8::float8);
+
+-- name: send_messages
+-- Stores messages from outside of actors.
+select relevo.send_actor_messages(
+  $1::text[], $2::text[], $3::integer[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::integer[], $9::text[]);
+
+-- name: dead_messages
+-- Dead messages after a number, of one receiver or of all.
+select number, receiver, sender, method, digest, headers, attempt, sent_at, dead_at, error, body
+from relevo.actor_message where dead_at is not null and number > $1 and ($2::text is null or receiver = $2)
+order by number limit $3::integer + 1;
+
+-- name: redrive_message
+-- A dead message is tried again.
+update relevo.actor_message set dead_at = null, due = null, attempt = 0, error = null
+where number = $1 and dead_at is not null returning placement_group;
+
+-- name: discard_message
+-- A dead message goes.
+delete from relevo.actor_message where number = $1 and dead_at is not null returning number;
+
+-- name: dead_reminders
+-- Dead reminders after one, of one actor or of all.
+select actor, name, method, due, attempt, dead_at, error, schedule, payload
+from relevo.actor_reminder where dead_at is not null and (actor, name) > ($1, $2) and ($3::text is null or actor = $3)
+order by actor, name limit $4::integer + 1;
+
+-- name: redrive_reminder
+-- The occurrence of a dead reminder is tried again.
+update relevo.actor_reminder set dead_at = null, retry_at = relevo.now(), attempt = 0, error = null
+where actor = $1 and name = $2 and dead_at is not null returning placement_group;
+
+-- name: discard_reminder
+-- A dead reminder goes.
+delete from relevo.actor_reminder where actor = $1 and name = $2 and dead_at is not null returning name;
+
+-- name: list_actors
+-- Actors between two ids that have stored data, and the hosts that own their slots.
+select a.id, a.revision, a.incarnation, a.updated_at, a.quarantined_at, h.name as host
+from relevo.actor a
+left join relevo.unit u on u.kind = 'actors' and u.name = a.placement_group
+left join relevo.lease l on l.unit_id = u.id and l.name = a.slot::text
+left join relevo.host h on h.incarnation = l.owner and h.ended_at is null and h.lease_until > relevo.now()
+where a.id > $1 and a.id < $2 and a.deleted_at is null
+order by a.id limit $3::integer + 1;
+
+-- name: quarantine
+-- Notes that the state of an actor cannot be used.
+select relevo.quarantine_actor($1::integer, $2::bigint, $3::text, $4::text);
+
+-- name: list_quarantined
+-- Actors in quarantine after an id.
+select id, revision, schema, quarantined_at, quarantine_error, octet_length(document) as bytes
+from relevo.actor where quarantined_at is not null and id > $1 order by id limit $2::integer + 1;
+
+-- name: end_quarantine
+-- An actor leaves quarantine, with the document it has or with another one; what a host knows of it is stale.
+update relevo.actor set
+  quarantined_at = null, quarantine_error = null, revision = revision + 1, commit_number = -1, updated_at = relevo.now(),
+  document = case when $2::boolean then $3::bytea else document end,
+  schema = case when $2::boolean then $4::integer else schema end
+where id = $1 and quarantined_at is not null returning id;
+
+-- name: trim_calls
+-- Forgets recorded calls that are older than they are kept, the oldest first.
+with old as (
+  select actor, call_id from relevo.actor_call where recorded_at < relevo.now() - make_interval(secs => $1)
+  order by recorded_at limit $2 for update skip locked
+)
+delete from relevo.actor_call c using old where c.actor = old.actor and c.call_id = old.call_id returning 1;
+
+-- name: trim_tombstones
+-- Forgets actors that were deleted long ago, the oldest first.
+with old as (
+  select id from relevo.actor where deleted_at < relevo.now() - make_interval(secs => $1)
+  order by deleted_at limit $2 for update skip locked
+)
+delete from relevo.actor a using old where a.id = old.id returning 1;
+
+-- name: declare_types
+-- The types that a host serves, as it knows them; what has not changed is not written.
+insert into relevo.actor_type as t (name, placement_group, persist, interface)
+select g.name, g.placement_group, g.persist, g.interface::jsonb
+from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as g (name, placement_group, persist, interface) order by g.name
+on conflict (name) do update set
+  placement_group = excluded.placement_group, persist = excluded.persist, interface = excluded.interface, declared_at = relevo.now()
+where (t.placement_group, t.persist, t.interface) is distinct from (excluded.placement_group, excluded.persist, excluded.interface);
+
+-- name: declared_types
+-- The types that hosts have declared.
+select name, placement_group, persist, interface::text as interface from relevo.actor_type order by name;
+
+-- name: join_group
+-- Makes a placement group if it is missing.
+select slots, total from relevo.join_actor_group($1::text, $2::integer, $3::integer);
+
+-- name: group_slots
+-- How many slots a placement group has.
+select slots from relevo.actor_group where name = $1;
