@@ -8,7 +8,7 @@ own: that one says nothing about the call that is answered.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from relevo import errors
 from relevo.actors.core.calls import MovedTo, Raised, Refused, Returned
@@ -72,6 +72,16 @@ def answer_of_error(
         error_id=error_id_of(error),
         trace=error_text.trace(error, TRACE_MAX) if with_trace else "",
     )
+
+
+@overload
+def error_of(answer: Refused | MovedTo, method: MethodSpec | None) -> RelevoError: ...
+
+
+@overload
+def error_of(
+    answer: Returned | Raised | Refused | MovedTo, method: MethodSpec | None
+) -> Exception: ...
 
 
 def error_of(answer: Returned | Raised | Refused | MovedTo, method: MethodSpec | None) -> Exception:

@@ -29,7 +29,7 @@ UNKNOWN = {"OutcomeUnknown", "ActivationLost", "DeadlineExceeded"}
 
 def over_the_wire(error: BaseException, method: Any = WITHDRAW) -> Exception:
     sent: Answer = answer_of_error(error, method)
-    got: Any = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=Answer)
+    got: Answer = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=Answer)
     assert got == sent
     return error_of(got, method)
 
