@@ -16,7 +16,6 @@ import pytest
 from relevo import App
 from relevo.kernel.postgres.pool.endpoint import Endpoint
 from relevo.messaging import Message
-from relevo.messaging.operating import consumers
 from tests.jobs.office import told, until
 
 if TYPE_CHECKING:
@@ -282,7 +281,9 @@ async def test_parked_work_stays(app: App, service: Service) -> None:  # M34
         sending = app.queue("archive")
         await sending.send("first")
         await service.until_begun(1)
-        await consumers.pause(app.database, "archivists", reason="busy day")
+        await app.messaging.pause_consumers("archivists", reason="busy day")
+        [paused] = await app.messaging.consumers()
+        assert (paused.name, paused.state, paused.reason) == ("archivists", "paused", "busy day")
         await sending.send_many([Message("later")] * 2)
         await app.queue("other").send("other")
         held = service.begun[0].delivery
@@ -296,7 +297,7 @@ async def test_parked_work_stays(app: App, service: Service) -> None:  # M34
         await until(settled, "the first is done")
         assert service.bodies == ["first"]
         assert {one.state for one in await sending.peek()} == {"active"}
-        await consumers.resume(app.database, app.messaging.wakeups, "archivists")
+        await app.messaging.resume_consumers("archivists")
         await service.until_begun(3)
 
 
