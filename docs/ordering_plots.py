@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 FOLDER: Final = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(FOLDER.parent))
 
-from simulation import Served, Traffic, simulate  # noqa: E402 - beside this file
+from docs.simulation import Served, Traffic, simulate  # noqa: E402 - beside this file
 
 from relevo.messaging.core.classes import CLASSES  # noqa: E402
 from relevo.messaging.model import Aging, Strict, Weighted  # noqa: E402
@@ -157,7 +157,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    sizes = (factor * 10**n for n in range(1, 9) for factor in (1, 2, 4, 6))
+    sizes = (factor * 10.0**n for n in range(1, 9) for factor in (1, 2, 4, 6))
     return next(size for size in sizes if size > value)
 
 
