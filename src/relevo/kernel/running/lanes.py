@@ -16,8 +16,7 @@ from relevo.kernel.running.ledger import C
 from relevo.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from uuid import UUID
+    from collections.abc import Callable, Hashable, Iterable
 
 AHEAD_MAX: Final = 2_000
 """The most claims that a lane holds."""
@@ -145,7 +144,7 @@ class HostLane(Generic[C]):
             self.waiting.extend(left)
         return found
 
-    def take(self, id_: UUID) -> C | None:
+    def take(self, id_: Hashable) -> C | None:
         """Take out a claim that waits, if it is here."""
         for claim in self.waiting:
             if claim.id == id_:
