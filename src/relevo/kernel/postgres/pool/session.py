@@ -48,6 +48,8 @@ _CONTROL: Final = re.compile(
     r"\s*(begin|start|commit|end|abort|rollback|savepoint|release|listen|unlisten)\b", re.IGNORECASE
 )
 """Statements that steer a transaction: they name no object, and run also when it has failed."""
+_BLOCK: Final = frozenset({"BEGIN ISOLATION LEVEL READ COMMITTED;", "COMMIT;", "ROLLBACK;"})
+"""What a block sends, which changes nothing of the session."""
 _UNDOES: Final = re.compile(r"\s*rollback\b", re.IGNORECASE)
 _LATE: Final = "the statement was not answered in its time"
 
@@ -158,13 +160,14 @@ class PoolConnection(asyncpg.Connection):
         elif block.theirs:
             self._opening = _LOCAL_DEFAULT + block.opening
             self.path = _Path(own=False)
-            self._lent = True
         else:
             self._opening = block.opening
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a command; see asyncpg."""
         own = query.startswith(catalog.OWN_MARK)
+        if not own and query not in _BLOCK:
+            self._lent = True
         if own is not self.path.own:
             await self._turn(query, own=own)
         opening, self._opening = self._opening, ""
@@ -215,7 +218,7 @@ class PoolConnection(asyncpg.Connection):
 
     def cursor(self, query: str, *args: Any, **options: Any) -> Any:
         """Return a cursor, to be iterated or awaited; see asyncpg."""
-        self._unseen = True
+        self._unseen = self._lent = True
         query = bound(query, self.schema) if self.schema != DEFAULT else query
         return _Cursor(self, query, partial(super().cursor, query, *args, **options))
 
@@ -250,6 +253,8 @@ class PoolConnection(asyncpg.Connection):
 
     async def _run(self, method: Any, query: str, args: Any, options: Any) -> Any:
         own = query.startswith(catalog.OWN_MARK)
+        if not own and not query.startswith(catalog.ANY_MARK):
+            self._lent = True
         if own is not self.path.own:
             await self._turn(query, own=own)
         if self.schema != DEFAULT:
