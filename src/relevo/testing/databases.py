@@ -151,7 +151,16 @@ class TestDatabases:
                 await database.write(PUBLICATION)
             if migrated:
                 await migrate.up(database)
+        await self._cache_catalog(raw)
         await self._admin.execute(f'alter database "{raw}" rename to "{name}"')
+
+    async def _cache_catalog(self, name: str) -> None:
+        """Let PostgreSQL write its cache file of the catalog, which clones inherit.
+
+        Each change of the catalog removes it, and else the first session of every clone writes it.
+        """
+        connection = await asyncpg.connect(self.url_of(name))
+        await connection.close()
 
 
 def _home() -> Path:
