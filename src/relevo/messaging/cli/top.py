@@ -53,6 +53,11 @@ class ClassRates(Struct, frozen=True, kw_only=True):
     """The share of first deliveries within the service target, since the last look; of all if
     there was none."""
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there are messages, or were ever any."""
+        return self.wait_p50 is not None or self.waiting + self.locked + self.dead_letter > 0
+
 
 @command("top", shared=EVERYWHERE)
 @click.option("--once", is_flag=True, help="Look for a second, and end.")
@@ -68,7 +73,7 @@ def top(session: Session, once: bool, every: float) -> None:
     """Watch queues by class, busiest first: rates, messages, waits, service targets; and lanes.
 
     On a terminal it is drawn in place, until Ctrl-C; into a pipe one picture after the other, and
-    with --output json a line each time.
+    with --output json a line each time. Without JSON, classes that never had messages are left out.
     """
     session.log_quietly()
     asyncio.run(_top(session, None if once else every))
@@ -167,7 +172,8 @@ def _picture(
         "in target",
         "dead",
     )
-    for one in rates[:ROWS_MAX]:
+    used = [one for one in rates if one.is_used]
+    for one in used[:ROWS_MAX]:
         shown.add_row(
             Text(printable(one.queue)), Text(printable(one.class_)), f"{one.in_per_second:,.1f}",
             f"{one.out_per_second:,.1f}", f"{one.waiting:,}", f"{one.locked:,}",
@@ -177,9 +183,10 @@ def _picture(
             ),
             "-" if one.in_target is None else f"{one.in_target:.1%}", f"{one.dead_letter:,}",
         )  # fmt: skip
-    parts: list[RenderableType] = [shown if rates else Text("there are no queues", style="dim")]
-    if len(rates) > ROWS_MAX:
-        parts.append(Text(f"and {len(rates) - ROWS_MAX} more", style="dim"))
+    none = "no queue has had messages" if rates else "there are no queues"
+    parts: list[RenderableType] = [shown if used else Text(none, style="dim")]
+    if len(used) > ROWS_MAX:
+        parts.append(Text(f"and {len(used) - ROWS_MAX} more", style="dim"))
     if lanes:
         parts.append(lanes_table(lanes))
     if renderer.console.is_terminal:
