@@ -8,6 +8,7 @@ returns setof relevo.message_notice language plpgsql volatile
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   at timestamptz := relevo.now();
+  waits constant interval[] := '{1 ms,2 ms,4 ms,8 ms,16 ms,32 ms,64 ms,128 ms,256 ms,512 ms,1024 ms,2048 ms,4096 ms,8192 ms,16384 ms,32768 ms,65536 ms,131072 ms,262144 ms,524288 ms,1048576 ms,2097152 ms,4194304 ms,8388608 ms,16777216 ms}';  -- see `relevo.messaging.operating.describing.WAIT_BOUNDS`
   sequences bigint[];
 begin
   if p_entity.fair and p_sub_queue = 0 and p_state = 1 then perform relevo.reach_tags(p_entity.id, p_places); end if;
@@ -34,6 +35,10 @@ begin
       (select count(*) from unnest(p_floors) as f where f = c.class)
     from claimed c join class k on k.number = c.class
     group by c.class
+  ), waited as (
+    insert into relevo.message_wait_delta (entity_id, class, bucket, amount)
+    select p_entity.id, c.class, width_bucket(at - c.enqueued_at, waits), count(*) from claimed c where c.fresh and p_sub_queue = 0
+    group by c.class, width_bucket(at - c.enqueued_at, waits)
   )
   select 'claimed'::text, c.sequence, p_token, p_claim, p_entity.id, p_sub_queue, p_consumers, c.class, c.priority, c.body_kind,
     c.delivery_count, c.preempt_count, c.enqueued_at, c.expires_at, p_until, c.enqueued_sequence, c.message_id,
