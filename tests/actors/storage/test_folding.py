@@ -58,7 +58,7 @@ def test_a_message_or_occurrence_is_handled_once() -> None:
     handled = delta(0, handled_reminder=("r", T), reminders=(moved,))
     [one], refused = fold([handled, delta(1, handled_reminder=("r", T))])
     assert (refused, one.occurrences) == ({1}, {"r": T})
-    again = delta(1, handled_reminder=("r", moved.due))  # type: ignore[arg-type]
+    again = delta(1, handled_reminder=("r", moved.due))
     assert fold([handled, again])[1] == set()
     assert fold([delta(0, deleted=True), delta(1, incarnation=1, handled_reminder=("r", T))])[
         1

@@ -138,7 +138,7 @@ class Tables:
         return transaction
 
     def live(self) -> dict[int, bytes]:
-        return dict(self.rows("select number, body from relevo.actor_message"))  # type: ignore[arg-type]
+        return dict(self.rows("select number, body from relevo.actor_message"))
 
     def commit(self, deltas: list[Delta], number: int) -> dict[str, str]:
         """Commit a batch; return the outcome of each actor that was not written."""
@@ -159,8 +159,8 @@ class Tables:
             (map_, key): value
             for map_, key, value in self.rows(found.format("map, key, value", "actor_entry"), actor)
         }
-        stored.reminders = dict(self.rows(found.format("name, due", "actor_reminder"), actor))  # type: ignore[arg-type]
-        stored.calls = dict(self.rows(found.format("call_id, answer", "actor_call"), actor))  # type: ignore[arg-type]
+        stored.reminders = dict(self.rows(found.format("name, due", "actor_reminder"), actor))
+        stored.calls = dict(self.rows(found.format("call_id, answer", "actor_call"), actor))
         return stored
 
     def close(self) -> None:
@@ -185,7 +185,6 @@ def a_turn(draw: Any, lease: int, actor: str, at: tuple[int, int], live: dict[in
     """A turn of an actor at a revision and incarnation, which is wrong now and then."""
     rarely = st.integers(0, 9).map(lambda n: n == 0)
     revision, incarnation = at
-    sometimes = lambda one: st.lists(one, max_size=2).map(tuple)  # noqa: E731
     entry = st.builds(EntryChange, NAMES, NAMES, st.none() | VALUES)
     reminder = st.builds(ReminderChange, NAMES, st.none() | st.sampled_from(DUES))
     call = st.builds(RecordedCall, NAMES, st.just("m"), VALUES, VALUES)
@@ -194,12 +193,15 @@ def a_turn(draw: Any, lease: int, actor: str, at: tuple[int, int], live: dict[in
     )
     numbers = st.sampled_from([*live, -1]) if live else st.none()
     deleted = draw(rarely)
+    most = 0 if deleted else 2
+    entries, reminders, calls = (
+        tuple(draw(st.lists(kind, max_size=most))) for kind in (entry, reminder, call)
+    )
     return Delta(
         actor, lease, STALE if draw(rarely) else HOLDS, "g", 0,
         incarnation + draw(rarely), max(0, revision + draw(st.sampled_from([0] * 8 + [1, -1]))),
         None if deleted else draw(st.none() | VALUES), draw(st.integers(1, 2)),
-        () if deleted else draw(sometimes(entry)), () if deleted else draw(sometimes(reminder)),
-        draw(sometimes(message)), () if deleted else draw(sometimes(call)),
+        entries, reminders, tuple(draw(st.lists(message, max_size=2))), calls,
         draw(st.none() | numbers), draw(st.none() | st.tuples(NAMES, st.sampled_from(DUES))),
         deleted,
     )  # fmt: skip

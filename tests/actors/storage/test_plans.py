@@ -98,7 +98,8 @@ async def touched(db: asyncpg.Connection, sql: str, *arguments: Any, generic: bo
 
 async def turns(db: asyncpg.Connection, count: int, **changes: Any) -> list[Any]:
     """The arguments of a batch that changes so many stored actors."""
-    leases = dict(await db.fetch("select name::integer, id from relevo.lease"))
+    rows = await db.fetch("select name::integer, id from relevo.lease")
+    leases = {row["name"]: row["id"] for row in rows}
     made = [
         Delta(
             f"account/i:{i}", leases[i % 256], 1, "default", i % 256, 0, 1, document=b"new",
