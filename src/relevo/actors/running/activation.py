@@ -262,7 +262,7 @@ class Activation:
         """Let work wait for its turn; raises `MailboxFull`."""
         if self.state == "gone" or (self.state == "deactivating" and work.withdraw is not None):
             self._left_over.append(work)
-            if self.state == "gone" or not self.home.is_open:
+            if self.state == "gone":
                 self._give_back()
             return
         work.queued_at = self._loop.time()
@@ -328,6 +328,7 @@ class Activation:
         try:
             await faults.point("before_turn")
             value = await turn.work.begin(self.instance)
+            await faults.point("after_turn")
             self._record(turn, value, None)
             self._keep(turn)
         except BaseException as error:
@@ -434,13 +435,13 @@ class Activation:
         try:
             if work.confirm:
                 await self.gate.passed(mark)
+            await faults.point("before_output")
             await self.may_release()
         except asyncio.CancelledError:
             value, error = None, self._lost(turn)
         except BaseException as failure:
             value, error = None, _commit_error(failure)
         if error is None:
-            await faults.point("before_output")
             for output in turn.journal.take_outputs():
                 output()
         if isinstance(value, Deferred) and error is None:
