@@ -8,9 +8,12 @@ ordinary calls; ticks, completions and other control work always get in.
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from relevo.errors import MailboxFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Mode = Literal["write", "read", "interleave"]
 Overflow = Literal["newest", "oldest"]
@@ -119,6 +122,17 @@ class Mailbox(Generic[W]):
             work.is_removed = True
             if not work.is_control:
                 self.calls -= 1
+
+    def give_back(self, may_leave: Callable[[W], bool]) -> list[W]:
+        """Take out the waiting work that may run elsewhere, and return it in order.
+
+        Unlike work that was removed it may be added again, here or to another mailbox.
+        """
+        left = [work for work in self.queued() if may_leave(work)]
+        self._waiting = deque(work for work in self._waiting if not may_leave(work))
+        self._interleaved = deque(work for work in self._interleaved if not may_leave(work))
+        self.calls -= sum(not work.is_control for work in left)
+        return left
 
     def empty(self) -> list[W]:
         """Withdraw all that waits, and return it in order."""

@@ -176,10 +176,7 @@ class Activation:
             self._become("deactivate")
             self._leaving = reason
             self.timers.close()
-            for work in self.mailbox.queued():
-                if work.withdraw is not None:
-                    self.mailbox.remove(work)
-                    self._left_over.append(work)
+            self._left_over += self.mailbox.give_back(lambda work: work.withdraw is not None)
             if not self.home.is_open:
                 self._give_back()
             self._run(self._leave(reason))

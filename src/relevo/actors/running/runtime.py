@@ -114,7 +114,6 @@ class ActorRuntime:
     def readmit(self, arrival: Arrival) -> None:
         """Deliver a call that was withdrawn before it began."""
         ref = ActorRef.read(arrival.call.actor)
-        arrival.work.is_removed = False
         self._admit(arrival, self._definition(ref), ref)
 
     def _admit(self, arrival: Arrival, definition: ActorDefinition, ref: ActorRef) -> None:
