@@ -119,7 +119,7 @@ class App(PipelineDefinitions):
         self.messaging = self.parts.add(
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
-        self.actors = self.parts.add(ActorsPart(Actors(connection, settings)))
+        self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
         self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
         self._bulk: Bulk | None = None
         self._connected = False
