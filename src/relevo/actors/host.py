@@ -8,6 +8,7 @@ from relevo.actors.commits import TOPIC
 from relevo.actors.running.due import DueWork
 from relevo.actors.running.runtime import ActorRuntime
 from relevo.actors.service import Actors
+from relevo.actors.ways import KIT_GROUP
 from relevo.kernel.leases.model import ACTORS
 from relevo.kernel.part import Part
 
@@ -32,7 +33,7 @@ class ActorsPart(Part[Actors]):
     async def start(self, host: Host) -> None:
         """Join the placement groups; slots come with the balancer."""
         service = self.service
-        groups = service.types.groups() & {*service.settings.actors_placement_groups, "relevo"}
+        groups = service.types.groups() & {*service.settings.actors_placement_groups, KIT_GROUP}
         if not groups:
             return
         self._host = host

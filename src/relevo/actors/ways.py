@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from relevo.actors.calling import Way, Ways
 from relevo.errors import NotFound
+from relevo.limits import ACTOR_KIT_SLOTS
 
 if TYPE_CHECKING:
     from relevo.actors.core.calls import Answer, Call, MovedTo
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.storage import ActorStorage
     from relevo.settings import Settings
+
+KIT_GROUP: Final = "relevo"
+"""The placement group of Relevo's own actors, which every host serves."""
 
 
 class ActorWays(Ways):
@@ -41,12 +45,15 @@ class ActorWays(Ways):
     async def read_count(self, group: str) -> int:
         """Return the number of slots that a placement group has, or will be made with."""
         stored = await self._storage.groups.slots(group)
-        self._counts[group] = stored or self._settings.actors_slots
+        self._counts[group] = stored or self._configured(group)
         return self._counts[group]
 
     def count(self, group: str) -> int:
         """Return the number of slots of a placement group."""
-        return self._counts.get(group, self._settings.actors_slots)
+        return self._counts.get(group) or self._configured(group)
+
+    def _configured(self, group: str) -> int:
+        return ACTOR_KIT_SLOTS if group == KIT_GROUP else self._settings.actors_slots
 
     async def find(self, group: str, slot: int) -> Way | None:
         """Return how to reach the owner of a slot, or None if nobody is known to own it."""
