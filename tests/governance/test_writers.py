@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +14,16 @@ from relevo import App
 from relevo.errors import Conflict, InvalidValue
 from relevo.governance.errors import Rejected
 from relevo.governance.sinks import CallableSink, CsvSink, FileSink
+from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from relevo.testing.recorder import Recorder
 
 pytestmark = pytest.mark.anyio
+FOLDER = "WRITER_FOLDER"
+TASKS: set[asyncio.Task[None]] = set()
 
 
 class Memory:
@@ -119,3 +126,46 @@ async def test_a_drained_writer_writes_the_rest(relevo_url: str, tmp_path: Path)
     async with app, app.host():
         await writer["a"].write("one")
     assert (tmp_path / "a.log").read_text() == "one\n"
+
+
+def define(app: App) -> Any:
+    """The writer of the host processes of these tests."""
+    sink = FileSink(Path(os.environ[FOLDER]) / "{key}.log")
+    return app.governance.writer("events", sink=sink, ack="buffer", max_delay=0.05)
+
+
+async def program(app: App, record: Recorder) -> None:
+    """The first host holds the one permit and writes; the second only wants the permit."""
+    writer, pool = define(app), app.governance.pool("erp", size=1)
+
+    async def work() -> None:
+        async with pool.lease() as permit:
+            record("permit", number=permit.fence.number)
+            if app.settings.host_name == "a":
+                for number in itertools.count():
+                    await writer["a"].write(str(number), id=str(number))
+                    record("accepted", number=number)
+
+    TASKS.add(asyncio.create_task(work()))
+
+
+async def test_a_killed_host_loses_no_event_and_no_permit(relevo_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    settings = {"lease_expiration": 3, "lease_renew": 0.5, "lease_acquire": 0.5}
+    async with Cluster(
+        relevo_url, f"{__name__}:program", tmp_path, settings=settings,
+        environment={FOLDER: str(tmp_path)},
+    ) as cluster:  # fmt: skip
+        first = await cluster.start("a")
+        await cluster.until(lambda: len(first.records("accepted")) >= 30, "events")
+        first.kill()
+        accepted = {one["number"] for one in first.records("accepted")}
+        second = await cluster.start("b")
+        await cluster.until(lambda: bool(second.records("permit")), "the permit")
+        assert second.records("permit")[0]["number"] == 2  # I44
+
+        def written() -> list[int]:
+            return [int(line) for line in file.read_text().splitlines()]
+
+        await cluster.until(lambda: accepted <= set(written()), "all events")  # I42
+        assert written() == sorted(set(written()))  # I43, and none twice
