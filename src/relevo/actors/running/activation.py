@@ -180,10 +180,13 @@ class Activation:
         if self.state == "gone":
             return
         self._become("lose")
-        for turn in list(self.turns.values()):
+        running = list(self.turns.values())
+        for turn in running:
             turn.given_up = True
             turn.cut()
         self._end(error)
+        for turn in running:  # now: their code may ignore that it is cancelled
+            self.runner.give_up(turn)
 
     def _end(self, error: BaseException | None) -> None:
         self.error = error

@@ -213,6 +213,11 @@ class TurnRunner:
             )
         return error
 
+    def give_up(self, turn: Turn) -> None:
+        """Answer the call of a turn that was aborted."""
+        turn.is_answered = True
+        turn.work.finish(None, self._lost(turn))
+
     def _lost(self, turn: Turn) -> BaseException:
         reason = self._activation.error
         return ActivationLost(
