@@ -9,6 +9,7 @@ import pytest
 
 from relevo import App, settings
 from tests.actors import bank
+from tests.jobs.office import until
 from tests.support.emptying import empty, emptying
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Hosts:
         app, gates = self.app(**options), bank.Gates()
         define(app, gates)
         await self._stack.enter_async_context(app.host())
+        slots = app.actors.runtime.slots
+        await until(lambda: len(slots) == 2, "it owns its slots")
         return Host(app, gates)
 
 

@@ -53,7 +53,7 @@ class TurnRunner:
         activation.turns[turn.id] = work.turn = turn
         turn.task = activation.spawn(self._execute(turn))
 
-    async def run_hook(self, name: str, *arguments: Any) -> BaseException | None:
+    async def run_hook(self, name: str, chain: Chain, *arguments: Any) -> BaseException | None:
         """Run a method of the life cycle as a turn of its own; returns what it raised."""
         activation = self._activation
         ended: asyncio.Future[BaseException | None] = self._loop.create_future()
@@ -65,7 +65,7 @@ class TurnRunner:
         async def run(instance: Any) -> None:
             await activation.home.invoke(getattr(instance, name), *arguments)
 
-        self.begin(Work(name, run, finish, is_hook=True), activation.home.new_chain())
+        self.begin(Work(name, run, finish, is_hook=True), chain)
         return await ended
 
     async def _execute(self, turn: Turn) -> None:
