@@ -147,7 +147,10 @@ class Calling:
                 continue
             call.epoch = way.epoch
             try:
-                answer = await self._answer(way, call, left)
+                if way.is_local:
+                    answer = await way.deliver(call)
+                else:
+                    answer = await self._answer(way, call, left)
             except NotSent as error:
                 reason = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {error}")
                 await self._pause(group, attempt, left, 0.0)
@@ -164,6 +167,8 @@ class Calling:
                     ) from error
                 reason = error
                 continue
+            if type(answer) is Returned:
+                return answer
             if type(answer) is MovedTo:
                 self._ways.learn(group, slot, answer)
                 await self._pause(group, attempt, left, answer.pause)
@@ -179,8 +184,6 @@ class Calling:
             attempt += 1
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
-        if way.is_local:
-            return await way.deliver(call)
         try:
             # The host of the actor knows whether the call has begun, so its answer is preferred.
             async with asyncio.timeout(seconds + HOST_SECONDS):

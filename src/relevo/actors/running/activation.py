@@ -254,9 +254,9 @@ class Activation:
         """Begin every turn that may begin now."""
         if self.state not in ("active", "deactivating"):
             return
-        while True:
+        while self.mailbox.may_take:
             if not self.home.lease.may_act:
-                if self.mailbox.head is not None and not self.home.lease.over:
+                if not self.home.lease.over:
                     self._loop.call_later(FENCED_SECONDS, self.pump)
                 return
             work = self.mailbox.take()

@@ -51,7 +51,7 @@ class TurnRunner:
         activation = self._activation
         turn = Turn(activation, work, chain)
         activation.turns[turn.id] = work.turn = turn
-        turn.task = activation.spawn(self._execute(turn))
+        turn.task = self._loop.create_task(self._execute(turn))
 
     async def run_hook(self, name: str, chain: Chain, *arguments: Any) -> BaseException | None:
         """Run a method of the life cycle as a turn of its own; returns what it raised."""
@@ -73,6 +73,7 @@ class TurnRunner:
         value, error = await self._outcome(turn)
         turn.is_over = True
         del self._activation.turns[turn.id]
+        turn.task = None  # it holds the turn by its context: without circles less is collected
         self._release(turn, value, error)
         self._activation.turn_ended(turn)
 
@@ -276,6 +277,7 @@ class TurnRunner:
             self._await_deferred(value, work)
         else:
             work.finish(value, error)
+            work.turn = None
 
     async def may_release(self) -> None:
         """Wait until this host is within its deadline; raises `ActivationLost` at a loss."""
