@@ -68,9 +68,7 @@ async def test_chains_cross_hosts_and_come_back(site: Site) -> None:
 
 
 @pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a")])
-async def test_chains_that_wait_for_each_other_are_told(
-    site: Site, hosts: tuple[str, str]
-) -> None:
+async def test_chains_that_wait_for_each_other_are_told(site: Site, hosts: tuple[str, str]) -> None:
     await site.start("a", "b")
     first = (await keys_of(site, hosts[0], 1))[0]
     second = (await keys_of(site, hosts[1], 2))[1]
