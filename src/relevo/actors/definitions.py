@@ -19,6 +19,8 @@ from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.markers import TimerMark
     from relevo.actors.message_proxies import Place
@@ -146,6 +148,8 @@ class ActorTypes:
 
     def __init__(self) -> None:
         self.by_name: dict[str, ActorDefinition] = {}
+        self.on_added: Callable[[], None] | None = None
+        """Hears of types that are defined while a host serves."""
 
     def add(self, definition: ActorDefinition) -> None:
         """Take a type in; raises `Conflict` if there is another of its name."""
@@ -156,6 +160,8 @@ class ActorTypes:
                 f" by {definition.cls.__qualname__}; give each its own name"
             )
         self.by_name[definition.name] = definition
+        if self.on_added is not None:
+            self.on_added()
 
     def of_interface(self, interface: type) -> str:
         """Return the one type that implements an interface."""

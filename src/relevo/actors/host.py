@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from relevo.actors.commits import TOPIC
@@ -21,16 +22,21 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.units import Bootstrap, Unit
     from relevo.kernel.part import Host
     from relevo.kernel.postgres.database import Transaction
+    from relevo.kernel.postgres.wakeups import Signal
 
 SQL = catalog.load("relevo.kernel.leases")
 COLLECT: Final = "actors.collect"
 DUE: Final = "actors.due"
 ROUTES: Final = "actors.routes"
 DEADLOCKS: Final = "actors.deadlocks"
+DEFINED: Final = "actors.defined"
 
 
 class ActorsPart(Part[Actors]):
-    """Serves the placement groups of the settings, if the app defines types in them."""
+    """Serves the placement groups of the settings as soon as the app defines types in them.
+
+    So a host without actors joins nothing, and a type that is defined while it runs is served.
+    """
 
     def __init__(self, service: Actors) -> None:
         super().__init__(service)
@@ -38,19 +44,49 @@ class ActorsPart(Part[Actors]):
         self._runtime: ActorRuntime | None = None
         self._units: list[Unit] = []
         self._unit_ids: dict[str, int] = {}
+        self._signal: Signal | None = None
+        self._defined = asyncio.Event()
+        self._serving = asyncio.Lock()
 
     async def start(self, host: Host) -> None:
         """Join the placement groups; slots come with the balancer."""
+        if self._host is None:
+            self._host = host
+            self.service.types.on_added = self._defined.set
+            host.supervisor.run(DEFINED, self._serve_defined)
+        await self._serve(host)
+
+    async def _serve_defined(self) -> None:
+        """Serve what is defined while the host runs."""
+        while True:
+            await self._defined.wait()
+            self._defined.clear()
+            if self._host is not None:
+                await self._serve(self._host)
+
+    async def _serve(self, host: Host) -> None:
+        async with self._serving:
+            service = self.service
+            served = {*service.settings.actors_placement_groups, KIT_GROUP}
+            groups = service.types.groups() & served
+            if not groups:
+                return
+            if self._runtime is None:
+                await self._begin(host)
+            assert self._signal is not None
+            address = await service.network.listen()
+            for group in sorted(groups - {unit.name for unit in self._units}):
+                self._signal.listen(TOPIC.format(group))
+                await self._join(host, group, address)
+            for group in service.types.groups() - groups:
+                await service.ways.read_count(group)
+            await self._declare(groups)
+
+    async def _begin(self, host: Host) -> None:
+        """Start what runs slots, whatever their number."""
         service = self.service
-        groups = service.types.groups() & {*service.settings.actors_placement_groups, KIT_GROUP}
-        if not groups:
-            return
-        self._host = host
-        address = await service.network.listen()
         self._runtime = runtime = self._new_runtime(host)
-        signal = service.wakeups.signal()
-        for group in groups:
-            signal.listen(TOPIC.format(group))
+        self._signal = signal = service.wakeups.signal()
         runtime.stored.append(lambda _: signal.set())
         service.receiver.prober = prober = Prober(runtime, service.ways)
         service.serve(runtime)
@@ -58,15 +94,15 @@ class ActorsPart(Part[Actors]):
         host.supervisor.run(DUE, DueWork(runtime, signal).run)
         host.supervisor.run(ROUTES, service.network.routes.run)
         host.supervisor.run(DEADLOCKS, prober.run)
-        for group in sorted(groups):
-            await self._join(host, group, address)
-        for group in service.types.groups() - groups:
-            await service.ways.read_count(group)
-        await self._declare(groups)
 
     async def stop(self, timeout: float) -> None:
         """Hand over all slots: turns end, and what is on its way is stored."""
-        if self._host is None or self._runtime is None:
+        if self._host is None:
+            return
+        self.service.types.on_added = None
+        await self._host.supervisor.stop(DEFINED)
+        if self._runtime is None:
+            self._host = None
             return
         self._runtime.draining = "shutdown"
         for unit in self._units:
@@ -77,7 +113,7 @@ class ActorsPart(Part[Actors]):
         self.service.receiver.prober = None
         await self.service.network.stop_listening()
         await self._runtime.close()
-        self._host = self._runtime = None
+        self._host = self._runtime = self._signal = None
         self._units.clear()
         self._unit_ids.clear()
 

@@ -62,7 +62,9 @@ class Network:
         return self._peers
 
     async def listen(self) -> str:
-        """Take calls; return the address. Raises `SettingsError` if that is not possible."""
+        """Take calls, if it does not yet; return the address. Raises `SettingsError`."""
+        if self._listener is not None and self._listener.address is not None:
+            return self._listener.address
         settings = self._settings
         listener = Listener(
             await self.peers(), settings.home, settings.actors_listen, settings.actors_address
