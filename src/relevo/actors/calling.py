@@ -20,9 +20,10 @@ from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
+    ActivationFailed,
     ActivationLost,
+    DatabaseUnavailable,
     DeadlineExceeded,
-    Dropped,
     MailboxFull,
     NoHost,
     OutcomeUnknown,
@@ -42,7 +43,11 @@ if TYPE_CHECKING:
 HOST_SECONDS: Final = 0.25
 """How long after its deadline a call waits for the other host to say whether it has run."""
 _chains = itertools.count(secrets.randbits(62))
+_NOT_RUN: Final = (NoHost, MailboxFull, ActivationFailed)
+"""Errors after which a call is made again by itself: it did not run, and may run later."""
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
+MOVED: Final = Backoff(first=0.02, longest=1.0, jitter=(1.0, 1.0))
+"""Without jitter calls of one task stay in their order."""
 
 
 class Way:
@@ -82,6 +87,27 @@ class Ways:
     async def changed(self, group: str, seconds: float) -> None:
         """Wait until owners of a group have changed, at most so long."""
         raise NotImplementedError
+
+
+class _Elsewhere(Exception):
+    """A call did not run: its owner is to be found anew."""
+
+    def __init__(
+        self,
+        reason: RelevoError,
+        group: str | None = None,
+        *,
+        at_once: bool = False,
+        seconds: float = 0.0,
+    ) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.group = group
+        """Whose owners may change; None if it is not known."""
+        self.seconds = seconds
+        """How long to wait at least."""
+        self.at_once = at_once
+        """The owner is known: there is nothing to wait for."""
 
 
 class Calling:
@@ -129,31 +155,20 @@ class Calling:
     async def _deliver(
         self, ref: ActorRef, method: MethodSpec, call: Call, deadline: float
     ) -> Returned | Raised | Refused:
-        group, slots = await self._ways.slots(ref.type)
-        slot = slot_of(call.actor, slots)
         may_repeat = method.options.idempotent or call.call_id is not None
         attempt = crashes = 0
         reason: RelevoError | None = None
+        unknown: RelevoError | None = None
         while True:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise self._too_late(call, reason)
+                raise unknown or self._too_late(call, reason)
             call.timeout = left
-            way = await self._ways.find(group, slot)
-            if way is None:
-                reason = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
-                await self._pause(group, attempt, left, 0.0)
-                attempt += 1
-                continue
-            call.epoch = way.epoch
             try:
-                if way.is_local:
-                    answer = await way.deliver(call)
-                else:
-                    answer = await self._answer(way, call, left)
-            except NotSent as error:
-                reason = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {error}")
-                await self._pause(group, attempt, left, 0.0)
+                answer = await self._attempt(ref, call, deadline)
+            except _Elsewhere as elsewhere:
+                reason = elsewhere.reason
+                await self._pause(elsewhere, attempt, left)
                 attempt += 1
                 continue
             except OutcomeUnknown as error:
@@ -161,27 +176,50 @@ class Calling:
                 if not may_repeat:
                     raise
                 if crashes >= ACTOR_POISON_CRASHES:
-                    raise PoisonCall(
-                        f"{call.actor} lost its host {crashes} times in a row while"
-                        f" {call.method} ran; it is not repeated"
-                    ) from error
-                reason = error
+                    raise self._poison(call, crashes) from error
+                unknown = error
                 continue
-            if type(answer) is Returned:
-                return answer
-            if type(answer) is MovedTo:
-                self._ways.learn(group, slot, answer)
-                await self._pause(group, attempt, left, answer.pause)
-                attempt += 1
-                continue
-            assert not isinstance(answer, MovedTo)
             refusal = self._repeatable(answer, may_repeat=may_repeat)
             if refusal is None:
+                if unknown is not None and type(answer) is Refused and answer.executed is False:
+                    raise unknown from error_of(answer, method)
                 return answer
+            if not isinstance(refusal, _NOT_RUN):
+                unknown = refusal
             reason = refusal
             assert isinstance(answer, Refused)
-            await self._pause(group, attempt, left, answer.retry_after)
+            seconds = max(answer.retry_after, AGAIN.delay(attempt, self._random))
+            await asyncio.sleep(min(seconds, left))
             attempt += 1
+
+    async def _attempt(
+        self, ref: ActorRef, call: Call, deadline: float
+    ) -> Returned | Raised | Refused:
+        """Send a call once; raises `_Elsewhere` if it did not run, and may run later."""
+        try:
+            group, slots = await self._ways.slots(ref.type)
+            slot = slot_of(call.actor, slots)
+            way = await self._ways.find(group, slot)
+        except (NoHost, DatabaseUnavailable) as error:
+            raise _Elsewhere(error) from None
+        if way is None:
+            nobody = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
+            raise _Elsewhere(nobody, group)
+        call.epoch = way.epoch
+        left = deadline - asyncio.get_running_loop().time()
+        try:
+            if way.is_local:
+                answer = await way.deliver(call)
+            else:
+                answer = await self._answer(way, call, left)
+        except NotSent as refused:
+            away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
+            raise _Elsewhere(away, group) from None
+        if isinstance(answer, MovedTo):
+            self._ways.learn(group, slot, answer)
+            moved = error_of(answer, None)
+            raise _Elsewhere(moved, group, at_once=answer.address is not None, seconds=answer.pause)
+        return answer
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
         try:
@@ -201,7 +239,7 @@ class Calling:
         if not isinstance(answer, Refused):
             return None
         error = error_of(answer, None)
-        if answer.executed is False and error.retryable and not isinstance(error, Dropped):
+        if isinstance(error, _NOT_RUN):
             return error
         if may_repeat and isinstance(error, (ActivationLost, OutcomeUnknown)):
             return error
@@ -219,9 +257,23 @@ class Calling:
         late.executed = False
         return late
 
-    async def _pause(self, group: str, attempt: int, left: float, least: float) -> None:
-        seconds = max(least, AGAIN.delay(attempt, self._random))
-        await self._ways.changed(group, min(seconds, left))
+    def _poison(self, call: Call, crashes: int) -> PoisonCall:
+        poison = PoisonCall(
+            f"{call.actor} lost its host {crashes} times in a row while {call.method} ran; it is"
+            " not repeated, and it is not known whether it took effect"
+        )
+        vars(poison)["executed"] = None
+        return poison
+
+    async def _pause(self, elsewhere: _Elsewhere, attempt: int, left: float) -> None:
+        """Wait until owners of the group have changed, or for a growing time."""
+        if elsewhere.at_once and attempt == 0:
+            return
+        seconds = max(elsewhere.seconds, MOVED.delay(attempt, self._random))
+        if elsewhere.group is None:
+            await asyncio.sleep(min(seconds, left))
+        else:
+            await self._ways.changed(elsewhere.group, min(seconds, left))
 
 
 def _headers(turn: Turn | None, options: CallOptions) -> dict[str, str]:

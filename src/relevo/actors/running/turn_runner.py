@@ -88,6 +88,7 @@ class TurnRunner:
                 raise asyncio.CancelledError
             await faults.point("before_turn")
             value = await turn.work.begin(activation.instance)
+            await faults.point("after_turn")
             if turn.inner:
                 turn.is_closing = True
                 await asyncio.wait(turn.inner)
