@@ -179,6 +179,8 @@ class Calling:
                     raise self._poison(call, crashes) from error
                 unknown = error
                 continue
+            if type(answer) is Returned:
+                return answer
             refusal = self._repeatable(answer, may_repeat=may_repeat)
             if refusal is None:
                 if unknown is not None and type(answer) is Refused and answer.executed is False:

@@ -85,6 +85,8 @@ class Actors(Service):
         )
         self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
         self._runtime: ActorRuntime | None = None
+        self.calling_in_memory: Calling | None = None
+        """Carries out calls without a host; `ActorTest` sets it."""
 
     @property
     def storage(self) -> ActorStorage:
@@ -137,6 +139,7 @@ class Actors(Service):
                     self.place,
                 )
             )
+            cls._service = self
             return cls
 
         return register
@@ -163,6 +166,8 @@ class Actors(Service):
                 f"{type_name!r} is volatile and handles no messages; call its methods, or give it"
                 ' persist="durable"'
             )
+        if definition is not None and self.calling_in_memory is not None:
+            return definition.options.placement_group, 0
         group, slots = self.ways.slots_of_type(type_name)
         return group, slot_of(canonical, slots)
 
@@ -212,7 +217,8 @@ class Actors(Service):
         self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
     ) -> Any:
         """Carry out the call of a proxy."""
-        return await self._calling().call(ref, method, body, options)
+        calling = self.calling_in_memory or self._calling()
+        return await calling.call(ref, method, body, options)
 
     def subscribe(self, ref: ActorRef, events: Any) -> Any:
         """Return the events of an actor."""

@@ -73,6 +73,8 @@ class ActorRuntime:
         self.slots: dict[tuple[str, int], Slot] = {}
         self.threads = Threads(idle_max=32)
         self.random = random.Random()  # noqa: S311 - jitter, not a secret
+        self.call_later: Callable[..., asyncio.TimerHandle] = asyncio.get_running_loop().call_later
+        """The time of timers, which a test may move."""
         self.pending = 0
         """Calls that have arrived and are not answered."""
         self.activations = 0

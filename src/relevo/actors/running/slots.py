@@ -106,6 +106,12 @@ class Slot:
         page = await self.runtime.storage.entries(activation.canonical, name, after, limit)
         return page.items
 
+    def call_later(
+        self, seconds: float, function: Callable[..., None], *arguments: Any
+    ) -> asyncio.TimerHandle:
+        """Call a function after a time, for timers of actors."""
+        return self.runtime.call_later(seconds, function, *arguments)
+
     async def now(self) -> datetime:
         """Return the time by which Relevo decides."""
         return await self.runtime.now()
