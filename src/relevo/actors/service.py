@@ -160,12 +160,8 @@ class Actors(Service):
         Raises `NotFound`, or `InvalidValue` for a volatile type, which cannot store that it has
         handled them.
         """
+        self._check_durable(type_name)
         definition = self.types.by_name.get(type_name)
-        if definition is not None and not definition.is_durable:
-            raise InvalidValue(
-                f"{type_name!r} is volatile and handles no messages; call its methods, or give it"
-                ' persist="durable"'
-            )
         if definition is not None and self.calling_in_memory is not None:
             return definition.options.placement_group, 0
         group, slots = self.ways.slots_of_type(type_name)
@@ -181,6 +177,7 @@ class Actors(Service):
         """
 
         ref = cast("ProxyBase", proxy).ref
+        self._check_durable(ref.type)
 
         async def store(message: OutgoingMessage) -> None:
             group, slots = await self.ways.slots(ref.type)
@@ -209,6 +206,14 @@ class Actors(Service):
         """Return the activations of an actor in this process: one at most, unless it is broken."""
         found = [] if self._runtime is None else self._runtime.all_activations(ref.canonical)
         return [ActivationInfo(one.state, one.home.lease.epoch) for one in found]
+
+    def _check_durable(self, type_name: str) -> None:
+        definition = self.types.by_name.get(type_name)
+        if definition is not None and not definition.is_durable:
+            raise InvalidValue(
+                f"{type_name!r} is volatile and handles no messages; call its methods, or give it"
+                ' persist="durable"'
+            )
 
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))

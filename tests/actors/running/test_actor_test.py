@@ -73,7 +73,7 @@ async def test_an_actor_runs_without_a_host() -> None:
         await alice.proxy.close()
         assert await alice.proxy.balance() == 0
     with pytest.raises(NotFound):
-        ActorTest(bank.Actor)
+        ActorTest(Actor)
 
 
 async def test_its_time_is_moved_by_the_test() -> None:
