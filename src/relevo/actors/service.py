@@ -16,6 +16,7 @@ from relevo.actors.proxies import Proxies
 from relevo.actors.running.receiver import CallReceiver
 from relevo.actors.states import ActivationState
 from relevo.actors.storage import ActorStorage
+from relevo.actors.subscriptions import EventStream
 from relevo.actors.transport.network import Network
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict, InvalidValue
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.events import Events
     from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
@@ -225,6 +227,6 @@ class Actors(Service):
         calling = self.calling_in_memory or self._calling()
         return await calling.call(ref, method, body, options)
 
-    def subscribe(self, ref: ActorRef, events: Any) -> Any:
-        """Return the events of an actor."""
-        raise NotImplementedError
+    def subscribe(self, ref: ActorRef, events: type[Events]) -> EventStream:
+        """Return the events of an actor; nothing is asked for before the stream is entered."""
+        return EventStream(self.ways, self.interfaces, ref, events)
