@@ -4,6 +4,7 @@ from relevo.actors.actor import Actor
 from relevo.actors.calling import headers
 from relevo.actors.core.calls import Chain
 from relevo.actors.core.identity import ActorRef
+from relevo.actors.events import ActorEvent, Event, Events, Gap
 from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method, reminder_handler, timer, upgrade
 from relevo.actors.reminders import Reminders, Tick
@@ -15,11 +16,15 @@ from relevo.actors.service import Actors
 __all__ = [
     "Actor",
     "ActorContext",
+    "ActorEvent",
     "ActorMap",
     "ActorRef",
     "Actors",
     "Chain",
     "Deferred",
+    "Event",
+    "Events",
+    "Gap",
     "Interface",
     "Offloaded",
     "Reminders",

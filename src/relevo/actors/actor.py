@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+import msgspec
+
+from relevo.actors.events import EventMessage
 from relevo.actors.message_proxies import MessageProxy, Noted, SendOptions
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
@@ -18,10 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.events import Event
     from relevo.actors.proxies import ProxyBase
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.context import ActorContext
     from relevo.actors.running.timers import Timers
+    from relevo.actors.service import Actors
     from relevo.actors.states import DeactivationReason
 
 S = TypeVar("S")
@@ -46,6 +51,8 @@ class Actor(Generic[S]):
 
     ctx: ActorContext
     _activation: Activation
+    _service: ClassVar[Actors]
+    """Of the app that defines the type."""
 
     def __init__(self, ctx: ActorContext) -> None:
         self.ctx = ctx
@@ -141,6 +148,22 @@ class Actor(Generic[S]):
             cast("ProxyBase", proxy), definition.place, options, note, self._activation.canonical
         )
         return cast("P", sending)
+
+    def emit(self, event: Event[V], value: V) -> None:
+        """Give an event to the subscribers of this actor, once the present turn is durable.
+
+        Nothing is stored: an event that a subscriber misses is lost, and shows as a gap.
+        """
+        activation = self._activation
+        turn = turn_of(activation, "emit")
+        codecs = activation.definition.codecs
+        encoded = codecs.encoder.encode(value)
+        try:
+            codecs.decoder(event.kind).decode(encoded)
+        except msgspec.MsgspecError as error:
+            raise InvalidValue(f"this is no value of {event.name}: {error}") from error
+        body = codecs.encoder.encode(EventMessage(event.name, msgspec.Raw(encoded)))
+        turn.journal.outputs.append(lambda: activation.home.publish(activation, event.name, body))
 
     def defer(self) -> Deferred[Any]:
         """Return an answer that a later turn gives; the method returns it, and the turn ends."""

@@ -11,6 +11,7 @@ from relevo.actors.placement_groups import DeclaredType
 from relevo.actors.running.deadlocks import Prober
 from relevo.actors.running.due import DueWork
 from relevo.actors.running.runtime import ActorRuntime
+from relevo.actors.running.watchdog import LoopWatchdog
 from relevo.actors.service import Actors
 from relevo.actors.ways import KIT_GROUP
 from relevo.kernel.leases.model import ACTORS, Membership
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SQL = catalog.load("relevo.kernel.leases")
 COLLECT: Final = "actors.collect"
+WATCHDOG: Final = "actors.watchdog"
 DUE: Final = "actors.due"
 ROUTES: Final = "actors.routes"
 DEADLOCKS: Final = "actors.deadlocks"
@@ -91,6 +93,7 @@ class ActorsPart(Part[Actors]):
         service.receiver.prober = prober = Prober(runtime, service.ways)
         service.serve(runtime)
         host.supervisor.run(COLLECT, runtime.collect)
+        host.supervisor.run(WATCHDOG, lambda: LoopWatchdog(runtime).run())
         host.supervisor.run(DUE, DueWork(runtime, signal).run)
         host.supervisor.run(ROUTES, service.network.routes.run)
         host.supervisor.run(DEADLOCKS, prober.run)
@@ -107,7 +110,7 @@ class ActorsPart(Part[Actors]):
         self._runtime.draining = "shutdown"
         for unit in self._units:
             await self._host.leases.leave(unit, timeout)
-        for loop in (COLLECT, DUE, ROUTES, DEADLOCKS):
+        for loop in (COLLECT, WATCHDOG, DUE, ROUTES, DEADLOCKS):
             await self._host.supervisor.stop(loop)
         self.service.serve(None)
         self.service.receiver.prober = None

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from relevo.actors.core.identity import ActorRef
+    from relevo.actors.events import Events
     from relevo.actors.interfaces import InterfaceSpec
     from relevo.actors.signatures import MethodSpec
+    from relevo.actors.subscriptions import EventStream
 
 
 class CallOptions(Struct, frozen=True):
@@ -34,7 +36,7 @@ class Caller(Protocol):
     ) -> Any:
         """Return what the method returns."""
 
-    def subscribe(self, ref: ActorRef, events: Any) -> Any:
+    def subscribe(self, ref: ActorRef, events: type[Events]) -> EventStream:
         """Return the events of an actor, as an async context manager."""
 
 
@@ -93,7 +95,7 @@ class ProxyBase:
         body = method.encode_arguments(args, kwargs)
         return await self._caller.call(self._ref, method, body, self._options)
 
-    def subscribe(self, events: Any) -> Any:
+    def subscribe(self, events: type[Events]) -> EventStream:
         """Return the events of the actor: `async with proxy.subscribe(Scores) as stream`."""
         return self._caller.subscribe(self._ref, events)
 

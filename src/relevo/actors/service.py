@@ -16,6 +16,7 @@ from relevo.actors.proxies import Proxies
 from relevo.actors.running.receiver import CallReceiver
 from relevo.actors.states import ActivationState
 from relevo.actors.storage import ActorStorage
+from relevo.actors.subscriptions import EventStream
 from relevo.actors.transport.network import Network
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict, InvalidValue
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.events import Events
     from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
@@ -85,6 +87,8 @@ class Actors(Service):
         )
         self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
         self._runtime: ActorRuntime | None = None
+        self.calling_in_memory: Calling | None = None
+        """Carries out calls without a host; `ActorTest` sets it."""
 
     @property
     def storage(self) -> ActorStorage:
@@ -137,6 +141,7 @@ class Actors(Service):
                     self.place,
                 )
             )
+            cls._service = self
             return cls
 
         return register
@@ -157,12 +162,10 @@ class Actors(Service):
         Raises `NotFound`, or `InvalidValue` for a volatile type, which cannot store that it has
         handled them.
         """
+        self._check_durable(type_name)
         definition = self.types.by_name.get(type_name)
-        if definition is not None and not definition.is_durable:
-            raise InvalidValue(
-                f"{type_name!r} is volatile and handles no messages; call its methods, or give it"
-                ' persist="durable"'
-            )
+        if definition is not None and self.calling_in_memory is not None:
+            return definition.options.placement_group, 0
         group, slots = self.ways.slots_of_type(type_name)
         return group, slot_of(canonical, slots)
 
@@ -176,6 +179,7 @@ class Actors(Service):
         """
 
         ref = cast("ProxyBase", proxy).ref
+        self._check_durable(ref.type)
 
         async def store(message: OutgoingMessage) -> None:
             group, slots = await self.ways.slots(ref.type)
@@ -205,6 +209,14 @@ class Actors(Service):
         found = [] if self._runtime is None else self._runtime.all_activations(ref.canonical)
         return [ActivationInfo(one.state, one.home.lease.epoch) for one in found]
 
+    def _check_durable(self, type_name: str) -> None:
+        definition = self.types.by_name.get(type_name)
+        if definition is not None and not definition.is_durable:
+            raise InvalidValue(
+                f"{type_name!r} is volatile and handles no messages; call its methods, or give it"
+                ' persist="durable"'
+            )
+
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))
 
@@ -212,8 +224,9 @@ class Actors(Service):
         self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
     ) -> Any:
         """Carry out the call of a proxy."""
-        return await self._calling().call(ref, method, body, options)
+        calling = self.calling_in_memory or self._calling()
+        return await calling.call(ref, method, body, options)
 
-    def subscribe(self, ref: ActorRef, events: Any) -> Any:
-        """Return the events of an actor."""
-        raise NotImplementedError
+    def subscribe(self, ref: ActorRef, events: type[Events]) -> EventStream:
+        """Return the events of an actor; nothing is asked for before the stream is entered."""
+        return EventStream(self.ways, self.interfaces, ref, events)

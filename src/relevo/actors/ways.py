@@ -16,10 +16,13 @@ from relevo.errors import NoHost, NotFound, OutcomeUnknown, RelevoError
 from relevo.limits import ACTOR_KIT_SLOTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relevo.actors.core.calls import Answer, Call
     from relevo.actors.definitions import ActorTypes
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.storage import ActorStorage
+    from relevo.actors.subscriptions import OpenSubscription
     from relevo.actors.transport.network import Network
     from relevo.settings import Settings
 
@@ -124,6 +127,25 @@ class ActorWays(Ways):
             )
         return answer
 
+    async def subscribe(
+        self,
+        group: str,
+        slot: int,
+        body: bytes,
+        on_event: Callable[[int, bytes], None],
+        on_end: Callable[[], None],
+    ) -> tuple[Answer, OpenSubscription]:
+        """Ask the owner of a slot for events; raises `NoHost` if nobody is known to own it."""
+        runtime = self.runtime
+        if runtime is not None and (group, slot) in runtime.slots:
+            local = LocalSubscription(runtime, on_event, on_end)
+            return await local.renew(body), local
+        route = await self._network.routes.route(group, slot)
+        if route.address is None or route.address == self._network.address:
+            raise NoHost(f"no host serves slot {slot} of placement group {group!r} now")
+        peers = await self._network.peers()
+        return await peers.subscribe(route.address, body, on_event, on_end)
+
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:
         """Note where a slot has gone; without an address it is read anew."""
         table = self._network.routes.table(group)
@@ -171,3 +193,25 @@ class ActorWays(Ways):
         if definition is not None:
             return definition.options.placement_group
         return self._groups.get(type_name)
+
+
+class LocalSubscription:
+    """A subscription to an actor of this process."""
+
+    def __init__(
+        self,
+        runtime: ActorRuntime,
+        on_event: Callable[[int, bytes], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._on_event = on_event
+        self._on_end = on_end
+
+    async def renew(self, body: bytes) -> Answer:
+        """Begin it, or keep it for another while."""
+        return self._runtime.subscribe(self, body, self._on_event, self._on_end)
+
+    def close(self) -> None:
+        """End it."""
+        self._runtime.emitter.unsubscribe(self)

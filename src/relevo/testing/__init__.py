@@ -5,6 +5,7 @@ and `clock` (time travel). `Cluster`, `Proxy` and `FaultBoard` kill, freeze and 
 processes; `check_invariants` verifies the history of leases.
 """
 
+from relevo.testing.actor_test import ActorTest
 from relevo.testing.clock import Clock
 from relevo.testing.cluster import Cluster, Node
 from relevo.testing.databases import TestDatabases
@@ -14,6 +15,7 @@ from relevo.testing.trace import Act, OwnerChange, Violation, check_invariants
 
 __all__ = [
     "Act",
+    "ActorTest",
     "Clock",
     "Cluster",
     "FaultBoard",

@@ -70,6 +70,10 @@ class Hosts:
         values = {"database_url": self._url, "actors_slots": 2, "drain_seconds": 5.0, **options}
         return App(settings=settings.load(values, environ={}))
 
+    async def enter(self, app: App) -> None:
+        """Connect a client."""
+        await self._stack.enter_async_context(app)
+
     async def start(
         self, define: Callable[[App, bank.Gates], Any] = bank.define, **options: Any
     ) -> Host:

@@ -65,7 +65,7 @@ class Lab(Interface):
     async def raise_it(self, name: str) -> None: ...
     async def grow(self, size: int) -> None: ...
     async def delete_and_save(self) -> None: ...
-    async def keep_task(self) -> None: ...
+    async def hog(self) -> None: ...
 
 
 class Blocking:
@@ -173,8 +173,9 @@ def define_lab(app: App, gates: Gates, blocking: Blocking | None = None, **optio
             self.ctx.delete()
             await self.save()
 
-        async def keep_task(self) -> None:
-            await gates.hold("keep")
+        async def hog(self) -> None:
+            assert blocking is not None
+            blocking.end.wait(20)
 
     return LabActor
 
@@ -529,3 +530,21 @@ async def test_pressure_evicts_the_longest_unused(hosts: Hosts) -> None:
     await until(lambda: host.runtime.activations == 19, "two have left")
     assert host.activation("lab/s:0") is None
     assert host.activation("lab/s:20") is not None
+
+
+async def test_a_turn_that_holds_the_loop_is_named(
+    hosts: Hosts, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[dict[str, Any]] = []
+
+    class Log:
+        def warning(self, event: str, **values: Any) -> None:
+            warned.append({"event": event, **values})
+            blocking.end.set()
+
+    monkeypatch.setattr("relevo.actors.running.watchdog.log", Log())
+    host = await hosts.start(lambda app, gates: define_lab(app, gates, blocking))
+    await of(host, "hog").hog()
+    assert blocking.end.is_set()
+    assert warned[0]["event"] == "actor.holds_loop"
+    assert (warned[0]["actor"], warned[0]["turn"]) == ("lab/s:hog", "method hog")

@@ -67,6 +67,14 @@ class Home(Protocol):
     ) -> list[tuple[str, bytes]]:
         """Return stored entries of a map by key."""
 
+    def publish(self, activation: Activation, event: str, body: bytes) -> None:
+        """Give an event of an actor to its subscribers."""
+
+    def call_later(
+        self, seconds: float, function: Callable[..., None], *arguments: Any
+    ) -> asyncio.TimerHandle:
+        """Call a function after a time, for timers of actors."""
+
     async def now(self) -> datetime:
         """Return the time by which Relevo decides."""
 

@@ -108,7 +108,7 @@ class DueWork:
                 self._let_go(key)
                 return
             begin = (
-                partial(self._fire, item) if isinstance(item, DueReminder)
+                partial(fire_reminder, item) if isinstance(item, DueReminder)
                 else partial(self._receive, item)
             )  # fmt: skip
             name = (
@@ -127,29 +127,6 @@ class DueWork:
             waits = slot is None or isinstance(error, (StatePoisoned, Unavailable))
             fence = None if waits or slot is None else slot.lease.fence
             self._later(fence, item, key, error)
-
-    async def _fire(self, due: DueReminder, instance: Any) -> None:
-        turn = CURRENT.get()
-        assert turn is not None
-        await faults.point("before_reminder")
-        schedule = _schedules.decode(due.schedule)
-        found = occurrence(schedule, due.due, due.now)
-        turn.journal.handled_reminder = (due.name, due.due)
-        turn.journal.reminders[due.name] = ReminderChange(
-            due.name, found.next_due, due.method, due.schedule, due.payload
-        )
-        if not found.fires:
-            return
-        tick: Tick[Any] = Tick(
-            due.name, found.scheduled_at, due.now, found.missed, due.attempt + 1,
-            msgspec.msgpack.decode(due.payload) if due.payload else None,
-        )  # fmt: skip
-        handler = getattr(instance, due.method, None)
-        if handler is None or due.method not in turn.activation.definition.reminder_handlers:
-            raise UnknownMethod(
-                f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}"
-            )
-        await turn.activation.home.invoke(handler, tick)
 
     async def _receive(self, message: DueMessage, instance: Any) -> None:
         turn = CURRENT.get()
@@ -220,6 +197,29 @@ class DueWork:
         finally:
             self._let_go(key)
             self._signal.set()
+
+
+async def fire_reminder(due: DueReminder, instance: Any) -> None:
+    """Run the handler of a reminder in the present turn, and plan its next time."""
+    turn = CURRENT.get()
+    assert turn is not None
+    await faults.point("before_reminder")
+    schedule = _schedules.decode(due.schedule)
+    found = occurrence(schedule, due.due, due.now)
+    turn.journal.handled_reminder = (due.name, due.due)
+    turn.journal.reminders[due.name] = ReminderChange(
+        due.name, found.next_due, due.method, due.schedule, due.payload
+    )
+    if not found.fires:
+        return
+    tick: Tick[Any] = Tick(
+        due.name, found.scheduled_at, due.now, found.missed, due.attempt + 1,
+        msgspec.msgpack.decode(due.payload) if due.payload else None,
+    )  # fmt: skip
+    handler = getattr(instance, due.method, None)
+    if handler is None or due.method not in turn.activation.definition.reminder_handlers:
+        raise UnknownMethod(f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}")
+    await turn.activation.home.invoke(handler, tick)
 
 
 def _key(item: DueReminder | DueMessage) -> tuple[str, str | int]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from relevo.actors.core.calls import Answer, MovedTo, Refused
-from relevo.errors import NoHost
+from relevo.actors.core.calls import Answer, MovedTo
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -62,11 +61,21 @@ class CallReceiver:
         answer.cancel()
 
     async def subscribe(self, subscription: int, body: bytes, peer: Peer) -> Answer:
-        """Refuse: there are no events here."""
-        return Refused(NoHost.code, "this process has no actor events", executed=False)
+        """Begin or renew a subscription to events of an actor."""
+        if self.runtime is None:
+            return MovedTo(0)
+
+        def put(sequence: int, event: bytes) -> None:
+            if not peer.is_congested:  # else the subscriber sees a gap
+                peer.emit(subscription, sequence, event)
+
+        # When the slot leaves, the next renewal is answered `MovedTo`.
+        return self.runtime.subscribe((peer, subscription), body, put, _nothing)
 
     def unsubscribe(self, subscription: int, peer: Peer) -> None:
-        """Nothing to end."""
+        """End a subscription."""
+        if self.runtime is not None:
+            self.runtime.emitter.unsubscribe((peer, subscription))
 
     def probe(self, body: bytes, peer: Peer) -> None:
         """Take in a probe for deadlocks."""
@@ -75,3 +84,9 @@ class CallReceiver:
 
     def lost(self, peer: Peer) -> None:
         """Calls of a peer that is gone run on: they may have had effects already."""
+        if self.runtime is not None:
+            self.runtime.emitter.forget(lambda key: isinstance(key, tuple) and key[0] is peer)
+
+
+def _nothing() -> None:
+    """Nobody is told."""

@@ -8,12 +8,15 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import structlog
 
 from relevo.actors.answers import answer_of_error
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.events import SubscribeRequest
 from relevo.actors.running.arrivals import Arrival, reused
+from relevo.actors.running.emitter import Emitter
 from relevo.actors.running.slots import PAUSE_SECONDS, Slot
 from relevo.actors.running.turn import CURRENT
 from relevo.errors import (
@@ -36,7 +39,7 @@ from relevo.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable
     from datetime import datetime
 
     from relevo.actors.core.calls import Call
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.model import Fence
 
 log = structlog.get_logger(__name__)
+_subscribe_requests = msgspec.msgpack.Decoder(SubscribeRequest)
 _ADMITTED: Final = Returned(b"\xc0")
 CLOSE_SECONDS: Final = 1.0
 RELIEF: Final = 0.95
@@ -71,8 +75,11 @@ class ActorRuntime:
         self.types = types
         self.storage = storage
         self.slots: dict[tuple[str, int], Slot] = {}
+        self.emitter = Emitter()
         self.threads = Threads(idle_max=32)
         self.random = random.Random()  # noqa: S311 - jitter, not a secret
+        self.call_later: Callable[..., asyncio.TimerHandle] = asyncio.get_running_loop().call_later
+        """The time of timers, which a test may move."""
         self.pending = 0
         """Calls that have arrived and are not answered."""
         self.activations = 0
@@ -227,6 +234,24 @@ class ActorRuntime:
                     await asyncio.wait((call,))
             raise
         return await value if inspect.isawaitable(value) else value
+
+    def subscribe(
+        self, key: Hashable, body: bytes, put: Callable[[int, bytes], None],
+        end: Callable[[], None],
+    ) -> Answer:  # fmt: skip
+        """Begin or renew a subscription to events of an actor, if its slot is here."""
+        try:
+            request = _subscribe_requests.decode(body)
+            definition = self._definition(request.actor)
+        except (msgspec.MsgspecError, RelevoError) as error:
+            return answer_of_error(BadArguments(str(error)), None)
+        group = definition.options.placement_group
+        number = slot_of(request.actor, self.slots_of(group))
+        slot = self.slots.get((group, number))
+        if slot is None or not slot.is_open:
+            return MovedTo(0 if slot is None else slot.lease.epoch)
+        self.emitter.subscribe(key, request, (group, number), put, end)
+        return _ADMITTED
 
     # -- slots ------------------------------------------------------------------------------------
 

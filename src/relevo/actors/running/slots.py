@@ -106,6 +106,16 @@ class Slot:
         page = await self.runtime.storage.entries(activation.canonical, name, after, limit)
         return page.items
 
+    def publish(self, activation: Activation, event: str, body: bytes) -> None:
+        """Give an event of an actor to its subscribers."""
+        self.runtime.emitter.publish(activation.canonical, event, body)
+
+    def call_later(
+        self, seconds: float, function: Callable[..., None], *arguments: Any
+    ) -> asyncio.TimerHandle:
+        """Call a function after a time, for timers of actors."""
+        return self.runtime.call_later(seconds, function, *arguments)
+
     async def now(self) -> datetime:
         """Return the time by which Relevo decides."""
         return await self.runtime.now()
@@ -216,6 +226,7 @@ class Slot:
 
     def lose(self) -> None:
         """Abort what is left: another host may own the slot."""
+        self.runtime.emitter.end_slot((self.group, self.number))
         self.is_open = False
         for activation in list(self.activations.values()):
             activation.abort(

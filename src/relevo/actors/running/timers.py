@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -12,6 +11,7 @@ from relevo.errors import InvalidValue
 from relevo.kernel import error_text
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from relevo.actors.running.activation import Activation
@@ -97,7 +97,7 @@ class Timers:
 
     def _schedule(self, timer: _Timer, seconds: float) -> None:
         if not self._closed:
-            timer.handle = asyncio.get_running_loop().call_later(seconds, self._tick, timer)
+            timer.handle = self._activation.home.call_later(seconds, self._tick, timer)
 
     def _tick(self, timer: _Timer) -> None:
         async def begin(_: Any) -> None:
