@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 KIT_GROUP: Final = "relevo"
 KIT_SLOTS: Final = 16
 """Slots of the placement group of Relevo's own actors."""
+LATE_SECONDS: Final = 1.0
+"""An owner that hands a slot over has answered before; its last answers may overtake the news of
+that, or come a little after it. What comes later was held up in a host that had lost the slot."""
 
 
 class ActorWays(Ways):
@@ -105,6 +108,7 @@ class ActorWays(Ways):
                     return await runtime.deliver(call)
 
                 return Way(deliver, own.lease.epoch)
+        self._network.follow_routes()
         route = await self._network.routes.route(group, slot)
         if route.address is None or route.address == self._network.address:
             return None
@@ -121,7 +125,7 @@ class ActorWays(Ways):
         if type(answer) is MovedTo:
             return answer
         table.learn(slot, Route(answer.epoch, address if answer.epoch == epoch else None))
-        if table.is_late(slot, answer.epoch):
+        if table.is_late(slot, answer.epoch, LATE_SECONDS):
             raise OutcomeUnknown(
                 f"{call.method} of {call.actor} was answered by a host that no longer owned the"
                 " actor's slot; it may or may not have taken effect"

@@ -123,8 +123,10 @@ class ActorRuntime:
         if slot is None or slot.lease.over:
             self._answer(arrival, self.owner_elsewhere(group, number))
             return
-        if slot.lease.epoch < arrival.call.epoch:  # the loss has not been seen here yet
-            self._answer(arrival, MovedTo(arrival.call.epoch, None, PAUSE_SECONDS))
+        if slot.lease.epoch < arrival.call.epoch or not slot.lease.may_act:
+            # It is lost, and that has not been seen here yet; or it soon will be.
+            epoch = max(slot.lease.epoch, arrival.call.epoch)
+            self._answer(arrival, MovedTo(epoch, None, PAUSE_SECONDS))
             return
         arrival.call.epoch = slot.lease.epoch
         try:

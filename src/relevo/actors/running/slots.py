@@ -13,6 +13,7 @@ from relevo.actors.core.deltas import StoredActor
 from relevo.actors.running.activation import Activation
 from relevo.errors import (
     ActivationFailed,
+    HostFenced,
     LeaseLost,
     RelevoError,
     StatePoisoned,
@@ -108,7 +109,7 @@ class Slot:
             return
         del self.activations[activation.canonical]
         self.runtime.activation_ended(activation)
-        if error is None or isinstance(error, LeaseLost) or self.lease.over:
+        if error is None or isinstance(error, (LeaseLost, HostFenced)) or self.lease.over:
             return
         if activation.has_begun:
             return  # it had begun: a commit failed, and the next call reads what is stored
@@ -145,7 +146,7 @@ class Slot:
     def refusal(self, activation: Activation) -> RelevoError:
         """Say why an activation could not begin."""
         error = activation.error
-        if error is None or isinstance(error, LeaseLost):
+        if error is None or isinstance(error, (LeaseLost, HostFenced)):
             return ActivationFailed(f"{activation.canonical} left memory; try again")
         return self._refusal(activation.canonical, error, 0.0)
 
