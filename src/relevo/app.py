@@ -19,6 +19,7 @@ from relevo.dataverse.users.service import Users
 from relevo.errors import Conflict, HostSuperseded, InvalidValue, NotFound, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import FeedPart, Feeds
+from relevo.governance.service import Governance, GovernancePart
 from relevo.jobs import events as job_events
 from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.host import JobsPart
@@ -120,6 +121,7 @@ class App(PipelineDefinitions):
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
         self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
+        self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
         self._bulk: Bulk | None = None
         self._connected = False
@@ -284,7 +286,7 @@ class App(PipelineDefinitions):
         is abandoned. Coroutines run in the event loop, plain functions in threads, and with
         `process=True` in a process of their own.
         """
-        return self.messaging.consumers(name, sources=sources, **options)
+        return self.messaging.register_consumers(name, sources=sources, **options)
 
     @overload
     def actor(

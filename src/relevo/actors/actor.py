@@ -28,6 +28,7 @@ S = TypeVar("S")
 V = TypeVar("V")
 R = TypeVar("R")
 P = TypeVar("P")
+_ANYTHING: Any = Any
 
 
 class Actor(Generic[S]):
@@ -95,7 +96,7 @@ class Actor(Generic[S]):
     @property
     def state_manager(self) -> StateManager:
         """Dictionary-style state, for code that comes from Service Fabric or Dapr."""
-        return StateManager(self.map("state", object))
+        return StateManager(self.map("state", _ANYTHING))
 
     async def save(self) -> None:
         """Make what the turn did so far durable; a later failure undoes only what comes after."""
@@ -104,7 +105,13 @@ class Actor(Generic[S]):
             raise Conflict(
                 "a nested call commits with the turn that it is nested in, not before it"
             )
-        await self._activation.gate.passed(self._activation.commit(turn))
+        if turn.journal.deleted:
+            raise Conflict("a turn that deletes its actor commits when it ends, not before")
+        activation = self._activation
+        await activation.gate.passed(activation.runner.commit(turn))
+        await activation.runner.may_release()
+        for output in turn.journal.take_outputs():
+            output()
 
     def send(
         self, proxy: P, *, attempts: int = ACTOR_SEND_ATTEMPTS, on_dead: OnDead = "continue"
@@ -205,8 +212,14 @@ class Actor(Generic[S]):
                 answer.set_exception(error)
 
         name = getattr(function, "__name__", "run_turn")
-        self._activation.admit(Work(name, begin, finish), first=True)
-        return await answer
+        work = Work(name, begin, finish)
+        self._activation.admit(work, first=True)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if work.turn is None:
+                self._activation.mailbox.remove(work)
+            raise
 
 
 def current_actor() -> str | None:

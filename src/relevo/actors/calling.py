@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.actors.answers import error_of
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.core.numbers import Numbers
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
@@ -26,6 +26,7 @@ from relevo.errors import (
     MailboxFull,
     NoHost,
     OutcomeUnknown,
+    Overloaded,
     PoisonCall,
     RelevoError,
 )
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from relevo.actors.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
+HOST_SECONDS: Final = 0.25
+"""How long after its deadline a call waits for the other host to say whether it has run."""
+_chains = Numbers()
 _NOT_RUN: Final = (NoHost, MailboxFull, ActivationFailed)
 """Errors after which a call is made again by itself: it did not run, and may run later."""
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
@@ -48,12 +52,20 @@ MOVED: Final = Backoff(first=0.02, longest=1.0, jitter=(1.0, 1.0))
 class Way:
     """Where the calls of a slot go: to this process, or to an address."""
 
-    __slots__ = ("deliver", "epoch")
+    __slots__ = ("deliver", "epoch", "is_local")
 
-    def __init__(self, deliver: Callable[[Call], Awaitable[Answer]], epoch: int) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[Call], Awaitable[Answer]],
+        epoch: int,
+        *,
+        is_local: bool = False,
+    ) -> None:
         self.deliver = deliver
         """Raises `NotSent`, or `OutcomeUnknown` if the connection broke after sending."""
         self.epoch = epoch
+        self.is_local = is_local
+        """To this process, which keeps the deadline itself."""
 
 
 class Ways:
@@ -113,13 +125,16 @@ class Calling:
         turn = CURRENT.get()
         if turn is not None and turn.is_over:
             turn = None
-        chain = Chain(secrets.randbits(63))
+        chain = Chain(_chains.take())
         if turn is not None:
             chain = turn.chain.with_turn(turn.activation.canonical, turn.id)
             if turn.deadline is not None:
                 deadline = min(deadline, turn.deadline)
-            await turn.activation.gate.passed(turn.activation.gate.mark)
-            await turn.activation.may_release()
+            activation = turn.activation
+            if activation.gate.mark is not None:
+                await activation.gate.passed(activation.gate.mark)
+            if not activation.home.lease.may_act:
+                await activation.runner.may_release()
         call = Call(
             ref.canonical, method.name, body, deadline - now, chain, digest=method.digest,
             call_id=options.call_id, headers=_headers(turn, options), one_way=options.one_way,
@@ -163,6 +178,8 @@ class Calling:
                     raise self._poison(call, crashes) from error
                 unknown = error
                 continue
+            if type(answer) is Returned:
+                return answer
             refusal = self._repeatable(answer, may_repeat=may_repeat)
             if refusal is None:
                 if unknown is not None and type(answer) is Refused and answer.executed is False:
@@ -192,7 +209,10 @@ class Calling:
         call.epoch = way.epoch
         left = deadline - asyncio.get_running_loop().time()
         try:
-            answer = await self._answer(way, call, left)
+            if way.is_local:
+                answer = await way.deliver(call)
+            else:
+                answer = await self._answer(way, call, left)
         except NotSent as refused:
             away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
             raise _Elsewhere(away, group) from None
@@ -204,7 +224,8 @@ class Calling:
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
         try:
-            async with asyncio.timeout(seconds):
+            # The host of the actor knows whether the call has begun, so its answer is preferred.
+            async with asyncio.timeout(seconds + HOST_SECONDS):
                 return await way.deliver(call)
         except TimeoutError:
             late = DeadlineExceeded(
@@ -227,6 +248,10 @@ class Calling:
 
     def _too_late(self, call: Call, reason: RelevoError | None) -> RelevoError:
         """Return the reason for which it did not run, or that time has passed."""
+        if isinstance(reason, MailboxFull):
+            return Overloaded(
+                f"{call.actor} had no room for {call.method} until its deadline: {reason.message}"
+            )
         if reason is not None:
             return reason
         late = DeadlineExceeded(f"the deadline of {call.method} of {call.actor} has passed")

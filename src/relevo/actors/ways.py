@@ -13,6 +13,7 @@ from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.routing import Route
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import NoHost, NotFound, OutcomeUnknown, RelevoError
+from relevo.limits import ACTOR_KIT_SLOTS
 
 if TYPE_CHECKING:
     from relevo.actors.core.calls import Answer, Call
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
 
 KIT_GROUP: Final = "relevo"
-KIT_SLOTS: Final = 16
-"""Slots of the placement group of Relevo's own actors."""
+"""The placement group of Relevo's own actors, which every host serves."""
 LATE_SECONDS: Final = 1.0
 """An owner that hands a slot over has answered before; its last answers may overtake the news of
 that, or come a little after it. What comes later was held up in a host that had lost the slot."""
@@ -86,7 +86,7 @@ class ActorWays(Ways):
 
     def wanted_count(self, group: str) -> int:
         """Return the number of slots that this host makes a placement group with."""
-        return KIT_SLOTS if group == KIT_GROUP else self._settings.actors_slots
+        return ACTOR_KIT_SLOTS if group == KIT_GROUP else self._settings.actors_slots
 
     def count(self, group: str) -> int:
         """Return the number of slots of a placement group; raises `NoHost` if it has none yet."""
@@ -103,11 +103,7 @@ class ActorWays(Ways):
         if runtime is not None:
             own = runtime.slots.get((group, slot))
             if own is not None and not own.lease.over:
-
-                async def deliver(call: Call) -> Answer:
-                    return await runtime.deliver(call)
-
-                return Way(deliver, own.lease.epoch)
+                return Way(runtime.deliver, own.lease.epoch, is_local=True)
         self._network.follow_routes()
         route = await self._network.routes.route(group, slot)
         if route.address is None or route.address == self._network.address:

@@ -12,6 +12,8 @@ from relevo.errors import NotFound
 from tests.actors.hosts.programs import TYPE, Tally
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.actors.hosts.conftest import Site
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +67,9 @@ async def test_chains_cross_hosts_and_come_back(site: Site) -> None:
 
 
 @pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a")])
-async def test_chains_that_wait_for_each_other_are_told(site: Site, hosts: tuple[str, str]) -> None:
+async def test_chains_that_wait_for_each_other_are_told(
+    site: Site, hosts: tuple[str, str], tmp_path: Path
+) -> None:
     await site.start("a", "b")
     first = (await keys_of(site, hosts[0], 1))[0]
     second = (await keys_of(site, hosts[1], 2))[1]
@@ -73,8 +77,8 @@ async def test_chains_that_wait_for_each_other_are_told(site: Site, hosts: tuple
     other: Tally = site.app.actor(Tally, second, type=TYPE)
     began = time.monotonic()
     answers = await asyncio.gather(
-        one.with_(timeout=120).cross(other, "t", 0.5),  # type: ignore[attr-defined]
-        other.with_(timeout=120).cross(one, "t", 0.5),  # type: ignore[attr-defined]
+        one.with_(timeout=120).cross(other, str(tmp_path)),  # type: ignore[attr-defined]
+        other.with_(timeout=120).cross(one, str(tmp_path)),  # type: ignore[attr-defined]
     )
     assert time.monotonic() - began < DETECTED_WITHIN
     told = [answer for answer in answers if answer != "passed"]

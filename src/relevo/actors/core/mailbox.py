@@ -24,6 +24,7 @@ class Waiting(Protocol):
 
     mode: Mode
     is_control: bool
+    is_queued: bool
     is_removed: bool
     """It was withdrawn, and is passed over."""
 
@@ -62,6 +63,11 @@ class Mailbox(Generic[W]):
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
 
+    @property
+    def may_take(self) -> bool:
+        """Whether something waits that may begin now, or was withdrawn."""
+        return bool(self._interleaved) or (bool(self._waiting) and not self._writers)
+
     def queued(self) -> list[W]:
         """Return what waits, in order."""
         return [work for work in (*self._interleaved, *self._waiting) if not work.is_removed]
@@ -81,6 +87,7 @@ class Mailbox(Generic[W]):
                     )
                 self.remove(dropped)
             self.calls += 1
+        work.is_queued = True
         if work.mode == "interleave":
             self._interleaved.append(work)
         elif first:
@@ -118,34 +125,28 @@ class Mailbox(Generic[W]):
 
     def remove(self, work: W) -> None:
         """Withdraw work that has not begun."""
-        if not work.is_removed:
-            work.is_removed = True
-            if not work.is_control:
-                self.calls -= 1
+        work.is_removed = True
+        self._leave(work)
 
-    def give_back(self, may_leave: Callable[[W], bool]) -> list[W]:
-        """Take out the waiting work that may run elsewhere, and return it in order.
-
-        Unlike work that was removed it may be added again, here or to another mailbox.
-        """
-        left = [work for work in self.queued() if may_leave(work)]
-        self._waiting = deque(work for work in self._waiting if not may_leave(work))
-        self._interleaved = deque(work for work in self._interleaved if not may_leave(work))
-        self.calls -= sum(not work.is_control for work in left)
-        return left
-
-    def empty(self) -> list[W]:
-        """Withdraw all that waits, and return it in order."""
-        left = self.queued()
-        self._waiting.clear()
-        self._interleaved.clear()
-        self.calls = 0
+    def take_back(self, which: Callable[[W], bool] = lambda _: True) -> list[W]:
+        """Take out what waits and is asked for, and return it in order."""
+        left = [work for work in self.queued() if which(work)]
+        for work in left:
+            self._leave(work)
+        gone = set(map(id, left))
+        self._waiting = deque(work for work in self._waiting if id(work) not in gone)
+        self._interleaved = deque(work for work in self._interleaved if id(work) not in gone)
         return left
 
     def _taken(self, work: W) -> W:
-        if not work.is_control:
-            self.calls -= 1
+        self._leave(work)
         return work
+
+    def _leave(self, work: W) -> None:
+        if work.is_queued:
+            work.is_queued = False
+            if not work.is_control:
+                self.calls -= 1
 
     def _oldest(self) -> W | None:
         return next((work for work in self.queued() if not work.is_control), None)

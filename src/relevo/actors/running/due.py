@@ -22,6 +22,7 @@ from relevo.actors.running.turn import CURRENT, Work
 from relevo.errors import (
     ActivationLost,
     CommitFailed,
+    Conflict,
     NotFound,
     OutcomeUnknown,
     RelevoError,
@@ -55,6 +56,8 @@ class DueWork:
         self._runtime = runtime
         self._signal = signal
         self._handed: set[tuple[str, str | int]] = set()
+        self._ended_meanwhile: set[tuple[str, str | int]] = set()
+        """What has ended since the last look began: that may have read it as it was before."""
 
     async def run(self) -> None:
         """Look for due work until the host stops."""
@@ -69,18 +72,25 @@ class DueWork:
         ]
         if not slots:
             return False
+        self._ended_meanwhile.clear()
         found = await self._runtime.storage.inbox.due(
             [slot.group for slot in slots], [slot.number for slot in slots], PAGE
         )
+        is_old = bool(self._ended_meanwhile)
         due: list[DueReminder | DueMessage] = [*found.reminders, *found.messages]
         handed = 0
         for item in due:
             key = _key(item)
-            if key not in self._handed:
+            if key not in self._handed and key not in self._ended_meanwhile:
                 handed += 1
                 self._handed.add(key)
                 self._hand_out(item, key)
-        return handed > 0 and len(due) >= PAGE
+        return is_old or (handed > 0 and len(due) >= PAGE)
+
+    def _let_go(self, key: tuple[str, str | int]) -> None:
+        """Hand it out again, if the store still has it."""
+        self._handed.discard(key)
+        self._ended_meanwhile.add(key)
 
     def _hand_out(self, item: DueReminder | DueMessage, key: tuple[str, str | int]) -> None:
         canonical = item.actor if isinstance(item, DueReminder) else item.receiver
@@ -95,7 +105,7 @@ class DueWork:
                 (group, slot_of(canonical, self._runtime.slots_of(group)))
             )
             if slot is None or not slot.is_open:
-                self._handed.discard(key)
+                self._let_go(key)
                 return
             begin = (
                 partial(self._fire, item) if isinstance(item, DueReminder)
@@ -110,10 +120,13 @@ class DueWork:
             activation.touch()
             activation.admit(Work(
                 name, begin, partial(self._ended, slot, item, key),
-                withdraw=partial(self._handed.discard, key),
+                withdraw=partial(self._let_go, key),
             ))  # fmt: skip
         except RelevoError as error:
-            self._later(slot.lease.fence if slot else None, item, key, error)
+            # That the actor cannot be activated now is not the fault of this item.
+            waits = slot is None or isinstance(error, (StatePoisoned, Unavailable))
+            fence = None if waits or slot is None else slot.lease.fence
+            self._later(fence, item, key, error)
 
     async def _fire(self, due: DueReminder, instance: Any) -> None:
         turn = CURRENT.get()
@@ -136,9 +149,7 @@ class DueWork:
             raise UnknownMethod(
                 f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}"
             )
-        answer = handler(tick)
-        if hasattr(answer, "__await__"):
-            await answer
+        await turn.activation.home.invoke(handler, tick)
 
     async def _receive(self, message: DueMessage, instance: Any) -> None:
         turn = CURRENT.get()
@@ -148,16 +159,21 @@ class DueWork:
             raise UnknownMethod(f"{turn.activation.ref.type!r} has no method {message.method!r}")
         arguments = method.decode_arguments(message.body)
         turn.journal.handled_message = message.number
-        answer = getattr(instance, message.method)(*arguments)
-        if hasattr(answer, "__await__"):
-            await answer
+        if not turn.activation.definition.is_durable:
+            raise Conflict(f"{turn.activation.ref.type!r} is volatile, and handles no messages")
+        handler = getattr(instance, message.method)
+        call = partial(method.call, handler, arguments)
+        if message.method in turn.activation.definition.plain_methods:
+            await self._runtime.call_plain(call)
+        else:
+            await call()
 
     def _ended(
         self, slot: Slot, item: DueReminder | DueMessage, key: tuple[str, str | int], _: Any,
         error: BaseException | None,
     ) -> None:  # fmt: skip
         if error is None or isinstance(error, _TRANSIENT) or slot.lease.over:
-            self._handed.discard(key)
+            self._let_go(key)
             if isinstance(item, DueMessage):
                 self._signal.set()  # the next of its pair
             return
@@ -182,9 +198,8 @@ class DueWork:
     ) -> None:
         inbox, random = self._runtime.storage.inbox, self._runtime.random
         text = error_text.shown(error)
-        waits = isinstance(error, (StatePoisoned, Unavailable))  # it is not this item's fault
         try:
-            if fence is None or waits:
+            if fence is None:
                 await asyncio.sleep(POSTPONED_SECONDS)
             elif isinstance(item, DueMessage):
                 if item.attempt + 1 >= item.attempts:
@@ -203,7 +218,7 @@ class DueWork:
             log.warning("actor.failure_not_stored", error=str(failure))
             await asyncio.sleep(LOOK_SECONDS)
         finally:
-            self._handed.discard(key)
+            self._let_go(key)
             self._signal.set()
 
 

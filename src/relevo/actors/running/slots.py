@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from typing import TYPE_CHECKING
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from relevo.actors.core.calls import Chain, MovedTo
 from relevo.actors.core.deltas import StoredActor
+from relevo.actors.core.numbers import Numbers
 from relevo.actors.running.activation import Activation
 from relevo.errors import (
     ActivationFailed,
     HostFenced,
     LeaseLost,
+    ReentrantActivation,
     RelevoError,
     StatePoisoned,
     StateTooNew,
 )
-from relevo.kernel import error_text, faults
+from relevo.kernel import error_text
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from relevo.actors.core.deltas import Delta
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 AGAIN = Backoff(first=0.1, longest=30.0, jitter=(1.0, 1.0))
 POISONED_SECONDS = 30.0
+_chains = Numbers()
 PAUSE_SECONDS = 0.05
 """What a caller waits before it asks again for a slot that is being handed over."""
 
@@ -73,12 +78,18 @@ class Slot:
             return StoredActor()
         return await self.runtime.storage.load(activation.canonical)
 
-    async def commit(self, delta: Delta) -> None:
-        """Store a delta; returns when it is durable."""
-        await faults.point("before_turn_commit")
-        await self.runtime.storage.commit(delta)
-        await faults.point("after_turn_commit")
-        self.runtime.note_stored(delta)
+    def commit(self, delta: Delta) -> asyncio.Future[None]:
+        """Store a delta, after those given before; the future ends when it is durable."""
+        stored = self.runtime.storage.commit_soon(delta)
+        if delta.messages or delta.reminders:
+            stored.add_done_callback(partial(self.runtime.note_stored, delta))
+        return stored
+
+    async def invoke(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method: a coroutine function here, a plain one in a thread."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        return await self.runtime.call_plain(partial(function, *arguments))
 
     async def entry(self, activation: Activation, name: str, key: str) -> bytes | None:
         """Return what is stored under a key of a map."""
@@ -101,7 +112,7 @@ class Slot:
 
     def new_chain(self) -> Chain:
         """Return the chain of work that no call brought."""
-        return Chain(secrets.randbits(63))
+        return Chain(_chains.take())
 
     def ended(self, activation: Activation, error: BaseException | None) -> None:
         """Forget an activation; one that could not begin is tried again only after a while."""
@@ -128,8 +139,13 @@ class Slot:
         """Say that the slot is not served here, at least not now."""
         return MovedTo(self.lease.epoch, None, pause)
 
-    def activation(self, definition: ActorDefinition, ref: ActorRef) -> Activation:
-        """Return the activation of an actor, made if there is none; raises `ActivationFailed`."""
+    def activation(
+        self, definition: ActorDefinition, ref: ActorRef, chain: Chain | None = None
+    ) -> Activation:
+        """Return the activation of an actor, made if there is none; raises `ActivationFailed`.
+
+        `chain` is that of the call for which it is made: `on_activate` belongs to it.
+        """
         canonical = ref.canonical
         activation = self.activations.get(canonical)
         if activation is not None:
@@ -137,7 +153,7 @@ class Slot:
         failure = self._failures.get(canonical)
         if failure is not None and self._loop.time() < failure.again_at:
             raise self._refusal(canonical, failure.error, failure.again_at - self._loop.time())
-        activation = Activation(self, definition, ref)
+        activation = Activation(self, definition, ref, chain or self.new_chain())
         self.activations[canonical] = activation
         self.runtime.activation_began(activation)
         activation.start()
@@ -161,6 +177,8 @@ class Slot:
     def _refusal(self, canonical: str, error: BaseException, seconds: float) -> RelevoError:
         if isinstance(error, (StatePoisoned, StateTooNew)):
             return error
+        if isinstance(error, ReentrantActivation):  # to repeat the call would not help
+            return ReentrantActivation(error.message)
         failed = ActivationFailed(
             f"{canonical} could not be activated: {error_text.shown(error)}"
             + (f"; the next attempt is in {seconds:.1f} s" if seconds else "")
