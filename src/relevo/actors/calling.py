@@ -8,15 +8,14 @@ also repeated when the outcome is unknown.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
-import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.actors.answers import error_of
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.core.numbers import Numbers
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 HOST_SECONDS: Final = 0.25
 """How long after its deadline a call waits for the other host to say whether it has run."""
-_chains = itertools.count(secrets.randbits(62))
+_chains = Numbers()
 _NOT_RUN: Final = (NoHost, MailboxFull, ActivationFailed)
 """Errors after which a call is made again by itself: it did not run, and may run later."""
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
@@ -126,7 +125,7 @@ class Calling:
         turn = CURRENT.get()
         if turn is not None and turn.is_over:
             turn = None
-        chain = Chain(next(_chains))
+        chain = Chain(_chains.take())
         if turn is not None:
             chain = turn.chain.with_turn(turn.activation.canonical, turn.id)
             if turn.deadline is not None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 KIT_GROUP: Final = "relevo"
 """The placement group of Relevo's own actors, which every host serves."""
+LATE_SECONDS: Final = 1.0
+"""An owner that hands a slot over has answered before; its last answers may overtake the news of
+that, or come a little after it. What comes later was held up in a host that had lost the slot."""
 
 
 class ActorWays(Ways):
@@ -104,6 +107,7 @@ class ActorWays(Ways):
             own = runtime.slots.get((group, slot))
             if own is not None and not own.lease.over:
                 return Way(runtime.deliver, own.lease.epoch, is_local=True)
+        self._network.follow_routes()
         route = await self._network.routes.route(group, slot)
         if route.address is None or route.address == self._network.address:
             return None
@@ -120,7 +124,7 @@ class ActorWays(Ways):
         if type(answer) is MovedTo:
             return answer
         table.learn(slot, Route(answer.epoch, address if answer.epoch == epoch else None))
-        if table.is_late(slot, answer.epoch):
+        if table.is_late(slot, answer.epoch, LATE_SECONDS):
             raise OutcomeUnknown(
                 f"{call.method} of {call.actor} was answered by a host that no longer owned the"
                 " actor's slot; it may or may not have taken effect"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import App, settings
+from relevo.actors import ActorRef
+from relevo.errors import Conflict
 from relevo.testing import trace
 from relevo.testing.cluster import Cluster
-from tests.actors.hosts.programs import Tally
+from tests.actors.hosts.ledger import Ledger
+from tests.actors.hosts.programs import TYPE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,6 +33,11 @@ class Site:
     def __init__(self, cluster: Cluster, app: App) -> None:
         self.cluster = cluster
         self.app = app
+        self.ledgers: list[Ledger] = []
+
+    def ledger(self, actors: int, *, timeout: float = 30.0) -> Ledger:
+        self.ledgers.append(Ledger(self.app, actors, timeout=timeout))
+        return self.ledgers[-1]
 
     async def start(self, *names: str) -> None:
         for name in names:
@@ -53,8 +62,25 @@ class Site:
 
         await self.cluster.until(owned, f"{key} at {host}")
 
-    def ref(self, key: str):  # type: ignore[no-untyped-def]
-        return self.app.actor(Tally, key, type="tally").ref  # type: ignore[attr-defined]
+    async def until_called(self, ledger: Ledger, calls: int) -> None:
+        wanted = ledger.calls + calls
+        await self.cluster.until(lambda: ledger.calls >= wanted, "there is load")
+
+    async def bring(self, key: str, host: str) -> None:
+        """Let a host own an actor's slot, whatever the balancer does at the same time."""
+        ref = self.ref(key)
+
+        async def owned() -> bool:
+            if await self.app.actors.owner(ref) == host:
+                return True
+            with contextlib.suppress(Conflict):
+                await self.app.actors.move(ref, to=host)
+            return False
+
+        await self.cluster.until(owned, f"{key} at {host}")
+
+    def ref(self, key: str) -> ActorRef:
+        return ActorRef.of(TYPE, key)
 
     async def check(self) -> None:
         changes = await trace.owner_changes(self.app.database)
@@ -78,4 +104,7 @@ async def site(
             ) as cluster,
             App(settings=chosen) as app,
         ):
-            yield Site(cluster, app)
+            made = Site(cluster, app)
+            yield made
+            for ledger in made.ledgers:
+                await ledger.cancel()  # a test that failed has not stopped its callers

@@ -41,6 +41,11 @@ class Ledger:
         self._stopping = True
         await asyncio.gather(*self._callers)
 
+    async def cancel(self) -> None:
+        for caller in self._callers:
+            caller.cancel()
+        await asyncio.gather(*self._callers, return_exceptions=True)
+
     async def once(self, key: str, tag: str, kind: str = "add") -> None:
         proxy = self.tally(key)
         options: dict[str, object] = {"timeout": self._timeout}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -28,7 +29,7 @@ class Tally(Interface):
     async def counts(self) -> dict[str, int]: ...
     async def host(self) -> str: ...
     async def hold(self, seconds: float) -> int: ...
-    async def cross(self, other: Tally, ready: str, seconds: float) -> str: ...
+    async def cross(self, other: Tally, folder: str) -> str: ...
     async def visit(self, other: Tally, tag: str) -> int: ...
     async def come_back(self, origin: Tally, tag: str) -> int: ...
 
@@ -63,11 +64,13 @@ def define(app: App, host: str, record: Recorder | None = None) -> None:
             await asyncio.sleep(seconds)
             return self.state.total
 
-        async def cross(self, other: Tally, ready: str, seconds: float) -> str:
+        async def cross(self, other: Tally, folder: str) -> str:
             """Call another actor, which does the same, once both have begun."""
-            await asyncio.sleep(seconds)
+            (Path(folder) / str(self.ctx.key)).touch()
+            while len(list(Path(folder).iterdir())) < 2:
+                await asyncio.sleep(0.01)
             try:
-                await other.add(ready)
+                await other.add("t")
             except DeadlockDetected as error:
                 return str(error)
             return "passed"
@@ -89,4 +92,5 @@ def define(app: App, host: str, record: Recorder | None = None) -> None:
 async def tallies(app: App, record: Recorder) -> None:
     """A host of actors."""
     define(app, app.leases.name, record)
+    await app.parts.of(ActorsPart).stop(5.0)  # it serves Relevo's own actors already
     await serve(app, ActorsPart)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo.errors import NotFound
-from tests.actors.hosts.ledger import Ledger
 from tests.actors.hosts.programs import TYPE, Tally
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.actors.hosts.conftest import Site
 
 pytestmark = pytest.mark.anyio
@@ -32,13 +33,12 @@ async def keys_of(site: Site, host: str, count: int) -> list[str]:
 
 async def test_a_host_drains_under_load_without_an_error(site: Site) -> None:
     await site.start("a", "b")
-    ledger = Ledger(site.app, actors=6)
+    ledger = site.ledger(actors=6)
     ledger.start(callers=12, kinds=("add", "id"))
-    await site.cluster.until(lambda: ledger.calls >= 100, "there is load")
+    await site.until_called(ledger, 100)
     site.cluster.nodes["a"].terminate()
     await asyncio.to_thread(site.cluster.nodes["a"].process.wait)
-    wanted = ledger.calls + 100
-    await site.cluster.until(lambda: ledger.calls >= wanted, "calls go on")
+    await site.until_called(ledger, 100)
     await ledger.stop()
     assert not ledger.errors
     await ledger.check()
@@ -52,10 +52,9 @@ async def test_calls_that_wait_move_in_their_order(site: Site) -> None:
     first = asyncio.create_task(tally.hold(1.0))
     calls = [asyncio.create_task(tally.add(f"t{number}")) for number in range(20)]
     await asyncio.sleep(0)
-    await site.app.actors.move(site.ref(key), to="b")
+    await site.bring(key, "b")
     await first
     assert await asyncio.gather(*calls) == list(range(1, 21))
-    await site.until_owned(key, "b")
     assert await tally.host() == "b"
 
 
@@ -68,7 +67,9 @@ async def test_chains_cross_hosts_and_come_back(site: Site) -> None:
 
 
 @pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a")])
-async def test_chains_that_wait_for_each_other_are_told(site: Site, hosts: tuple[str, str]) -> None:
+async def test_chains_that_wait_for_each_other_are_told(
+    site: Site, hosts: tuple[str, str], tmp_path: Path
+) -> None:
     await site.start("a", "b")
     first = (await keys_of(site, hosts[0], 1))[0]
     second = (await keys_of(site, hosts[1], 2))[1]
@@ -76,8 +77,8 @@ async def test_chains_that_wait_for_each_other_are_told(site: Site, hosts: tuple
     other: Tally = site.app.actor(Tally, second, type=TYPE)
     began = time.monotonic()
     answers = await asyncio.gather(
-        one.with_(timeout=120).cross(other, "t", 0.5),  # type: ignore[attr-defined]
-        other.with_(timeout=120).cross(one, "t", 0.5),  # type: ignore[attr-defined]
+        one.with_(timeout=120).cross(other, str(tmp_path)),  # type: ignore[attr-defined]
+        other.with_(timeout=120).cross(one, str(tmp_path)),  # type: ignore[attr-defined]
     )
     assert time.monotonic() - began < DETECTED_WITHIN
     told = [answer for answer in answers if answer != "passed"]

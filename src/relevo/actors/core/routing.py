@@ -5,12 +5,13 @@ Epochs of a slot only grow, so of two statements the one with the higher epoch i
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Route(Struct, frozen=True):
@@ -33,8 +34,10 @@ class RouteTable:
     address of the same epoch. Whatever comes late is dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._routes: dict[int, Route] = {}
+        self._learnt: dict[int, float] = {}
         self.slots = 0
         """How many slots the group has; 0 before the first read, and if nobody serves it."""
 
@@ -60,6 +63,7 @@ class RouteTable:
         known = self._routes.get(slot)
         if known is None or route.epoch > known.epoch:
             self._routes[slot] = route
+            self._learnt[slot] = self._clock()
             return True
         if route.epoch == known.epoch and known.address is None and route.address is not None:
             self._routes[slot] = route
@@ -72,9 +76,11 @@ class RouteTable:
         if known.epoch == epoch and known.address is not None:
             self._routes[slot] = Route(epoch)
 
-    def is_late(self, slot: int, epoch: int) -> bool:
-        """Whether an answer of an epoch comes from an owner that is known to have been followed."""
-        return epoch < self.route(slot).epoch
+    def is_late(self, slot: int, epoch: int, seconds: float = 0.0) -> bool:
+        """Whether the owner of an epoch is known to have been followed, for so many seconds."""
+        if epoch >= self.route(slot).epoch:
+            return False
+        return self._clock() - self._learnt[slot] >= seconds
 
 
 def route_topic(unit_id: int) -> str:

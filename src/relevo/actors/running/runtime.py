@@ -145,8 +145,10 @@ class ActorRuntime:
         if slot is None or slot.lease.over:
             arrival.give(self.owner_elsewhere(group, number))
             return
-        if slot.lease.epoch < arrival.call.epoch:  # the loss has not been seen here yet
-            arrival.give(MovedTo(arrival.call.epoch, None, PAUSE_SECONDS))
+        if slot.lease.epoch < arrival.call.epoch or not slot.lease.may_act:
+            # It is lost, and that has not been seen here yet; or it soon will be.
+            epoch = max(slot.lease.epoch, arrival.call.epoch)
+            arrival.give(MovedTo(epoch, None, PAUSE_SECONDS))
             return
         arrival.call.epoch = slot.lease.epoch
         try:
@@ -178,7 +180,7 @@ class ActorRuntime:
     def _outer(self, activation: Activation, arrival: Arrival) -> Turn | None:
         """Return the turn in which the call runs nested: one that waits for it."""
         for frame in reversed(arrival.call.chain.frames):
-            turn = activation.turns.get(frame.turn)
+            turn = activation.turns.get(frame.turn) if frame.actor == activation.canonical else None
             if turn is None or turn.is_closing or turn.is_over:
                 continue
             if activation.state in ("loading", "activating"):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +11,11 @@ import structlog
 
 from relevo.actors.core.calls import Chain, MovedTo
 from relevo.actors.core.deltas import StoredActor
+from relevo.actors.core.numbers import Numbers
 from relevo.actors.running.activation import Activation
 from relevo.errors import (
     ActivationFailed,
+    HostFenced,
     LeaseLost,
     ReentrantActivation,
     RelevoError,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 AGAIN = Backoff(first=0.1, longest=30.0, jitter=(1.0, 1.0))
 POISONED_SECONDS = 30.0
-_chains = itertools.count(secrets.randbits(62))
+_chains = Numbers()
 PAUSE_SECONDS = 0.05
 """What a caller waits before it asks again for a slot that is being handed over."""
 
@@ -122,7 +122,7 @@ class Slot:
 
     def new_chain(self) -> Chain:
         """Return the chain of work that no call brought."""
-        return Chain(next(_chains))
+        return Chain(_chains.take())
 
     def ended(self, activation: Activation, error: BaseException | None) -> None:
         """Forget an activation; one that could not begin is tried again only after a while."""
@@ -130,7 +130,7 @@ class Slot:
             return
         del self.activations[activation.canonical]
         self.runtime.activation_ended(activation)
-        if error is None or isinstance(error, LeaseLost) or self.lease.over:
+        if error is None or isinstance(error, (LeaseLost, HostFenced)) or self.lease.over:
             return
         if activation.has_begun:
             return  # it had begun: a commit failed, and the next call reads what is stored
@@ -172,7 +172,7 @@ class Slot:
     def refusal(self, activation: Activation) -> RelevoError:
         """Say why an activation could not begin."""
         error = activation.error
-        if error is None or isinstance(error, LeaseLost):
+        if error is None or isinstance(error, (LeaseLost, HostFenced)):
             return ActivationFailed(f"{activation.canonical} left memory; try again")
         return self._refusal(activation.canonical, error, 0.0)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import secrets
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from relevo.actors.core.numbers import Numbers
 from relevo.actors.running.journal import Journal
 from relevo.errors import OutsideTurn
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.deferred import Deferred
 
-_numbers = itertools.count(secrets.randbits(62))
+_numbers = Numbers()
 """Of turns: unlike those of other processes, also of earlier ones."""
 CURRENT: ContextVar[Turn | None] = ContextVar("relevo_actor_turn", default=None)
 """The turn in which the present code runs; tasks made by a turn inherit it."""
@@ -93,7 +92,7 @@ class Turn:
     def __init__(
         self, activation: Activation, work: Work, chain: Chain, outer: Turn | None = None
     ) -> None:
-        self.id = next(_numbers)
+        self.id = _numbers.take()
         self.activation = activation
         self.work = work
         self.chain = chain

@@ -252,7 +252,9 @@ class TurnRunner:
         self._leave(turn, value, error)
 
     def _leave(self, turn: Turn, value: Any, error: BaseException | None) -> None:
-        if self._activation.home.lease.may_act:
+        if error is None and turn.outer is None:
+            faults.hit("before_output")
+        if self._activation.home.lease.may_act:  # after the point: the host may have stood still
             self._give(turn, value, error)
         else:
             self._activation.spawn(self._leave_later(turn, value, error))
@@ -267,7 +269,6 @@ class TurnRunner:
 
     def _give(self, turn: Turn, value: Any, error: BaseException | None) -> None:
         if error is None and turn.outer is None:
-            faults.hit("before_output")
             for output in turn.journal.take_outputs():
                 output()
         if not turn.is_answered:

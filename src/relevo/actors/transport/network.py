@@ -47,6 +47,7 @@ class Network:
         self._peers: Peers | None = None
         self._opening = asyncio.Lock()
         self._listener: Listener | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> str | None:
@@ -61,6 +62,11 @@ class Network:
                     self._peers = await self._open()
         return self._peers
 
+    def follow_routes(self) -> None:
+        """Read routes again and again, once a call has left a client; hosts do so anyway."""
+        if self._listener is None and self._following is None:
+            self._following = asyncio.get_running_loop().create_task(self.routes.run())
+
     async def listen(self) -> str:
         """Take calls, if it does not yet; return the address. Raises `SettingsError`."""
         if self._listener is not None and self._listener.address is not None:
@@ -71,6 +77,7 @@ class Network:
         )
         address = await listener.start()
         self._listener = listener
+        await self._follow_no_longer()
         return address
 
     def begin_life(self, host: str, incarnation: str, since: int) -> None:
@@ -86,9 +93,16 @@ class Network:
 
     async def close(self) -> None:
         """Disconnect; requests under way get a moment to end."""
+        await self._follow_no_longer()
         await self.routes.close()
         if self._peers is not None:
             await self._peers.close()
+
+    async def _follow_no_longer(self) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def _open(self) -> Peers:
         settings = self._settings
