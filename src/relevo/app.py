@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo import settings as settings_module
+from relevo.actors import events as actor_events
 from relevo.actors.host import ActorsPart
 from relevo.actors.service import Actors
 from relevo.dataverse.bulk.service import Bulk, BulkPart
@@ -120,7 +121,9 @@ class App(PipelineDefinitions):
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
         self.actors = self.parts.add(ActorsPart(Actors(connection, settings)))
-        self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
+        self.events.catalogue.register(
+            *job_events.TYPES, *message_events.TYPES, *actor_events.TYPES
+        )
         self._bulk: Bulk | None = None
         self._connected = False
         self._leases: Leases | None = None

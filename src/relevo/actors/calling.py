@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relevo.actors.answers import error_of
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.gateway import NamedMethod
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
@@ -77,7 +78,7 @@ class Calling:
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
 
     async def call(
-        self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Any:
         """Return what the method returns, or raise what it raised."""
         now = asyncio.get_running_loop().time()
@@ -94,7 +95,7 @@ class Calling:
         call = Call(
             ref.canonical, method.name, body, deadline - now, chain, digest=method.digest,
             call_id=options.call_id, headers=_headers(turn, options), one_way=options.one_way,
-            made_at=time.time(),
+            made_at=time.time(), is_json=isinstance(method, NamedMethod),
         )  # fmt: skip
         if turn is not None:
             turn.waiting_for.append(call)
@@ -108,7 +109,7 @@ class Calling:
         raise error_of(answer, method)
 
     async def _deliver(
-        self, ref: ActorRef, method: MethodSpec, call: Call, deadline: float
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
     ) -> Returned | Raised | Refused:
         group, slots = await self._ways.slots(ref.type)
         slot = slot_of(call.actor, slots)
@@ -176,8 +177,6 @@ class Calling:
         if not isinstance(answer, Refused):
             return None
         error = error_of(answer, None)
-        if not isinstance(error, RelevoError):
-            return None
         if answer.executed is False and error.retryable:
             return error
         if may_repeat and isinstance(error, (ActivationLost, OutcomeUnknown)):

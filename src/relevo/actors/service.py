@@ -9,23 +9,31 @@ from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
 from relevo.actors.interfaces import Interfaces
 from relevo.actors.message_proxies import MessageProxy, SendOptions
+from relevo.actors.operating.administration import Administration
+from relevo.actors.operating.letters import Letters
+from relevo.actors.operating.quarantine import Quarantine
+from relevo.actors.operating.reminders import StoredReminders
 from relevo.actors.proxies import Proxies
 from relevo.actors.storage import ActorStorage
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import clock
-from relevo.limits import ACTOR_SEND_ATTEMPTS
+from relevo.limits import ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.gateway import NamedMethod
+    from relevo.actors.operating.administration import ActorRecord, Named
     from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
+    from relevo.actors.stored_actors import ListedActor
+    from relevo.kernel.pages import Fetched
     from relevo.kernel.part import Connection
     from relevo.settings import Settings
 
@@ -57,6 +65,13 @@ class Actors(Service):
         )
         self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
         self._runtime: ActorRuntime | None = None
+        self.administration = Administration(self)
+        self.letters = Letters(self)
+        """Messages and reminders that are not tried any more."""
+        self.quarantine = Quarantine(self)
+        """Actors whose stored state cannot be used."""
+        self.reminders = StoredReminders(self)
+        """Reminders of any actor, as operators see them."""
 
     @property
     def storage(self) -> ActorStorage:
@@ -135,11 +150,48 @@ class Actors(Service):
         options = SendOptions(attempts=attempts, on_dead=on_dead)
         return cast("I", MessageProxy(cast("ProxyBase", proxy), self.place, options, store))
 
+    async def list(
+        self, type_name: str, after: str = "", limit: int = PAGE_ROWS_DEFAULT
+    ) -> Fetched[ListedActor]:
+        """Return actors of a type that have stored data, beyond the canonical id `after`.
+
+        It activates none.
+        """
+        return await self.administration.list(type_name, after, limit)
+
+    async def get(self, actor: Named) -> ActorRecord | None:
+        """Return what is stored of an actor, without its state; None if nothing is."""
+        return await self.administration.get(actor)
+
+    async def delete(self, actor: Named) -> None:
+        """Remove an actor and all that is stored of it, as a turn of its own."""
+        await self.administration.delete(actor)
+
+    async def deactivate(self, actor: Named) -> bool:
+        """Let an actor leave memory after its running turn; False if it was not in memory."""
+        return await self.administration.deactivate(actor)
+
+    async def move(self, actor: Named, *, to: str) -> None:
+        """Ask for the slot of an actor, and all actors in it, to go to the host named `to`."""
+        await self.administration.move(actor, to=to)
+
+    async def owner(self, actor: Named) -> str | None:
+        """Return the name of the host that owns the slot of an actor; None if no live host does."""
+        found = await self.administration.owner(actor)
+        return None if found is None else found.host
+
+    async def activations(self, actor: Named) -> Sequence[str]:
+        """Return the hosts that have an actor in memory: one, or none. It activates nothing."""
+        if await self.administration.activation(actor) is None:
+            return []
+        host = await self.owner(actor)
+        return [] if host is None else [host]
+
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))
 
     async def call(
-        self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Any:
         """Carry out the call of a proxy."""
         return await self._calling().call(ref, method, body, options)

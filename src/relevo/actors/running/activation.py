@@ -153,6 +153,8 @@ class Activation:
             return
         self.definition.set_timers(self)
         self.pump()
+        if self.leave_when_idle and self.is_idle:
+            self.deactivate("requested")
 
     async def _run_hook(self, name: str, *arguments: Any) -> BaseException | None:
         """Run a method of the life cycle as a turn of its own; returns what it raised."""
@@ -249,6 +251,11 @@ class Activation:
     def touch(self) -> None:
         """Note that the actor was used."""
         self.used_at = self._loop.time()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long ago the actor was used last."""
+        return self._loop.time() - self.used_at
 
     @property
     def is_idle(self) -> bool:

@@ -46,7 +46,8 @@ class Arrival:
         self.call = call
         self.method = method
         self.answer = answer
-        self.arguments = method.decode_arguments(call.body)
+        decode = method.decode_named if call.is_json else method.decode_arguments
+        self.arguments = decode(call.body)
         self.activation: Activation | None = None
         self.digest = b"" if call.call_id is None else digest_of(call)
         options = method.options
@@ -92,7 +93,8 @@ class Arrival:
 
     def encode(self, value: Any) -> Answer:
         """Return the answer that carries a result."""
-        return Returned(self.method.encode_result(value))
+        body = self.method.encode_result(value)
+        return Returned(self.method.result_as_json(value) if self.call.is_json else body)
 
     def record(self, value: Any, error: BaseException | None) -> RecordedCall | None:
         """Return what is kept of the answer: of results and declared errors."""

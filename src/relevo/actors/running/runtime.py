@@ -11,6 +11,7 @@ import structlog
 from relevo.actors.answers import answer_of_error
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.running import control
 from relevo.actors.running.arrivals import Arrival, reused
 from relevo.actors.running.slots import PAUSE_SECONDS, Slot
 from relevo.errors import (
@@ -88,15 +89,19 @@ class ActorRuntime:
         try:
             ref = ActorRef.read(call.actor)
             definition = self._definition(ref)
-            method = definition.methods.get(call.method)
-            if method is None:
-                raise UnknownMethod(
-                    f"{ref.type!r} has no method {call.method!r}; it has"
-                    f" {', '.join(sorted(definition.methods))}"
-                )
-            if self.pending >= ACTOR_HOST_CALLS_MAX:
-                raise MailboxFull(f"{self.pending:,} calls wait on this host")
-            arrival = Arrival(self, call, method, answer, loop.time() + call.timeout)
+            deadline = loop.time() + call.timeout
+            if call.method.startswith(control.PREFIX):
+                arrival: Arrival = control.ControlArrival(self, call, definition, answer, deadline)
+            else:
+                method = definition.methods.get(call.method)
+                if method is None:
+                    raise UnknownMethod(
+                        f"{ref.type!r} has no method {call.method!r}; it has"
+                        f" {', '.join(sorted(definition.methods))}"
+                    )
+                if self.pending >= ACTOR_HOST_CALLS_MAX:
+                    raise MailboxFull(f"{self.pending:,} calls wait on this host")
+                arrival = Arrival(self, call, method, answer, deadline)
         except RelevoError as error:
             answer.set_result(answer_of_error(error, None))
             return answer
@@ -131,6 +136,8 @@ class ActorRuntime:
         self, slot: Slot, arrival: Arrival, definition: ActorDefinition, ref: ActorRef
     ) -> None:
         activation = slot.activations.get(arrival.call.actor)
+        if isinstance(arrival, control.ControlArrival) and arrival.answers_at_once(activation):
+            return
         outer = None if activation is None else self._outer(activation, arrival)
         if outer is not None:
             assert activation is not None
