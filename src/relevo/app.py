@@ -287,7 +287,7 @@ class App(PipelineDefinitions):
         is abandoned. Coroutines run in the event loop, plain functions in threads, and with
         `process=True` in a process of their own.
         """
-        return self.messaging.consumers(name, sources=sources, **options)
+        return self.messaging.register_consumers(name, sources=sources, **options)
 
     @overload
     def actor(

@@ -8,6 +8,7 @@ also repeated when the outcome is unknown.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import secrets
 import time
@@ -22,8 +23,11 @@ from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
     ActivationLost,
     DeadlineExceeded,
+    Dropped,
+    MailboxFull,
     NoHost,
     OutcomeUnknown,
+    Overloaded,
     PoisonCall,
     RelevoError,
 )
@@ -36,18 +40,29 @@ if TYPE_CHECKING:
     from relevo.actors.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
+HOST_SECONDS: Final = 0.25
+"""How long after its deadline a call waits for the other host to say whether it has run."""
+_chains = itertools.count(secrets.randbits(62))
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
 
 
 class Way:
     """Where the calls of a slot go: to this process, or to an address."""
 
-    __slots__ = ("deliver", "epoch")
+    __slots__ = ("deliver", "epoch", "is_local")
 
-    def __init__(self, deliver: Callable[[Call], Awaitable[Answer]], epoch: int) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[Call], Awaitable[Answer]],
+        epoch: int,
+        *,
+        is_local: bool = False,
+    ) -> None:
         self.deliver = deliver
         """Raises `NotSent`, or `OutcomeUnknown` if the connection broke after sending."""
         self.epoch = epoch
+        self.is_local = is_local
+        """To this process, which keeps the deadline itself."""
 
 
 class Ways:
@@ -86,12 +101,16 @@ class Calling:
         turn = CURRENT.get()
         if turn is not None and turn.is_over:
             turn = None
-        chain = Chain(secrets.randbits(63))
+        chain = Chain(next(_chains))
         if turn is not None:
             chain = turn.chain.with_turn(turn.activation.canonical, turn.id)
             if turn.deadline is not None:
                 deadline = min(deadline, turn.deadline)
-            await turn.activation.gate.passed(turn.activation.gate.mark)
+            activation = turn.activation
+            if activation.gate.mark is not None:
+                await activation.gate.passed(activation.gate.mark)
+            if not activation.home.lease.may_act:
+                await activation.runner.may_release()
         call = Call(
             ref.canonical, method.name, body, deadline - now, chain, digest=method.digest,
             call_id=options.call_id, headers=_headers(turn, options), one_way=options.one_way,
@@ -161,8 +180,11 @@ class Calling:
             attempt += 1
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
+        if way.is_local:
+            return await way.deliver(call)
         try:
-            async with asyncio.timeout(seconds):
+            # The host of the actor knows whether the call has begun, so its answer is preferred.
+            async with asyncio.timeout(seconds + HOST_SECONDS):
                 return await way.deliver(call)
         except TimeoutError:
             late = DeadlineExceeded(
@@ -177,7 +199,7 @@ class Calling:
         if not isinstance(answer, Refused):
             return None
         error = error_of(answer, None)
-        if answer.executed is False and error.retryable:
+        if answer.executed is False and error.retryable and not isinstance(error, Dropped):
             return error
         if may_repeat and isinstance(error, (ActivationLost, OutcomeUnknown)):
             return error
@@ -185,6 +207,10 @@ class Calling:
 
     def _too_late(self, call: Call, reason: RelevoError | None) -> RelevoError:
         """Return the reason for which it did not run, or that time has passed."""
+        if isinstance(reason, MailboxFull):
+            return Overloaded(
+                f"{call.actor} had no room for {call.method} until its deadline: {reason.message}"
+            )
         if reason is not None:
             return reason
         late = DeadlineExceeded(f"the deadline of {call.method} of {call.actor} has passed")

@@ -65,6 +65,10 @@ class Commits:
         """
         await self._group.call(delta)
 
+    def commit_soon(self, delta: Delta) -> asyncio.Future[None]:
+        """Store a delta after those given before; the future ends as `commit` does."""
+        return self._group.put(delta)
+
     async def close(self) -> None:
         """Finish the commits that were accepted."""
         await self._group.close()

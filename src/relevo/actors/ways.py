@@ -9,7 +9,7 @@ from relevo.actors.calling import Way, Ways
 from relevo.errors import NotFound
 
 if TYPE_CHECKING:
-    from relevo.actors.core.calls import Answer, Call, MovedTo
+    from relevo.actors.core.calls import MovedTo
     from relevo.actors.definitions import ActorTypes
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.storage import ActorStorage
@@ -54,11 +54,7 @@ class ActorWays(Ways):
         if runtime is not None:
             own = runtime.slots.get((group, slot))
             if own is not None and not own.lease.over:
-
-                async def deliver(call: Call) -> Answer:
-                    return await runtime.deliver(call)
-
-                return Way(deliver, own.lease.epoch)
+                return Way(runtime.deliver, own.lease.epoch, is_local=True)
         return None
 
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:

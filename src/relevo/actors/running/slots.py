@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import itertools
 import secrets
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -22,6 +25,7 @@ from relevo.kernel import error_text
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from relevo.actors.core.deltas import Delta
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 AGAIN = Backoff(first=0.1, longest=30.0, jitter=(1.0, 1.0))
 POISONED_SECONDS = 30.0
+_chains = itertools.count(secrets.randbits(62))
 PAUSE_SECONDS = 0.05
 """What a caller waits before it asks again for a slot that is being handed over."""
 
@@ -71,10 +76,18 @@ class Slot:
             return StoredActor()
         return await self.runtime.storage.load(activation.canonical)
 
-    async def commit(self, delta: Delta) -> None:
-        """Store a delta; returns when it is durable."""
-        await self.runtime.storage.commit(delta)
-        self.runtime.note_stored(delta)
+    def commit(self, delta: Delta) -> asyncio.Future[None]:
+        """Store a delta, after those given before; the future ends when it is durable."""
+        stored = self.runtime.storage.commit_soon(delta)
+        if delta.messages or delta.reminders:
+            stored.add_done_callback(partial(self.runtime.note_stored, delta))
+        return stored
+
+    async def invoke(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method: a coroutine function here, a plain one in a thread."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        return await self.runtime.call_plain(partial(function, *arguments))
 
     async def entry(self, activation: Activation, name: str, key: str) -> bytes | None:
         """Return what is stored under a key of a map."""
@@ -97,7 +110,7 @@ class Slot:
 
     def new_chain(self) -> Chain:
         """Return the chain of work that no call brought."""
-        return Chain(secrets.randbits(63))
+        return Chain(next(_chains))
 
     def ended(self, activation: Activation, error: BaseException | None) -> None:
         """Forget an activation; one that could not begin is tried again only after a while."""
