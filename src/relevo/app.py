@@ -333,22 +333,25 @@ class App(PipelineDefinitions):
         self.messaging.registry.budgets.source = source
 
     def serve_only(self, *names: str) -> None:
-        """Serve only these jobs, processors and consumers on this host, by name.
+        """Serve only these jobs, processors, consumers and types of actors on this host, by name.
 
+        A type of actors is served with all others of its placement group.
         Raises `NotFound` for a name that the app does not define.
         """
         jobs, feeds = self.jobs.registry.handlers, self.feeds.processors
         consumers = self.messaging.registry.consumers
-        known = {*jobs, *consumers, *(one.name for one in feeds.values())}
+        types = self.actors.types.by_name
+        known = {*jobs, *consumers, *types, *(one.name for one in feeds.values())}
         if strange := sorted(set(names) - known):
             raise NotFound(
-                f"this app has no job, processor or consumers {strange[0]!r}; it has"
+                f"this app has no job, processor, consumers or actor type {strange[0]!r}; it has"
                 f" {', '.join(sorted(known)) or 'none'}"
             )
         for name in jobs.keys() - set(names):
             del jobs[name]
         for name in consumers.keys() - set(names):
             del consumers[name]
+        self.actors.types.serve_only(names)
         self.feeds.only([one for one in feeds.values() if one.name in names])
 
     def serve_bulk(self) -> None:

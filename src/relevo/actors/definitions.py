@@ -19,6 +19,8 @@ from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.markers import TimerMark
     from relevo.actors.message_proxies import Place
@@ -146,6 +148,7 @@ class ActorTypes:
 
     def __init__(self) -> None:
         self.by_name: dict[str, ActorDefinition] = {}
+        self._served: frozenset[str] | None = None
 
     def add(self, definition: ActorDefinition) -> None:
         """Take a type in; raises `Conflict` if there is another of its name."""
@@ -175,9 +178,14 @@ class ActorTypes:
             pointer="type",
         )
 
+    def serve_only(self, names: Iterable[str]) -> None:
+        """Serve only the placement groups of these types, with all types in them."""
+        self._served = frozenset(names) & self.by_name.keys()
+
     def groups(self) -> set[str]:
-        """Return the placement groups that have types."""
-        return {definition.options.placement_group for definition in self.by_name.values()}
+        """Return the placement groups to be served: those that have types."""
+        served = self.by_name.keys() if self._served is None else self._served
+        return {self.by_name[name].options.placement_group for name in served}
 
 
 def _state_type(cls: type[Actor[Any]]) -> type[Any]:

@@ -90,6 +90,11 @@ class Actors(Service):
             raise Conflict("this app is a client; actors run inside `async with app.host()`")
         return self._runtime
 
+    @property
+    def own_runtime(self) -> ActorRuntime | None:
+        """The same; None if the app is no host of actors."""
+        return self._runtime
+
     def serve(self, runtime: ActorRuntime | None) -> None:
         """Let calls of actors that this host owns stay in this process."""
         self._runtime = runtime

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.e2e.conftest import until
+
 if TYPE_CHECKING:
     from tests.e2e.conftest import Result, Site
 
@@ -15,8 +17,19 @@ def run(site: Site, *arguments: str, code: int = 0, way: str = "http") -> Result
 
 
 def test_a_program_serves_actors_and_commands_reach_them(site: Site) -> None:
-    assert "account" in site.host.log
-    called = run(site, "actor", "call", "account", "alice", "deposit", '{"cents": 5}', "-o", "json")
+    until(lambda: "serving account" in site.host.log, "it says what it serves")
+    called = run(
+        site,
+        "actor",
+        "call",
+        "account",
+        "alice",
+        "deposit",
+        "--arguments",
+        '{"cents": 5}',
+        "-o",
+        "json",
+    )
     assert called.json == {"result": 5}
     shown = run(site, "actor", "get", "account", "alice", "-o", "json").json
     assert (shown["id"], shown["host"]) == ("account/s:alice", "alpha")
@@ -28,7 +41,7 @@ def test_a_program_serves_actors_and_commands_reach_them(site: Site) -> None:
     run(site, "actor", "deactivate", "account", "alice")
     run(site, "actor", "delete", "account", "alice", "--yes")
     assert "account/s:alice" not in run(site, "actor", "list", "account").out
-    assert "account" in run(site, "actor", "call", "acount", "a", "deposit", "{}", code=3).err
+    assert "acount" in run(site, "actor", "call", "acount", "a", "deposit", code=3).err
     assert run(site, "actor", "letter", "list", "-o", "json").json["items"] == []
     assert run(site, "actor", "quarantine", "list", "-o", "json").json["items"] == []
 
@@ -43,7 +56,7 @@ def test_the_interfaces_of_a_program_are_shown_as_json_schema(site: Site) -> Non
 
 
 def test_the_live_view_shows_slots_by_host_and_work_by_type(site: Site) -> None:
-    run(site, "actor", "call", "account", "bob", "deposit", '{"cents": 5}')
+    run(site, "actor", "call", "account", "bob", "deposit", "--arguments", '{"cents": 5}')
     for way in ("database", "http"):
         shown = run(site, "actor", "watch", "--once", "-o", "json", way=way).json
         assert shown["slots"] == [
@@ -53,6 +66,7 @@ def test_the_live_view_shows_slots_by_host_and_work_by_type(site: Site) -> None:
 
 
 def test_the_doctor_looks_at_slots_and_addresses(site: Site) -> None:
-    checks = {one["check"]: one for one in run(site, "doctor", "-o", "json", way="database").json}
+    found = site.run("doctor", "-o", "json", way="database").json["items"]
+    checks = {one["check"]: one for one in found}
     assert "4 slots" in checks["actor slots"]["detail"]
     assert checks["actor hosts"]["state"] in ("ok", "warn")

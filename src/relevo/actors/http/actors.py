@@ -11,11 +11,14 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.actors.core.identity import ActorRef, checked_type
 from relevo.actors.http.models import ONE, SCOPE, ByActor, ByType, shown
+from relevo.actors.operating import figures
 from relevo.actors.operating.administration import FAULTS_MAX, ActorFault
+from relevo.actors.operating.figures import SlotsOfHost, StoredWork, TypeAtWork
 from relevo.actors.stored_actors import ListedActor
 from relevo.errors import Conflict, NoHost, NotFound
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
+from relevo.http.system import Nothing
 from relevo.kernel.operation import Operations
 
 if TYPE_CHECKING:
@@ -25,6 +28,27 @@ if TYPE_CHECKING:
     from relevo.http.services import Services
 
 operation = Operations(scope=SCOPE)
+
+
+class ActorFigures(Struct, frozen=True, kw_only=True):
+    """What actors do now."""
+
+    slots: list[SlotsOfHost]
+    """By placement group and host."""
+    stored: list[StoredWork]
+    """Reminders and messages, by type of their actors."""
+    here: list[TypeAtWork]
+    """Activations of the host that answers, by type."""
+
+
+@operation("actors.figures", "GET /v1/actor-figures", "actors:read", scope=None)
+async def get_figures(services: Services, _: Principal, __: Nothing) -> ActorFigures:
+    """Show the slots that hosts own, and the work of actors by type."""
+    database, runtime = services.app.database, services.app.actors.own_runtime
+    return ActorFigures(
+        slots=await figures.slots_by_host(database), stored=await figures.stored_work(database),
+        here=[] if runtime is None else figures.at_work(runtime),
+    )  # fmt: skip
 
 
 class ListActors(ByType, frozen=True, kw_only=True):

@@ -36,12 +36,12 @@ class ByType(Struct, frozen=True, kw_only=True):
 class ByActor(ByType, frozen=True, kw_only=True):
     """Which actor."""
 
-    key: KeyText
+    actor_key: KeyText = msgspec.field(name="key")  # `--key` is the access key of the command line
 
     @property
     def ref(self) -> ActorRef:
         """Its identity; raises `InvalidValue`."""
-        return ActorRef(checked_type(self.type), read_key(self.key))
+        return ActorRef(checked_type(self.type), read_key(self.actor_key))
 
 
 def shown(value: Any) -> Any:

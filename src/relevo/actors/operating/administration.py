@@ -15,7 +15,7 @@ from relevo.actors.events import ActorData, Note
 from relevo.actors.proxies import CallOptions, ProxyBase
 from relevo.actors.running.control import PREFIX, ActivationInfo, control_method
 from relevo.actors.stored_actors import ListedActor
-from relevo.errors import NotFound
+from relevo.errors import InvalidValue, NotFound
 from relevo.kernel.leases.directory import Directory
 from relevo.kernel.postgres import catalog
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 SQL = catalog.load("relevo.actors")
 FAULTS_MAX: Final = 200
-Named = ActorRef | ProxyBase | str
-"""An actor, by its identity, a proxy or its canonical id."""
+Named = Any
+"""An actor: its `ActorRef`, a proxy, or its canonical id. Proxies are typed as their interfaces."""
 
 
 class ActorRecord(ListedActor, frozen=True, kw_only=True):
@@ -189,4 +189,8 @@ def ref_of(actor: Named) -> ActorRef:
     """Return the identity of an actor; raises `InvalidValue` for a text that is none."""
     if isinstance(actor, ProxyBase):
         return actor.ref
-    return ActorRef.read(actor) if isinstance(actor, str) else actor
+    if isinstance(actor, ActorRef):
+        return actor
+    if isinstance(actor, str):
+        return ActorRef.read(actor)
+    raise InvalidValue(f"{actor!r:.80} is no actor; give a proxy, an ActorRef or a canonical id")
