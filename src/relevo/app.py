@@ -20,6 +20,7 @@ from relevo.dataverse.users.service import Users
 from relevo.errors import Conflict, HostSuperseded, InvalidValue, NotFound, RelevoError, SchemaError
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import FeedPart, Feeds
+from relevo.governance.service import Governance, GovernancePart
 from relevo.jobs import events as job_events
 from relevo.jobs.core.outcomes import Attempts
 from relevo.jobs.host import JobsPart
@@ -120,7 +121,9 @@ class App(PipelineDefinitions):
         self.messaging = self.parts.add(
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
-        self.actors = self.parts.add(ActorsPart(Actors(connection, settings)))
+        self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
+        self.metrics.registry.register(self.actors.types.figures)
+        self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.events.catalogue.register(
             *job_events.TYPES, *message_events.TYPES, *actor_events.TYPES
         )
@@ -538,6 +541,7 @@ class App(PipelineDefinitions):
             moving = sum(lease.stopping.is_set() for lease in held)
             self.metrics.leases.labels(state="held").set(len(held) - moving)
             self.metrics.leases.labels(state="releasing").set(moving)
+            self.metrics.lease_margin_seconds.set(max(0.0, self._leases.margin))
             self.metrics.clock_skew_seconds.set(-self._leases.skew)
         self.feeds.figures.forget_old(self.metrics)
         return self.metrics.render()

@@ -248,6 +248,8 @@ MESSAGE_HOURS_WINDOWS_MAX: Final = 24
 ACTOR_KEY_BYTES_MAX: Final = 256
 ACTOR_SLOTS: Final = 256
 """Of a placement group, unless it is joined with another number."""
+ACTOR_KIT_SLOTS: Final = 16
+"""Slots of the placement group `relevo`, which every host serves."""
 ACTOR_SLOTS_MAX: Final = 4_096
 """Of all placement groups of a database: each may hold one lock of PostgreSQL's lock table."""
 ACTOR_STATE_BYTES_MAX: Final = 4 * MIB

@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from relevo.actors.answers import error_of
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.filters import ActorCall, filtered
 from relevo.actors.gateway import NamedMethod
+from relevo.actors.proxies import checked_headers
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
+    ActivationFailed,
     ActivationLost,
+    DatabaseUnavailable,
     DeadlineExceeded,
-    Dropped,
     MailboxFull,
     NoHost,
     OutcomeUnknown,
@@ -35,15 +38,20 @@ from relevo.kernel.backoff import Backoff
 from relevo.limits import ACTOR_POISON_CRASHES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from relevo.actors.filters import Filter
     from relevo.actors.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
 HOST_SECONDS: Final = 0.25
 """How long after its deadline a call waits for the other host to say whether it has run."""
 _chains = itertools.count(secrets.randbits(62))
+_NOT_RUN: Final = (NoHost, MailboxFull, ActivationFailed)
+"""Errors after which a call is made again by itself: it did not run, and may run later."""
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
+MOVED: Final = Backoff(first=0.02, longest=1.0, jitter=(1.0, 1.0))
+"""Without jitter calls of one task stay in their order."""
 
 
 class Way:
@@ -85,11 +93,33 @@ class Ways:
         raise NotImplementedError
 
 
+class _Elsewhere(Exception):
+    """A call did not run: its owner is to be found anew."""
+
+    def __init__(
+        self,
+        reason: RelevoError,
+        group: str | None = None,
+        *,
+        at_once: bool = False,
+        seconds: float = 0.0,
+    ) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.group = group
+        """Whose owners may change; None if it is not known."""
+        self.seconds = seconds
+        """How long to wait at least."""
+        self.at_once = at_once
+        """The owner is known: there is nothing to wait for."""
+
+
 class Calling:
     """Carries out the calls that proxies make."""
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: Ways, outgoing: Sequence[Filter] = ()) -> None:
         self._ways = ways
+        self._outgoing = outgoing
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
 
     async def call(
@@ -119,39 +149,51 @@ class Calling:
         if turn is not None:
             turn.waiting_for.append(call)
         try:
-            answer = await self._deliver(ref, method, call, deadline)
+            if self._outgoing and not method.name.startswith("$"):
+                returned = await self._filtered(ref, method, call, deadline)
+            else:
+                returned = await self._returned(ref, method, call, deadline)
         finally:
             if turn is not None:
                 turn.waiting_for.remove(call)
+        return None if options.one_way else method.decode_result(returned.body)
+
+    async def _filtered(
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
+    ) -> Returned:
+        around = ActorCall(actor=ref, kind="method", name=method.name, headers=dict(call.headers))
+
+        async def run() -> Returned:
+            call.headers = checked_headers(around.headers)
+            return await self._returned(ref, method, call, deadline)
+
+        return await filtered(self._outgoing, around, run)
+
+    async def _returned(
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
+    ) -> Returned:
+        answer = await self._deliver(ref, method, call, deadline)
         if type(answer) is Returned:
-            return None if options.one_way else method.decode_result(answer.body)
+            return answer
         raise error_of(answer, method)
 
     async def _deliver(
         self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
     ) -> Returned | Raised | Refused:
-        group, slots = await self._ways.slots(ref.type)
-        slot = slot_of(call.actor, slots)
         may_repeat = method.options.idempotent or call.call_id is not None
         attempt = crashes = 0
         reason: RelevoError | None = None
+        unknown: RelevoError | None = None
         while True:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise self._too_late(call, reason)
+                raise unknown or self._too_late(call, reason)
             call.timeout = left
-            way = await self._ways.find(group, slot)
-            if way is None:
-                reason = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
-                await self._pause(group, attempt, left, 0.0)
-                attempt += 1
-                continue
-            call.epoch = way.epoch
             try:
-                answer = await self._answer(way, call, left)
-            except NotSent as error:
-                reason = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {error}")
-                await self._pause(group, attempt, left, 0.0)
+                answer = await self._attempt(ref, call, deadline)
+            except _Elsewhere as elsewhere:
+                reason = elsewhere.reason
+                await self._pause(elsewhere, attempt, left)
                 attempt += 1
                 continue
             except OutcomeUnknown as error:
@@ -159,25 +201,47 @@ class Calling:
                 if not may_repeat:
                     raise
                 if crashes >= ACTOR_POISON_CRASHES:
-                    raise PoisonCall(
-                        f"{call.actor} lost its host {crashes} times in a row while"
-                        f" {call.method} ran; it is not repeated"
-                    ) from error
-                reason = error
+                    raise self._poison(call, crashes) from error
+                unknown = error
                 continue
-            if type(answer) is MovedTo:
-                self._ways.learn(group, slot, answer)
-                await self._pause(group, attempt, left, answer.pause)
-                attempt += 1
-                continue
-            assert not isinstance(answer, MovedTo)
             refusal = self._repeatable(answer, may_repeat=may_repeat)
             if refusal is None:
+                if unknown is not None and type(answer) is Refused and answer.executed is False:
+                    raise unknown from error_of(answer, method)
                 return answer
+            if not isinstance(refusal, _NOT_RUN):
+                unknown = refusal
             reason = refusal
             assert isinstance(answer, Refused)
-            await self._pause(group, attempt, left, answer.retry_after)
+            seconds = max(answer.retry_after, AGAIN.delay(attempt, self._random))
+            await asyncio.sleep(min(seconds, left))
             attempt += 1
+
+    async def _attempt(
+        self, ref: ActorRef, call: Call, deadline: float
+    ) -> Returned | Raised | Refused:
+        """Send a call once; raises `_Elsewhere` if it did not run, and may run later."""
+        try:
+            group, slots = await self._ways.slots(ref.type)
+            slot = slot_of(call.actor, slots)
+            way = await self._ways.find(group, slot)
+        except (NoHost, DatabaseUnavailable) as error:
+            raise _Elsewhere(error) from None
+        if way is None:
+            nobody = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
+            raise _Elsewhere(nobody, group)
+        call.epoch = way.epoch
+        left = deadline - asyncio.get_running_loop().time()
+        try:
+            answer = await self._answer(way, call, left)
+        except NotSent as refused:
+            away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
+            raise _Elsewhere(away, group) from None
+        if isinstance(answer, MovedTo):
+            self._ways.learn(group, slot, answer)
+            moved = error_of(answer, None)
+            raise _Elsewhere(moved, group, at_once=answer.address is not None, seconds=answer.pause)
+        return answer
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
         if way.is_local:
@@ -199,7 +263,7 @@ class Calling:
         if not isinstance(answer, Refused):
             return None
         error = error_of(answer, None)
-        if answer.executed is False and error.retryable and not isinstance(error, Dropped):
+        if isinstance(error, _NOT_RUN):
             return error
         if may_repeat and isinstance(error, (ActivationLost, OutcomeUnknown)):
             return error
@@ -217,9 +281,23 @@ class Calling:
         late.executed = False
         return late
 
-    async def _pause(self, group: str, attempt: int, left: float, least: float) -> None:
-        seconds = max(least, AGAIN.delay(attempt, self._random))
-        await self._ways.changed(group, min(seconds, left))
+    def _poison(self, call: Call, crashes: int) -> PoisonCall:
+        poison = PoisonCall(
+            f"{call.actor} lost its host {crashes} times in a row while {call.method} ran; it is"
+            " not repeated, and it is not known whether it took effect"
+        )
+        vars(poison)["executed"] = None
+        return poison
+
+    async def _pause(self, elsewhere: _Elsewhere, attempt: int, left: float) -> None:
+        """Wait until owners of the group have changed, or for a growing time."""
+        if elsewhere.at_once and attempt == 0:
+            return
+        seconds = max(elsewhere.seconds, MOVED.delay(attempt, self._random))
+        if elsewhere.group is None:
+            await asyncio.sleep(min(seconds, left))
+        else:
+            await self._ways.changed(elsewhere.group, min(seconds, left))
 
 
 def _headers(turn: Turn | None, options: CallOptions) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from relevo.errors import (
     OutcomeUnknown,
     RelevoError,
 )
+from relevo.kernel import faults
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
@@ -79,17 +81,19 @@ class Commits:
         answers: list[Exception | None] = [None] * len(deltas)
         for place in refused:
             answers[place] = _conflict(deltas[place].actor)
+        await faults.point("before_turn_commit")
         for part in parts([one for one in changes if one.places], STATEMENT_BYTES):
             number = self._random.getrandbits(63)
             for change, answer in zip(part, await self._write(part, number), strict=True):
                 for place in change.places:
                     answers[place] = answer
+        await faults.point("after_turn_commit")
         return answers
 
     async def _write(self, part: Sequence[Folded], number: int) -> list[Exception | None]:
         """Write changes; repeats while the host may act, since that does nothing twice."""
         arguments = columns(part)
-        unknown = False
+        unknown, begun = False, time.perf_counter()
         for attempt in range(1_000_000):
             try:
                 rows = await self._database.write(SQL.commit_turns, number, *arguments)
@@ -103,12 +107,17 @@ class Commits:
             except Exception as error:
                 return await self._write_halves(part, number, error)
             await asyncio.sleep(BACKOFF.delay(attempt, self._random))
+        metrics = self._database.metrics
+        metrics.actor_commit_seconds.observe(time.perf_counter() - begun)
         answers: list[Exception | None] = [None] * len(part)
         for row in rows:
             answers[row["nth"] - 1] = _refusal(
                 part[row["nth"] - 1], row["outcome"], unknown=unknown
             )
-        self._wake(change for change, answer in zip(part, answers, strict=True) if answer is None)
+        stored = [change for change, answer in zip(part, answers, strict=True) if answer is None]
+        metrics.actor_commit_turns.inc(sum(len(change.places) for change in stored))
+        metrics.actor_fence_rejections.inc(sum(isinstance(one, LeaseLost) for one in answers))
+        self._wake(stored)
         return answers
 
     async def _write_halves(

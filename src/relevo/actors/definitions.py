@@ -17,10 +17,12 @@ from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
+from relevo.kernel.telemetry.metrics import ActorFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from relevo.actors.filters import Filter
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.markers import TimerMark
     from relevo.actors.message_proxies import Place
@@ -99,6 +101,9 @@ class ActorDefinition:
         self.options = options
         self.place = place
         self.codecs = interfaces
+        self.figures = ActorFigures()
+        self.incoming: Sequence[Filter] = ()
+        """Filters around its turns; the first is the outermost."""
         self.methods: dict[str, MethodSpec] = check_implementation(
             cls, [interfaces.of(one) for one in implements]
         )
@@ -149,6 +154,8 @@ class ActorTypes:
     def __init__(self) -> None:
         self.by_name: dict[str, ActorDefinition] = {}
         self._served: frozenset[str] | None = None
+        self.figures = ActorFigures()
+        self.incoming: list[Filter] = []
 
     def add(self, definition: ActorDefinition) -> None:
         """Take a type in; raises `Conflict` if there is another of its name."""
@@ -158,6 +165,7 @@ class ActorTypes:
                 f"the actor type {definition.name!r} is defined twice: by {other.__qualname__} and"
                 f" by {definition.cls.__qualname__}; give each its own name"
             )
+        definition.figures, definition.incoming = self.figures, self.incoming
         self.by_name[definition.name] = definition
 
     def of_interface(self, interface: type) -> str:
@@ -183,9 +191,14 @@ class ActorTypes:
         self._served = frozenset(names) & self.by_name.keys()
 
     def groups(self) -> set[str]:
-        """Return the placement groups to be served: those that have types."""
-        served = self.by_name.keys() if self._served is None else self._served
-        return {self.by_name[name].options.placement_group for name in served}
+        """Return the placement groups that have types."""
+        return {one.options.placement_group for one in self.by_name.values()}
+
+    def served_groups(self) -> set[str]:
+        """Return those that this host is to serve, as far as its settings name them."""
+        if self._served is None:
+            return self.groups()
+        return {self.by_name[name].options.placement_group for name in self._served}
 
 
 def _state_type(cls: type[Actor[Any]]) -> type[Any]:

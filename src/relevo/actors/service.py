@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
+from msgspec import Struct
+
 from relevo.actors.calling import Calling
 from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
 from relevo.actors.interfaces import Interfaces
 from relevo.actors.message_proxies import MessageProxy, SendOptions
-from relevo.actors.operating.administration import Administration
+from relevo.actors.operating.administration import Administration, ref_of
 from relevo.actors.operating.letters import Letters
 from relevo.actors.operating.quarantine import Quarantine
 from relevo.actors.operating.reminders import StoredReminders
 from relevo.actors.proxies import Proxies
+from relevo.actors.running.receiver import CallReceiver
+from relevo.actors.states import ActivationState
 from relevo.actors.storage import ActorStorage
+from relevo.actors.transport.network import Network
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict
 from relevo.kernel.part import PerConnection, Service
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.filters import F, Filter
     from relevo.actors.gateway import NamedMethod
     from relevo.actors.operating.administration import ActorRecord, Named
     from relevo.actors.proxies import CallOptions, ProxyBase
@@ -35,10 +42,24 @@ if TYPE_CHECKING:
     from relevo.actors.stored_actors import ListedActor
     from relevo.kernel.pages import Fetched
     from relevo.kernel.part import Connection
+    from relevo.kernel.sealing import Vault
     from relevo.settings import Settings
 
 I = TypeVar("I")  # noqa: E741 - an interface
 A = TypeVar("A", bound="type[Actor[Any]]")
+
+
+class ActivationInfo(Struct, frozen=True):
+    """An actor in memory."""
+
+    state: ActivationState
+    epoch: int
+    """Of the slot, when it was activated."""
+
+
+def _later(canonical: str, type_name: str) -> tuple[str, int]:
+    """Leave the place of a message open until it is stored, since that may take a read."""
+    return "", 0
 
 
 class Actors(Service):
@@ -49,10 +70,11 @@ class Actors(Service):
     500
     """
 
-    def __init__(self, connection: Connection, settings: Settings) -> None:
+    def __init__(self, connection: Connection, settings: Settings, vault: Vault) -> None:
         super().__init__(connection)
         self.settings = settings
         self.types = ActorTypes()
+        self._outgoing: list[Filter] = []
         self.interfaces = Interfaces(self._proxy_of)
         self._proxies = Proxies(self, self.interfaces.of)
         self.may_act: Callable[[], bool] = lambda: True
@@ -60,10 +82,17 @@ class Actors(Service):
         self._storage = PerConnection(
             connection, lambda *opened: ActorStorage(*opened, may_act=lambda: self.may_act())
         )
-        self._ways = PerConnection(
-            connection, lambda *_: ActorWays(self.types, self.storage, settings)
+        self.receiver = CallReceiver()
+        self._network = PerConnection(
+            connection,
+            lambda database, wakeups: Network(
+                database, wakeups, vault, settings, self.receiver, self._routes_changed
+            ),
         )
-        self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
+        self._ways = PerConnection(
+            connection, lambda *_: ActorWays(self.types, self.storage, settings, self.network)
+        )
+        self._calling = PerConnection(connection, lambda *_: Calling(self.ways, self._outgoing))
         self._runtime: ActorRuntime | None = None
         self.administration = Administration(self)
         self.letters = Letters(self)
@@ -84,6 +113,11 @@ class Actors(Service):
         return self._ways()
 
     @property
+    def network(self) -> Network:
+        """The connections to other hosts."""
+        return self._network()
+
+    @property
     def runtime(self) -> ActorRuntime:
         """The actors in memory here; raises `Conflict` unless the app is a host."""
         if self._runtime is None:
@@ -98,7 +132,10 @@ class Actors(Service):
     def serve(self, runtime: ActorRuntime | None) -> None:
         """Let calls of actors that this host owns stay in this process."""
         self._runtime = runtime
-        self.ways.runtime = runtime
+        self.ways.runtime = self.receiver.runtime = runtime
+
+    def _routes_changed(self, group: str) -> None:
+        self.ways.note_change(group)
 
     def define(
         self,
@@ -125,6 +162,20 @@ class Actors(Service):
 
         return register
 
+    def incoming(self, function: F) -> F:
+        """Put a filter around all turns of this app's actors: `async def (call, proceed)`.
+
+        It is around methods, messages, reminders and timers, inside of the turn. An error that it
+        raises before `proceed()` refuses the call. The filter that was given first is outermost.
+        """
+        self.types.incoming.append(function)
+        return function
+
+    def outgoing(self, function: F) -> F:
+        """Put a filter around all calls that this app's proxies make; it may add headers."""
+        self._outgoing.append(function)
+        return function
+
     def proxy(self, interface: Callable[..., I], key: Key, *, type: str | None = None) -> I:  # noqa: A002
         """Return a proxy of an actor; no I/O, and nothing is activated."""
         kind: Any = interface
@@ -149,11 +200,24 @@ class Actors(Service):
         With `tx` they are stored in a transaction of the caller: asyncpg, psycopg or SQLAlchemy.
         """
 
+        ref = cast("ProxyBase", proxy).ref
+
         async def store(message: OutgoingMessage) -> None:
-            await self.storage.sending.send([message], tx=tx)
+            group, slots = await self.ways.slots(ref.type)
+            placed = msgspec.structs.replace(
+                message, placement_group=group, slot=slot_of(message.receiver, slots)
+            )
+            await self.storage.sending.send([placed], tx=tx)
 
         options = SendOptions(attempts=attempts, on_dead=on_dead)
-        return cast("I", MessageProxy(cast("ProxyBase", proxy), self.place, options, store))
+        return cast("I", MessageProxy(cast("ProxyBase", proxy), _later, options, store))
+
+    def activations(self, actor: Named) -> Sequence[ActivationInfo]:
+        """Return the activations of an actor in this process: one at most, unless it is broken."""
+        found = (
+            [] if self._runtime is None else self._runtime.all_activations(ref_of(actor).canonical)
+        )
+        return [ActivationInfo(one.state, one.home.lease.epoch) for one in found]
 
     async def list(
         self, type_name: str, after: str = "", limit: int = PAGE_ROWS_DEFAULT
@@ -184,13 +248,6 @@ class Actors(Service):
         """Return the name of the host that owns the slot of an actor; None if no live host does."""
         found = await self.administration.owner(actor)
         return None if found is None else found.host
-
-    async def activations(self, actor: Named) -> Sequence[str]:
-        """Return the hosts that have an actor in memory: one, or none. It activates nothing."""
-        if await self.administration.activation(actor) is None:
-            return []
-        host = await self.owner(actor)
-        return [] if host is None else [host]
 
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))

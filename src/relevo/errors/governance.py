@@ -8,7 +8,7 @@ from relevo.errors.system import Overloaded, Unavailable
 
 
 class PoolExhausted(Overloaded):
-    """As many callers wait for a permit of the pool as may."""
+    """As many callers wait for the pool or limit as may, or it had nothing free in time."""
 
     code = "pool_exhausted"
 

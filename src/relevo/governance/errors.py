@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from relevo.errors import CallerError, Conflict, NotFound, Overloaded, Unavailable
+from relevo.errors import (
+    CallerError,
+    Conflict,
+    Moving,
+    PoolExhausted,
+    StaleResolution,
+    UnassignedEntity,
+    Unavailable,
+)
+
+__all__ = [
+    "BreakerOpen",
+    "Moving",
+    "PermitLost",
+    "PoolExhausted",
+    "Rejected",
+    "StaleResolution",
+    "StaleSink",
+    "UnassignedEntity",
+]
 
 
-class PoolExhausted(Overloaded):
-    """As many callers wait for the pool or limit as may; try again later."""
+class PermitLost(Conflict):
+    """The permit has ended before its body: this host was past its deadline, or could not renew.
 
-    code = "pool_exhausted"
+    The body was canceled.
+    """
 
-
-class Unassigned(NotFound):
-    """The entity has no partition, and the resolver assigns none by itself."""
-
-    code = "unassigned"
-
-
-class Moving(Unavailable):
-    """The partition is being moved, and the move took longer than a caller waits."""
-
-    code = "moving"
-
-
-class StaleResolution(Conflict):
-    """The resolution is older than the partition's last move; resolve again."""
-
-    code = "stale_resolution"
-    retryable = True
+    code = "permit_lost"
 
 
 class StaleSink(Conflict):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from relevo.errors import Forbidden
 from tests.actors.http.conftest import Till
 
 if TYPE_CHECKING:
+    from relevo.actors import ActorCall
     from tests.actors.http.conftest import Bench
 
 pytestmark = pytest.mark.anyio
@@ -246,13 +248,56 @@ async def test_an_app_asks_the_same_in_python(bench: Bench) -> None:
     actors, proxy = bench.app.actors, bench.app.actor(Till, "python")
     await proxy.add(5)
     assert await actors.owner(proxy) == "alpha"
-    assert await actors.activations(proxy) == ["alpha"]
+    assert [one.state for one in actors.activations(proxy)] == ["active"]
     record = await actors.get(proxy)
     assert record is not None
     assert record.id == "till/s:python"
     assert await actors.deactivate("till/s:python")
-    assert await actors.activations(proxy) == []
+    assert list(actors.activations(proxy)) == []
     await actors.delete(proxy)
     assert await actors.get(proxy) is None
     page = await actors.list("till", "till/s:pytho", limit=1)
     assert all(one.id != "till/s:python" for one in page.items)
+
+
+async def test_filters_are_around_calls_and_turns(bench: Bench) -> None:
+    actors = bench.app.actors
+    seen: list[Any] = []
+
+    @actors.outgoing
+    async def sign(call: ActorCall, proceed: Any) -> None:
+        call.headers["tenant"] = "acme"
+        await proceed()
+        seen.append(("out", call.name))
+
+    @actors.incoming
+    async def check(call: ActorCall, proceed: Any) -> None:
+        if call.name == "total" and call.actor.key == "locked":
+            raise Forbidden("the till is locked")
+        await proceed()
+        seen.append((call.kind, call.name, call.headers.get("tenant")))
+
+    try:
+        assert await bench.app.actor(Till, "filtered").add(5) == 5
+        with pytest.raises(Forbidden):
+            await bench.app.actor(Till, "locked").total()
+        await actors.deactivate("till/s:filtered")
+    finally:
+        actors.types.incoming.clear()
+        actors._outgoing.clear()
+    assert seen == [("method", "add", "acme"), ("out", "add")]
+
+
+async def test_turns_are_counted_by_type_and_method_and_never_by_key(bench: Bench) -> None:
+    await call(bench, "figures", "add", cents=5)
+    text = bench.app.measure().decode()
+    assert 'relevo_actor_turns_total{method="add",outcome="done",type="till"}' in text
+    assert 'relevo_actor_turn_seconds_count{method="add",type="till"}' in text
+    assert 'relevo_actor_activations{type="till"}' in text
+    assert "relevo_actor_commit_seconds_count" in text
+    assert "figures" not in text
+    shown = await bench.wire("viewer").get("actor-figures")
+    assert {"placement_group": "default", "host": "alpha", "slots": 4, "moving": 0} in (
+        shown["slots"]
+    )
+    assert "till" in [one["type"] for one in shown["here"]]

@@ -13,7 +13,7 @@ from relevo.actors import events
 from relevo.actors.core.identity import ActorRef, checked_type, slot_of
 from relevo.actors.events import ActorData, Note
 from relevo.actors.proxies import CallOptions, ProxyBase
-from relevo.actors.running.control import PREFIX, ActivationInfo, control_method
+from relevo.actors.running.control import PREFIX, ActivationReport, control_method
 from relevo.actors.stored_actors import ListedActor
 from relevo.errors import InvalidValue, NotFound
 from relevo.kernel.leases.directory import Directory
@@ -116,9 +116,9 @@ class Administration:
         row = await self._actors.database.fetchrow(SQL.slot_owner, group, slot)
         return None if row is None else ActorOwner(row["name"], row["epoch"])
 
-    async def activation(self, actor: Named) -> ActivationInfo | None:
+    async def activation(self, actor: Named) -> ActivationReport | None:
         """Return the actor as it is in memory on its host; None if it is not. Activates nothing."""
-        found: ActivationInfo | None = await self._control(ref_of(actor), "activation")
+        found: ActivationReport | None = await self._control(ref_of(actor), "activation")
         return found
 
     async def delete(self, actor: Named, *, by: str | None = None) -> None:

@@ -241,7 +241,7 @@ class Activation:
         """Let work wait for its turn; raises `MailboxFull`."""
         if self.state == "gone" or (self.state == "deactivating" and work.withdraw is not None):
             self._left_over.append(work)
-            if self.state == "gone" or not self.home.is_open:
+            if self.state == "gone":
                 self._give_back()
             return
         work.queued_at = self._loop.time()

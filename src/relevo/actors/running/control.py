@@ -25,7 +25,7 @@ PREFIX: Final = "$"
 """No method of an interface can begin with it."""
 
 
-class ActivationInfo(Struct, frozen=True):
+class ActivationReport(Struct, frozen=True):
     """An actor in memory, as its host sees it."""
 
     state: str
@@ -52,7 +52,7 @@ class Control(Interface):
     async def deactivate(self) -> bool:
         """Let the actor leave memory; False if it is not there."""
 
-    async def activation(self) -> ActivationInfo | None:
+    async def activation(self) -> ActivationReport | None:
         """Return the actor as it is in memory."""
 
 
@@ -121,9 +121,9 @@ class ControlArrival(Arrival):
         self.finish(self.encode(True), None)
 
 
-def info_of(activation: Activation) -> ActivationInfo:
+def info_of(activation: Activation) -> ActivationReport:
     """Return an activation as administrators see it."""
-    return ActivationInfo(
+    return ActivationReport(
         state=activation.state, turns=len(activation.turns),
         waiting=len(activation.mailbox.queued()), deferred=len(activation.deferred),
         idle_seconds=max(0.0, activation.idle_seconds),

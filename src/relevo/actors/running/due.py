@@ -131,6 +131,9 @@ class DueWork:
         )
         if not found.fires:
             return
+        definition = turn.activation.definition
+        lateness = (due.now - found.scheduled_at).total_seconds()
+        definition.figures.late(definition.name, lateness)
         tick: Tick[Any] = Tick(
             due.name, found.scheduled_at, due.now, found.missed, due.attempt + 1,
             msgspec.msgpack.decode(due.payload) if due.payload else None,

@@ -28,6 +28,7 @@ from relevo.errors import (
     RelevoError,
     UnknownMethod,
 )
+from relevo.kernel import faults
 from relevo.kernel.running.threads import Threads
 from relevo.limits import (
     ACTOR_CHAIN_DEPTH_MAX,
@@ -81,6 +82,10 @@ class ActorRuntime:
         self.stored: list[Callable[[Delta], None]] = []
         """Hear of deltas that were stored, to wake those whom they concern."""
         self.draining: DeactivationReason = "drain"
+        self.began: Callable[[str], None] = lambda _: None
+        """Hears of placement groups of which this host begins to run a slot."""
+        self.owner_elsewhere: Callable[[str, int], MovedTo] = lambda *_: MovedTo(0)
+        """Says what is known of the owner of a slot that is not this host's."""
         self._activations_max = activations_max
         self._relief_at = activations_max
         self.slots_of = slots_of
@@ -140,11 +145,12 @@ class ActorRuntime:
         number = slot_of(arrival.call.actor, self.slots_of(group))
         slot = self.slots.get((group, number))
         if slot is None or slot.lease.over:
-            arrival.give(MovedTo(0 if slot is None else slot.lease.epoch))
+            arrival.give(self.owner_elsewhere(group, number))
             return
-        if slot.lease.epoch < arrival.call.epoch:
+        if slot.lease.epoch < arrival.call.epoch:  # the loss has not been seen here yet
             arrival.give(MovedTo(arrival.call.epoch, None, PAUSE_SECONDS))
             return
+        arrival.call.epoch = slot.lease.epoch
         try:
             self._enter(slot, arrival, definition)
         except RelevoError as error:
@@ -160,7 +166,7 @@ class ActorRuntime:
             arrival.activation = activation
             activation.runner.nest(outer, arrival.work, arrival.call.chain)
             return
-        if not slot.is_open:
+        if not slot.is_open and not slot.waits_for(arrival.call.chain):
             arrival.give(slot.moved(pause=PAUSE_SECONDS))
             return
         if activation is None:
@@ -240,9 +246,15 @@ class ActorRuntime:
             slot = Slot(self, group, lease)
             key = (group, slot.number)
             self.slots[key] = slot
+            self.began(group)
             try:
-                await lease.stopping.wait()
-                await slot.drain(self.draining)
+                while True:
+                    await lease.stopping.wait()
+                    await slot.drain(self.draining)
+                    await faults.point("during_move")
+                    if lease.stopping.is_set():
+                        return
+                    slot.reopen()  # the request was withdrawn
             finally:
                 slot.lose()
                 if self.slots.get(key) is slot:
@@ -254,6 +266,25 @@ class ActorRuntime:
         """Return the activation of an actor, if it is in memory here."""
         slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
         return None if slot is None else slot.activations.get(canonical)
+
+    def activation_of(self, canonical: str) -> Activation | None:
+        """Return the activation of an actor, if it is in memory here; raises for unknown types."""
+        definition = self._definition(canonical)
+        return self.find(canonical, definition.options.placement_group)
+
+    def all_activations(self, canonical: str) -> list[Activation]:
+        """Return every object in memory that is an actor; for tests, since there is one at most."""
+        found = (slot.activations.get(canonical) for slot in self.slots.values())
+        return [activation for activation in found if activation is not None]
+
+    def owns(self, canonical: str) -> bool:
+        """Whether the slot of an actor is this host's."""
+        definition = self.types.by_name.get(canonical.partition("/")[0])
+        if definition is None:
+            return False
+        group = definition.options.placement_group
+        slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
+        return slot is not None and not slot.lease.over
 
     def note_stored(self, delta: Delta, stored: asyncio.Future[None]) -> None:
         """Tell those who wait for sends and reminders that some were stored."""
@@ -282,9 +313,10 @@ class ActorRuntime:
 
     # -- memory -----------------------------------------------------------------------------------
 
-    def activation_began(self, _: Activation) -> None:
+    def activation_began(self, activation: Activation) -> None:
         """Count an activation; above the bound the longest unused leave."""
         self.activations += 1
+        self.types.figures.activations[activation.definition.name] += 1
         if self.activations > self._relief_at:
             self.relieve(int(self._activations_max * RELIEF))
 
@@ -292,6 +324,10 @@ class ActorRuntime:
         """Count it no longer."""
         self.activations -= 1
         self.waiting.discard(activation)
+        figures, name = self.types.figures, activation.definition.name
+        figures.activations[name] -= 1
+        reason = activation.leaving or ("lost" if activation.has_begun else "failed")
+        figures.deactivations[name, reason] += 1
 
     def relieve(self, most: int) -> None:
         """Let idle activations leave, the longest unused first, until so many are left."""

@@ -64,6 +64,7 @@ class Slot:
         self.lease = lease
         self.activations: dict[str, Activation] = {}
         self.is_open = True
+        self._leaving: DeactivationReason = "drain"
         self._failures: dict[str, _Failure] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -160,8 +161,10 @@ class Slot:
         return self._refusal(activation.canonical, error, 0.0)
 
     def activated(self, activation: Activation) -> None:
-        """Note that an activation has begun."""
+        """Note that an activation has begun; one of a slot that is handed over leaves again."""
         self._failures.pop(activation.canonical, None)
+        if not self.is_open:
+            self._loop.call_soon(activation.deactivate, self._leaving)
         if activation.was_quarantined:
             self.runtime.run(self.runtime.end_quarantine(activation.canonical))
 
@@ -178,13 +181,26 @@ class Slot:
     # -- the end ----------------------------------------------------------------------------------
 
     async def drain(self, reason: DeactivationReason) -> None:
-        """Accept nothing more; let turns end, deactivate all, wait for what is on its way."""
+        """Accept nothing more; let turns end, deactivate all, wait for what is on its way.
+
+        Calls that such a turn waits for still run here, else it could not end.
+        """
         self.is_open = False
-        leaving = list(self.activations.values())
-        for activation in leaving:
-            activation.deactivate(reason)
-        for activation in leaving:
-            await activation.over.wait()
+        self._leaving = reason
+        while self.activations:
+            leaving = list(self.activations.values())
+            for activation in leaving:
+                activation.deactivate(reason)
+            await leaving[0].over.wait()
+
+    def waits_for(self, chain: Chain) -> bool:
+        """Whether a turn of this slot waits for a call of a chain."""
+        for frame in chain.frames:
+            activation = self.activations.get(frame.actor)
+            turn = None if activation is None else activation.turns.get(frame.turn)
+            if turn is not None and not turn.is_over:
+                return True
+        return False
 
     def reopen(self) -> None:
         """Accept again: the request for the slot was withdrawn."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 from msgspec import Struct, structs
 
 from relevo.errors import Conflict, InUse, InvalidValue, NotFound
-from relevo.governance.errors import Unassigned
+from relevo.governance.errors import UnassignedEntity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +90,7 @@ class Catalogue:
     def resolve(self, entity: str) -> Resolution:
         """Return where an entity is; assigns it first if it is new.
 
-        Raises `Unassigned` if nothing assigns it.
+        Raises `UnassignedEntity` if nothing assigns it.
         """
         checked_name(entity, "entity")
         assignment = self.entities.get(entity)
@@ -260,12 +260,14 @@ class Catalogue:
         if callable(self._policy):
             return self._chosen_by(self._policy, entity)
         if self._policy == "explicit":
-            raise Unassigned(f"entity {entity!r} has no partition; pin it to one first")
+            raise UnassignedEntity(f"entity {entity!r} has no partition; pin it to one first")
         open_ = [
             one for one in self.partitions.values() if not self.resources[one.resource].draining
         ] or list(self.partitions.values())
         if not open_:
-            raise Unassigned(f"entity {entity!r} has no partition: there is none; add one first")
+            raise UnassignedEntity(
+                f"entity {entity!r} has no partition: there is none; add one first"
+            )
         match self._policy:
             case "hash":
                 return max(open_, key=lambda one: _weight(entity, one.name)).name
@@ -278,7 +280,7 @@ class Catalogue:
     def _chosen_by(self, function: Callable[[str], str], entity: str) -> str:
         name = function(entity)
         if name not in self.partitions:
-            raise Unassigned(
+            raise UnassignedEntity(
                 f"entity {entity!r} was assigned to {name!r}, which is no partition; there are"
                 f" {_listed(self.partitions)}"
             )
@@ -287,7 +289,7 @@ class Catalogue:
     def _in_range(self, entity: str) -> str:
         below = [one for one in self.partitions.values() if one.low <= entity]
         if not below:
-            raise Unassigned(
+            raise UnassignedEntity(
                 f"entity {entity!r} is before every partition; add one with low={entity!r} or less"
             )
         return max(below, key=lambda one: one.low).name

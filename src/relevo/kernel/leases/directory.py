@@ -13,6 +13,8 @@ from relevo.kernel.leases.units import host_topic
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
     from uuid import UUID
 
     import asyncpg
@@ -39,6 +41,12 @@ class Directory:
         name, incarnation = after or (None, None)
         rows = await self._database.fetch(SQL.list_hosts, name, incarnation, limit)
         return [_read(HostInfo, row, "labels") for row in rows]
+
+    async def ended_lives(self, incarnations: Iterable[UUID]) -> tuple[datetime, set[UUID]]:
+        """Return the store's time, and which lives have ended with their lease passed, too."""
+        row = await self._database.fetchrow(SQL.ended_lives, list(incarnations))
+        assert row is not None
+        return row["now"], set(row["ended"])
 
     async def host_page(self, after: tuple[str, UUID] | None, limit: int) -> Fetched[HostInfo]:
         """Return the same, no more than a page has bytes."""

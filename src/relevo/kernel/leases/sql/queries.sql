@@ -338,6 +338,14 @@ from relevo.host h
 where $1::text is null or (h.name, h.incarnation) > ($1, $2::uuid)
 order by h.name, h.incarnation limit $3;
 
+-- name: ended_lives
+-- Which of these lives of hosts have ended for good: nothing acts for them any more. With the time.
+select relevo.now() as now,
+       array(select i from unnest($1::uuid[]) i
+             left join relevo.host h on h.incarnation = i
+             where h.incarnation is null
+                or h.ended_at is not null and h.lease_until <= relevo.now()) as ended;
+
 -- name: list_leases
 -- Leases by unit and name, with their owners.
 select u.kind, u.name as unit, l.id, l.name, h.name as owner, l.owner as owner_incarnation, l.epoch,

@@ -1,0 +1,128 @@
+"""Who holds permits: this host, as long as it lives, or a client that renews them in time.
+
+A body that runs under a permit is canceled when that may have ended: at the self-fencing deadline
+of its host, or when a client could not renew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import TYPE_CHECKING, Final
+
+from relevo.errors import RelevoError
+from relevo.governance.errors import PermitLost
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+
+    from relevo.kernel.leases.life import Life
+    from relevo.kernel.leases.service import Leases
+
+PERMIT_SECONDS: Final = 30.0
+"""How long a permit of a client is valid without renewal."""
+MARGIN_SECONDS: Final = 3.0
+"""So long before the end of a permit that could not be renewed its body is canceled."""
+LOOK_SECONDS: Final = 0.2
+
+
+class Holding:
+    """Permits that a body stands on."""
+
+    def __init__(self, scope: asyncio.Timeout, life: Life | None, valid_until: float) -> None:
+        self.scope = scope
+        self.life = life
+        """The life of the host that holds them; None for a client."""
+        self.valid_until = valid_until
+        """Loop time, for a client."""
+        self.renew: Callable[[], Awaitable[bool]] | None = None
+        self.renewing: asyncio.Task[None] | None = None
+
+
+class Holders:
+    """What this process holds, and whether it may still."""
+
+    def __init__(self) -> None:
+        self.leases: Leases | None = None
+        """Those of this host; None in a client."""
+        self._holdings: set[Holding] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def life(self) -> Life | None:
+        """The present life of this host, None in a client."""
+        return None if self.leases is None else self.leases.life
+
+    @asynccontextmanager
+    async def holding(
+        self, life: Life | None, asked_at: float, renew: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[None]:
+        """Run a body under a permit; raises `PermitLost` if that may have ended before it."""
+        try:
+            async with asyncio.timeout(None) as scope:
+                holding = Holding(scope, life, asked_at + PERMIT_SECONDS)
+                holding.renew = renew
+                self._holdings.add(holding)
+                if self._watch is None or self._watch.done():
+                    self._watch = self.run(self._look())
+                try:
+                    yield
+                finally:
+                    self._holdings.discard(holding)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise PermitLost(
+                "the permit may have ended, because this process was cut off from the database or"
+                " from the pool; what ran under it was canceled"
+            ) from None
+
+    def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run something beside the caller, and outside of any turn of an actor."""
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self, seconds: float) -> None:
+        """Wait for what is under way, such as releases."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if tasks := list(self._tasks):
+            _, left = await asyncio.wait(tasks, timeout=seconds)
+            for task in left:
+                task.cancel()
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._holdings:
+            for holding in list(self._holdings):
+                if not self._is_valid(holding, loop.time()):
+                    self._holdings.discard(holding)
+                    holding.scope.reschedule(loop.time())
+                elif self._must_renew(holding, loop.time()):
+                    holding.renewing = self.run(self._renew(holding))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _is_valid(self, holding: Holding, now: float) -> bool:
+        if holding.life is None:
+            return now < holding.valid_until - MARGIN_SECONDS
+        return self.leases is not None and self.leases.lives(holding.life)
+
+    def _must_renew(self, holding: Holding, now: float) -> bool:
+        return (
+            holding.life is None
+            and now > holding.valid_until - PERMIT_SECONDS * 2 / 3
+            and (holding.renewing is None or holding.renewing.done())
+        )
+
+    async def _renew(self, holding: Holding) -> None:
+        asked_at = asyncio.get_running_loop().time()
+        assert holding.renew is not None
+        try:
+            renewed = await holding.renew()
+        except RelevoError:
+            return
+        holding.valid_until = asked_at + PERMIT_SECONDS if renewed else 0.0

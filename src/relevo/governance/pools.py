@@ -1,0 +1,197 @@
+"""Pools: at most so many users of a scarce resource at once, over all hosts.
+
+erp = app.governance.pool("erp", size=20, per_key=5)
+async with erp.lease(key=tenant) as permit:
+    await call_erp(fence=permit.fence)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, structs
+
+from relevo.errors import DeadlineExceeded, InvalidValue, NotFound, RelevoError
+from relevo.governance.core.pools import PoolOptions
+from relevo.governance.errors import PoolExhausted
+from relevo.governance.holders import PERMIT_SECONDS, Holders
+from relevo.governance.pool_calls import ANSWER_SECONDS, POOL_TYPE, PermitAsk, PoolCalls, PoolView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from relevo.actors.service import Actors
+    from relevo.governance.pool_calls import GrantedPermit
+    from relevo.kernel.leases.life import Life
+
+CALL_SECONDS: Final = 30.0
+AGAIN_SECONDS: Final = 0.5
+RELEASE_SECONDS: Final = 5.0
+
+
+class PermitFence(Struct, frozen=True, order=True):
+    """Proof of a permit; of two of one pool the higher number is the younger."""
+
+    pool: str
+    number: int
+
+
+class PoolPermit(Struct, frozen=True):
+    """A permit in use; it goes back at the end of its `async with`."""
+
+    fence: PermitFence
+    item: str | None = None
+    """The thing itself, of a pool of items."""
+
+
+class ResourcePool:
+    """A pool, as its users see it; having one does no I/O."""
+
+    def __init__(
+        self, name: str, options: PoolOptions | None, actors: Actors, holders: Holders
+    ) -> None:
+        self.name = name
+        self.options = options
+        """As this program declares it; None for a pool that exists."""
+        self._actors = actors
+        self._holders = holders
+        self._declared: Any = None
+        self._returns: dict[str, asyncio.Future[None]] = {}
+        """Tickets that are to be released."""
+        self._returning: asyncio.Task[None] | None = None
+
+    def items(self, names: Iterable[str]) -> ResourcePool:
+        """Return the pool as one of named things, such as licences: each permit is for one."""
+        options = self.options or PoolOptions()
+        names = tuple(names)
+        options = structs.replace(options, size=len(names), items=names)
+        return ResourcePool(self.name, options, self._actors, self._holders)
+
+    @asynccontextmanager
+    async def lease(
+        self,
+        key: str = "",
+        *,
+        weight: int = 1,
+        priority: int = 4,
+        timeout: float | None = None,
+    ) -> AsyncIterator[PoolPermit]:
+        """Run the body with a permit; waits for one, fairly among keys, at most so many seconds.
+
+        Raises `PoolExhausted` if there is none in time, or if too many wait. The permit lives as
+        long as this host, or 30 s past the last renewal of a client. If it may have ended while
+        the body runs, the body is canceled and `PermitLost` raised.
+        """
+        life = self._holders.life
+        ticket = new_ticket()
+        try:
+            granted, asked_at = await self._acquire(ticket, key, weight, priority, timeout, life)
+            async with self._holders.holding(life, asked_at, lambda: self._renewed(ticket)):
+                yield PoolPermit(PermitFence(self.name, granted.number), granted.item)
+        finally:
+            await self._give_back(ticket)
+
+    async def resize(self, size: int) -> None:
+        """Change how much may be in use; nothing is revoked, and grants stop until it fits."""
+        await self._declare()
+        await self.proxy.resize(size)
+
+    async def view(self) -> PoolView:
+        """Return what is in use, and how many wait."""
+        await self._declare()
+        return await self.proxy.view()
+
+    @property
+    def proxy(self) -> PoolCalls:
+        """The actor that is the pool."""
+        return self._actors.proxy(PoolCalls, self.name, type=POOL_TYPE)
+
+    async def ask(self, ask: PermitAsk, seconds: float) -> list[GrantedPermit]:
+        """Ask the pool, which is made first if this program declares it."""
+        await self._declare()
+        proxy: Any = self.proxy
+        try:
+            found: list[GrantedPermit] = await proxy.with_(timeout=seconds).ask(ask)
+        except NotFound:
+            if self.options is None:
+                raise
+            self._declared = None  # it was deleted
+            await self._declare()
+            found = await proxy.with_(timeout=seconds).ask(ask)
+        return found
+
+    def give_back(self, tickets: Iterable[str]) -> list[asyncio.Future[None]]:
+        """Release what tickets have or ask for, in the background, until that has succeeded."""
+        loop = asyncio.get_running_loop()
+        given = [self._returns.setdefault(ticket, loop.create_future()) for ticket in tickets]
+        if self._returning is None or self._returning.done():
+            self._returning = self._holders.run(self._return())
+        return given
+
+    async def _declare(self) -> None:
+        connection = self._actors.connection.opened
+        if self.options is not None and self._declared is not connection:
+            await self.proxy.declare(self.options)
+            self._declared = connection
+
+    async def _acquire(
+        self, ticket: str, key: str, weight: int, priority: int, seconds: float | None,
+        life: Life | None,
+    ) -> tuple[GrantedPermit, float]:  # fmt: skip
+        """Return the permit, and the loop time from which it counts."""
+        if seconds is not None and not seconds >= 0:
+            raise InvalidValue(f"timeout is {seconds!r}; give seconds of 0 or more")
+        loop = asyncio.get_running_loop()
+        deadline = float("inf") if seconds is None else loop.time() + seconds
+        while True:
+            asked_at = loop.time()
+            left = max(0.0, deadline - asked_at)
+            ask = PermitAsk(
+                tickets=(ticket,), key=key, weight=weight, priority=priority,
+                host=None if life is None else str(life.incarnation), ttl=PERMIT_SECONDS,
+                wait=min(left, ANSWER_SECONDS),
+            )  # fmt: skip
+            try:
+                found = await self.ask(ask, min(CALL_SECONDS, left + 5.0))
+            except DeadlineExceeded:
+                found = []
+            if found:
+                break
+            if loop.time() >= deadline:
+                raise PoolExhausted(
+                    f"pool {self.name!r} had no permit for key {key!r} within {seconds:g} s; try"
+                    " again later, or raise its size"
+                )
+        if life is None:  # it may have been granted long before its answer came
+            asked_at = loop.time()
+            if not await self._renewed(ticket):
+                raise PoolExhausted(f"the permit of pool {self.name!r} ended before it arrived")
+        return found[0], asked_at
+
+    async def _renewed(self, ticket: str) -> bool:
+        return not await self.proxy.renew([ticket], PERMIT_SECONDS)
+
+    async def _give_back(self, ticket: str) -> None:
+        """Release a permit; if the pool cannot be reached now, the caller need not wait for it."""
+        await asyncio.wait(self.give_back([ticket]), timeout=RELEASE_SECONDS)
+
+    async def _return(self) -> None:
+        while self._returns:
+            tickets = list(self._returns)
+            try:
+                await self.proxy.release(tickets)
+            except RelevoError:
+                if not self._actors.connection.is_open:
+                    return
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                for ticket in tickets:
+                    self._returns.pop(ticket).set_result(None)
+
+
+def new_ticket() -> str:
+    """Return a name for a request that no other has."""
+    return secrets.token_hex(12)

@@ -1,0 +1,132 @@
+"""`app.governance`: pools, limits, writers and what else governs scarce resources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relevo.actors.core.identity import checked_key
+from relevo.errors import Conflict, InvalidValue
+from relevo.governance.clock import StoreClock
+from relevo.governance.core.buffers import BufferOptions
+from relevo.governance.core.pools import WAITERS_MAX, PoolOptions
+from relevo.governance.holders import Holders
+from relevo.governance.pool_actor import define_pool
+from relevo.governance.pools import ResourcePool
+from relevo.governance.writer_actor import define_writer
+from relevo.governance.writer_calls import Ack, WriterDefinition
+from relevo.governance.writers import ExclusiveWriter
+from relevo.kernel.leases.directory import Directory
+from relevo.kernel.part import Part, Service
+from relevo.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from relevo.actors.service import Actors
+    from relevo.governance.sinks import Sink
+    from relevo.kernel.part import Connection, Host
+
+CLOSE_SECONDS = 5.0
+
+
+class Governance(Service):
+    """Governs scarce resources with actors of its own, which every host serves.
+
+    >>> erp = app.governance.pool("erp", size=20)  # doctest: +SKIP
+    >>> async with erp.lease(key="acme") as permit:  # doctest: +SKIP
+    ...     await call_erp(permit.fence)
+    """
+
+    def __init__(self, connection: Connection, actors: Actors) -> None:
+        super().__init__(connection)
+        self._actors = actors
+        self.holders = Holders()
+        self.clock = StoreClock(actors.now)
+        self._pools: dict[str, ResourcePool] = {}
+        self._writers: dict[str, WriterDefinition] = {}
+        define_writer(actors, self._writers)
+        define_pool(actors, self.clock, self._ended_lives)
+
+    def pool(
+        self,
+        name: str,
+        *,
+        size: int | None = None,
+        per_key: int | None = None,
+        burst: bool = False,
+        max_waiters: int = WAITERS_MAX,
+    ) -> ResourcePool:
+        """Return a pool; no I/O, so modules may call it on import. It is made when first used.
+
+        At most `size` is in use at once, over all hosts. A key, such as a tenant, has at most
+        `per_key` of it; with `burst` more while no other key waits. Without `size` the pool is one
+        that this program has named before, or that exists.
+        """
+        checked_key(name)
+        if size is None:
+            return self._pools.get(name) or ResourcePool(name, None, self._actors, self.holders)
+        if per_key is not None and per_key < 1:
+            raise InvalidValue(f"per_key is {per_key!r}; give 1 or more", pointer="per_key")
+        options = PoolOptions(size=size, per_key=per_key, burst=burst, max_waiters=max_waiters)
+        known = self._pools.get(name)
+        if known is None or known.options != options:
+            known = self._pools[name] = ResourcePool(name, options, self._actors, self.holders)
+        return known
+
+    def writer(
+        self,
+        name: str,
+        *,
+        sink: Sink,
+        max_batch: int = 500,
+        max_bytes: int = 4 * MIB,
+        max_delay: float = 0.05,
+        ack: Ack = "sink",
+        max_buffer: int = 100_000,
+    ) -> ExclusiveWriter:
+        """Return a writer; `writer[key].write(event)` writes to the sink of that key.
+
+        A batch is written when it has `max_batch` events or `max_bytes`, or when its first event
+        has waited `max_delay` seconds. With `ack="sink"` a write returns when the sink has the
+        event; with `ack="buffer"` when Relevo has stored it, and it is written later, also after a
+        crash. At most `max_buffer` events of a key wait. Every host that serves must define it.
+        """
+        checked_key(name)
+        if ":" in name:
+            raise InvalidValue(f"the name of a writer has no colon: {name!r}", pointer="name")
+        if ack not in ("sink", "buffer"):
+            raise InvalidValue(f'ack is "sink" or "buffer", not {ack!r}', pointer="ack")
+        if min(max_batch, max_bytes, max_buffer) < 1 or not max_delay >= 0:
+            raise InvalidValue("the bounds of a writer are 1 or more, and max_delay 0 or more")
+        options = BufferOptions(
+            max_batch=max_batch, max_bytes=max_bytes, max_delay=max_delay, max_buffer=max_buffer
+        )
+        definition = WriterDefinition(name, sink, options, ack)
+        known = self._writers.setdefault(name, definition)
+        if known != definition:
+            raise Conflict(
+                f"writer {name!r} is defined twice, with other settings; give each a name"
+            )
+        return ExclusiveWriter(definition, self._actors)
+
+    async def _ended_lives(self, lives: Iterable[UUID]) -> tuple[datetime, set[UUID]]:
+        return await Directory(self.database, self.wakeups).ended_lives(lives)
+
+
+class GovernancePart(Part[Governance]):
+    """Lets permits live with the host while there is one."""
+
+    async def start(self, host: Host) -> None:
+        """Take permits in the name of the host from now on."""
+        self.service.holders.leases = host.leases
+
+    async def stop(self, timeout: float) -> None:
+        """Finish releases that are under way; what is left ends with the host."""
+        await self.service.holders.close(min(timeout, CLOSE_SECONDS))
+        self.service.holders.leases = None
+
+    async def close(self) -> None:
+        """Finish releases of a client."""
+        await self.service.holders.close(CLOSE_SECONDS)
