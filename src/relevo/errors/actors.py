@@ -171,7 +171,7 @@ class RemoteError(ActorError, HandlerError):
     code = "remote_error"
     executed = True
 
-    def __init__(self, type_name: str, message: str, error_id: str = "") -> None:
+    def __init__(self, type_name: str, message: str = "", error_id: str = "") -> None:
         super().__init__(f"{type_name}: {message}" if message else type_name)
         self.type_name = type_name
         """Class of the error at the actor."""
