@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bench import Figure
 
 BENCHES = (
-    "grouping", "leases", "feed", "events", "router", "jobs", "messaging", "actors_transport",
-    "postgresql",
+    "grouping", "leases", "feed", "events", "router", "jobs", "messaging", "actors",
+    "actors_transport", "postgresql",
 )  # fmt: skip
 
 

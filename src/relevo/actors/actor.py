@@ -28,6 +28,7 @@ S = TypeVar("S")
 V = TypeVar("V")
 R = TypeVar("R")
 P = TypeVar("P")
+_ANYTHING: Any = Any
 
 
 class Actor(Generic[S]):
@@ -95,7 +96,7 @@ class Actor(Generic[S]):
     @property
     def state_manager(self) -> StateManager:
         """Dictionary-style state, for code that comes from Service Fabric or Dapr."""
-        return StateManager(self.map("state", object))
+        return StateManager(self.map("state", _ANYTHING))
 
     async def save(self) -> None:
         """Make what the turn did so far durable; a later failure undoes only what comes after."""

@@ -204,6 +204,8 @@ class Calling:
                     raise self._poison(call, crashes) from error
                 unknown = error
                 continue
+            if type(answer) is Returned:
+                return answer
             refusal = self._repeatable(answer, may_repeat=may_repeat)
             if refusal is None:
                 if unknown is not None and type(answer) is Refused and answer.executed is False:
@@ -233,7 +235,10 @@ class Calling:
         call.epoch = way.epoch
         left = deadline - asyncio.get_running_loop().time()
         try:
-            answer = await self._answer(way, call, left)
+            if way.is_local:
+                answer = await way.deliver(call)
+            else:
+                answer = await self._answer(way, call, left)
         except NotSent as refused:
             away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
             raise _Elsewhere(away, group) from None
@@ -244,8 +249,6 @@ class Calling:
         return answer
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
-        if way.is_local:
-            return await way.deliver(call)
         try:
             # The host of the actor knows whether the call has begun, so its answer is preferred.
             async with asyncio.timeout(seconds + HOST_SECONDS):

@@ -23,8 +23,8 @@ UNKNOWN_SLOT: Final = "RV020"
 IN_TRANSACTION: Final = foreign.Function(
     "relevo.send_actor_messages",
     (
-        "text[]", "text[]", "integer[]", "text[]", "text[]::bytea[]", "text[]", "text[]",
-        "integer[]", "text[]",
+        "text[]", "text[]", "int4[]", "text[]", "text[]::bytea[]", "text[]", "text[]",
+        "int4[]", "text[]",
     ),
     otherwise="; durable messages to actors can be sent in transactions of these only",
 )  # fmt: skip

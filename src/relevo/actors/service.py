@@ -22,7 +22,7 @@ from relevo.actors.states import ActivationState
 from relevo.actors.storage import ActorStorage
 from relevo.actors.transport.network import Network
 from relevo.actors.ways import ActorWays
-from relevo.errors import Conflict
+from relevo.errors import Conflict, InvalidValue
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import clock
 from relevo.limits import ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
@@ -187,7 +187,17 @@ class Actors(Service):
         return await clock.now(self.database)
 
     def place(self, canonical: str, type_name: str) -> tuple[str, int]:
-        """Return the placement group and the slot of an actor; raises `NotFound`."""
+        """Return where messages to an actor are stored: the placement group and the slot.
+
+        Raises `NotFound`, or `InvalidValue` for a volatile type, which cannot store that it has
+        handled them.
+        """
+        definition = self.types.by_name.get(type_name)
+        if definition is not None and not definition.is_durable:
+            raise InvalidValue(
+                f"{type_name!r} is volatile and handles no messages; call its methods, or give it"
+                ' persist="durable"'
+            )
         group, slots = self.ways.slots_of_type(type_name)
         return group, slot_of(canonical, slots)
 

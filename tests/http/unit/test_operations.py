@@ -25,8 +25,8 @@ MAY = {
     "consumer": {"containers:read", "feeds:read", "items:read"},
     "operator": VIEWER
     | {
-        "actors:manage", "feeds:manage", "hosts:drain", "jobs:delete", "jobs:write", "leases:move", "leases:pause",
-        "queues:manage",
+        "actors:manage", "feeds:manage", "hosts:drain", "jobs:delete", "jobs:write",
+        "leases:move", "leases:pause", "queues:manage",
     },
     "producer": {"actors:call", "items:write", "jobs:submit", "messages:send"},
     "reader": {"jobs:read", "router:read", "workers:read"},

@@ -11,6 +11,7 @@ slots, on every platform and in every version.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 from uuid import UUID
@@ -64,6 +65,7 @@ class ActorRef(Struct, frozen=True, order=True):
         return self.canonical
 
 
+@lru_cache(maxsize=16_384)
 def slot_of(canonical: str, slots: int) -> int:
     """Return the slot of an actor in a placement group with so many slots."""
     return int.from_bytes(blake2b(canonical.encode(), digest_size=8).digest(), "big") % slots

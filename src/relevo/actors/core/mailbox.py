@@ -63,6 +63,11 @@ class Mailbox(Generic[W]):
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
 
+    @property
+    def may_take(self) -> bool:
+        """Whether something waits that may begin now, or was withdrawn."""
+        return bool(self._interleaved) or (bool(self._waiting) and not self._writers)
+
     def queued(self) -> list[W]:
         """Return what waits, in order."""
         return [work for work in (*self._interleaved, *self._waiting) if not work.is_removed]

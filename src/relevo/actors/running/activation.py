@@ -83,7 +83,9 @@ class Home(Protocol):
 class Activation:
     """An actor in memory."""
 
-    def __init__(self, home: Home, definition: ActorDefinition, ref: ActorRef) -> None:
+    def __init__(
+        self, home: Home, definition: ActorDefinition, ref: ActorRef, chain: Chain
+    ) -> None:
         self.home = home
         self.definition = definition
         self.ref = ref
@@ -100,6 +102,8 @@ class Activation:
         self.calls_by_id: dict[str, Arrival] = {}
         """Calls with an id that wait, run, or are not durable yet."""
         self.entries = EntryCache()
+        self._chain = chain
+        """Of the call that activates it."""
         self.incarnation = 0
         self.revision = 0
         self.keep_until = 0.0
@@ -132,7 +136,7 @@ class Activation:
             self.document = Document(self.definition.codec, stored)
             self.instance = self.definition.make(self)
             self._become("loaded")
-            raised = await self.runner.run_hook("on_activate")
+            raised = await self.runner.run_hook("on_activate", self._chain)
             if raised is not None:
                 raise raised
             self._become("activated")
@@ -163,7 +167,7 @@ class Activation:
         while self.offloads or not self.mailbox.is_idle:
             self._changed.clear()
             await self._changed.wait()
-        error = await self.runner.run_hook("on_deactivate", reason)
+        error = await self.runner.run_hook("on_deactivate", self.home.new_chain(), reason)
         if error is not None and self.state != "gone":
             log.warning(
                 "actor.deactivation_failed", actor=self.canonical, reason=reason,
@@ -182,10 +186,13 @@ class Activation:
         if self.state == "gone":
             return
         self._become("lose")
-        for turn in list(self.turns.values()):
+        running = list(self.turns.values())
+        for turn in running:
             turn.given_up = True
             turn.cut()
         self._end(error)
+        for turn in running:  # now: their code may ignore that it is cancelled
+            self.runner.give_up(turn)
 
     def _end(self, error: BaseException | None) -> None:
         self.error = error
@@ -254,9 +261,9 @@ class Activation:
         """Begin every turn that may begin now."""
         if self.state not in ("active", "deactivating"):
             return
-        while True:
+        while self.mailbox.may_take:
             if not self.home.lease.may_act:
-                if self.mailbox.head is not None and not self.home.lease.over:
+                if not self.home.lease.over:
                     self._loop.call_later(FENCED_SECONDS, self.pump)
                 return
             work = self.mailbox.take()

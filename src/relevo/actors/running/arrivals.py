@@ -117,9 +117,10 @@ class Arrival:
     def finish(self, value: Any, error: BaseException | None) -> None:
         """Give the answer to the caller, and to those who repeated the call meanwhile."""
         followers = self._leave_ids()
+        del self.work  # it holds this: without circles less is collected
         if self.answer.done() and not followers:
             if self.call.one_way and error is not None and self.activation is not None:
-                self.activation.log_failed(self.work.name, error)
+                self.activation.log_failed(f"method {self.method.name}", error)
             return
         if error is not None:
             answer: Answer = answer_of_error(error, self.method)

@@ -56,6 +56,8 @@ class DueWork:
         self._runtime = runtime
         self._signal = signal
         self._handed: set[tuple[str, str | int]] = set()
+        self._ended_meanwhile: set[tuple[str, str | int]] = set()
+        """What has ended since the last look began: that may have read it as it was before."""
 
     async def run(self) -> None:
         """Look for due work until the host stops."""
@@ -70,18 +72,25 @@ class DueWork:
         ]
         if not slots:
             return False
+        self._ended_meanwhile.clear()
         found = await self._runtime.storage.inbox.due(
             [slot.group for slot in slots], [slot.number for slot in slots], PAGE
         )
+        is_old = bool(self._ended_meanwhile)
         due: list[DueReminder | DueMessage] = [*found.reminders, *found.messages]
         handed = 0
         for item in due:
             key = _key(item)
-            if key not in self._handed:
+            if key not in self._handed and key not in self._ended_meanwhile:
                 handed += 1
                 self._handed.add(key)
                 self._hand_out(item, key)
-        return handed > 0 and len(due) >= PAGE
+        return is_old or (handed > 0 and len(due) >= PAGE)
+
+    def _let_go(self, key: tuple[str, str | int]) -> None:
+        """Hand it out again, if the store still has it."""
+        self._handed.discard(key)
+        self._ended_meanwhile.add(key)
 
     def _hand_out(self, item: DueReminder | DueMessage, key: tuple[str, str | int]) -> None:
         canonical = item.actor if isinstance(item, DueReminder) else item.receiver
@@ -96,7 +105,7 @@ class DueWork:
                 (group, slot_of(canonical, self._runtime.slots_of(group)))
             )
             if slot is None or not slot.is_open:
-                self._handed.discard(key)
+                self._let_go(key)
                 return
             begin = (
                 partial(self._fire, item) if isinstance(item, DueReminder)
@@ -111,7 +120,7 @@ class DueWork:
             activation.touch()
             activation.admit(Work(
                 name, begin, partial(self._ended, slot, item, key),
-                withdraw=partial(self._handed.discard, key),
+                withdraw=partial(self._let_go, key),
             ))  # fmt: skip
         except RelevoError as error:
             # That the actor cannot be activated now is not the fault of this item.
@@ -167,7 +176,7 @@ class DueWork:
         error: BaseException | None,
     ) -> None:  # fmt: skip
         if error is None or isinstance(error, _TRANSIENT) or slot.lease.over:
-            self._handed.discard(key)
+            self._let_go(key)
             if isinstance(item, DueMessage):
                 self._signal.set()  # the next of its pair
             return
@@ -212,7 +221,7 @@ class DueWork:
             log.warning("actor.failure_not_stored", error=str(failure))
             await asyncio.sleep(LOOK_SECONDS)
         finally:
-            self._handed.discard(key)
+            self._let_go(key)
             self._signal.set()
 
 

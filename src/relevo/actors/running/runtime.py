@@ -170,7 +170,9 @@ class ActorRuntime:
             arrival.give(slot.moved(pause=PAUSE_SECONDS))
             return
         if activation is None:
-            activation = slot.activation(definition, ActorRef.read(arrival.call.actor))
+            activation = slot.activation(
+                definition, ActorRef.read(arrival.call.actor), arrival.call.chain
+            )
         if self._joins(activation, arrival):
             return
         arrival.activation = activation

@@ -17,6 +17,7 @@ from relevo.actors.running.activation import Activation
 from relevo.errors import (
     ActivationFailed,
     LeaseLost,
+    ReentrantActivation,
     RelevoError,
     StatePoisoned,
     StateTooNew,
@@ -138,8 +139,13 @@ class Slot:
         """Say that the slot is not served here, at least not now."""
         return MovedTo(self.lease.epoch, None, pause)
 
-    def activation(self, definition: ActorDefinition, ref: ActorRef) -> Activation:
-        """Return the activation of an actor, made if there is none; raises `ActivationFailed`."""
+    def activation(
+        self, definition: ActorDefinition, ref: ActorRef, chain: Chain | None = None
+    ) -> Activation:
+        """Return the activation of an actor, made if there is none; raises `ActivationFailed`.
+
+        `chain` is that of the call for which it is made: `on_activate` belongs to it.
+        """
         canonical = ref.canonical
         activation = self.activations.get(canonical)
         if activation is not None:
@@ -147,7 +153,7 @@ class Slot:
         failure = self._failures.get(canonical)
         if failure is not None and self._loop.time() < failure.again_at:
             raise self._refusal(canonical, failure.error, failure.again_at - self._loop.time())
-        activation = Activation(self, definition, ref)
+        activation = Activation(self, definition, ref, chain or self.new_chain())
         self.activations[canonical] = activation
         self.runtime.activation_began(activation)
         activation.start()
@@ -171,6 +177,8 @@ class Slot:
     def _refusal(self, canonical: str, error: BaseException, seconds: float) -> RelevoError:
         if isinstance(error, (StatePoisoned, StateTooNew)):
             return error
+        if isinstance(error, ReentrantActivation):  # to repeat the call would not help
+            return ReentrantActivation(error.message)
         failed = ActivationFailed(
             f"{canonical} could not be activated: {error_text.shown(error)}"
             + (f"; the next attempt is in {seconds:.1f} s" if seconds else "")

@@ -52,9 +52,9 @@ class TurnRunner:
         activation = self._activation
         turn = Turn(activation, work, chain)
         activation.turns[turn.id] = work.turn = turn
-        turn.task = activation.spawn(self._execute(turn))
+        turn.task = self._loop.create_task(self._execute(turn))
 
-    async def run_hook(self, name: str, *arguments: Any) -> BaseException | None:
+    async def run_hook(self, name: str, chain: Chain, *arguments: Any) -> BaseException | None:
         """Run a method of the life cycle as a turn of its own; returns what it raised."""
         activation = self._activation
         ended: asyncio.Future[BaseException | None] = self._loop.create_future()
@@ -66,7 +66,7 @@ class TurnRunner:
         async def run(instance: Any) -> None:
             await activation.home.invoke(getattr(instance, name), *arguments)
 
-        self.begin(Work(name, run, finish, is_hook=True), activation.home.new_chain())
+        self.begin(Work(name, run, finish, is_hook=True), chain)
         return await ended
 
     async def _execute(self, turn: Turn) -> None:
@@ -74,6 +74,7 @@ class TurnRunner:
         value, error = await self._outcome(turn)
         turn.is_over = True
         del self._activation.turns[turn.id]
+        turn.task = None  # it holds the turn by its context: without circles less is collected
         self._release(turn, value, error)
         self._activation.turn_ended(turn)
 
@@ -215,6 +216,11 @@ class TurnRunner:
             )
         return error
 
+    def give_up(self, turn: Turn) -> None:
+        """Answer the call of a turn that was aborted."""
+        turn.is_answered = True
+        turn.work.finish(None, self._lost(turn))
+
     def _lost(self, turn: Turn) -> BaseException:
         reason = self._activation.error
         return ActivationLost(
@@ -273,6 +279,7 @@ class TurnRunner:
             self._await_deferred(value, work)
         else:
             work.finish(value, error)
+            work.turn = None
 
     async def may_release(self) -> None:
         """Wait until this host is within its deadline; raises `ActivationLost` at a loss."""
