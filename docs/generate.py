@@ -27,6 +27,8 @@ import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from relevo import errors, limits
+from relevo.actors.operating import events as actor_events
+from relevo.actors.states import ACTIVATION
 from relevo.feed.operating.states import UNIT
 from relevo.http import answers, openapi
 from relevo.http.access import roles
@@ -36,7 +38,7 @@ from relevo.jobs import events as job_events
 from relevo.jobs.states import JOB as SYSTEM_JOB
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
-from relevo.kernel.telemetry.metrics import MessageTimes, Metrics, Runs
+from relevo.kernel.telemetry.metrics import ActorFigures, MessageTimes, Metrics, Runs
 from relevo.messaging import states as message_states
 from relevo.messaging.model import MessageOptions
 from relevo.messaging.operating.figures import MessageFigures
@@ -211,7 +213,7 @@ def limit_tables() -> str:
     )
 
 
-Collected = Runs | MessageTimes | MessageFigures
+Collected = Runs | MessageTimes | MessageFigures | ActorFigures
 """Figures that are put together when they are shown."""
 
 
@@ -219,7 +221,8 @@ def metric_table() -> str:
     """Every figure with its labels."""
     made, own = Metrics(), inspect.getsource(Metrics)
     rows = []
-    for attribute, figure in (*vars(made).items(), ("registry", MessageFigures())):
+    others = (("registry", MessageFigures()), ("registry", ActorFigures()))
+    for attribute, figure in (*vars(made).items(), *others):
         if not isinstance(figure, MetricWrapperBase | Collected):
             continue
         within = (f"self.{attribute}.l", f"(self.{attribute}, ")  # set by what else is there
@@ -315,6 +318,12 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
     "job states": lambda: diagram(SYSTEM_JOB),
     "message states": lambda: diagram(message_states.MESSAGE),
     "message event data": message_event_data,
+    "activation states": lambda: diagram(ACTIVATION),
+    "actor events": lambda: table(
+        ["event", "written when"],
+        [[f"`{one.name}`", one.sentence] for one in actor_events.TYPES],
+    ),
+    "actor event data": lambda: table(EVENT_HEADINGS, inspect_fields(actor_events.ActorData)),
     "message fields": lambda: table(*message_tables.fields(attribute_docs(MessageOptions))),
     **{
         name: functools.partial(part_table, name)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo import settings as settings_module
 from relevo.actors.host import ActorsPart
+from relevo.actors.operating import events as actor_events
 from relevo.actors.service import Actors
 from relevo.dataverse.bulk.service import Bulk, BulkPart
 from relevo.dataverse.users.service import Users
@@ -121,8 +122,11 @@ class App(PipelineDefinitions):
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
         self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
+        self.metrics.registry.register(self.actors.types.figures)
         self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
-        self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
+        self.events.catalogue.register(
+            *job_events.TYPES, *message_events.TYPES, *actor_events.TYPES
+        )
         self._bulk: Bulk | None = None
         self._connected = False
         self._leases: Leases | None = None
@@ -332,22 +336,25 @@ class App(PipelineDefinitions):
         self.messaging.registry.budgets.source = source
 
     def serve_only(self, *names: str) -> None:
-        """Serve only these jobs, processors and consumers on this host, by name.
+        """Serve only these jobs, processors, consumers and types of actors on this host, by name.
 
+        A type of actors is served with all others of its placement group.
         Raises `NotFound` for a name that the app does not define.
         """
         jobs, feeds = self.jobs.registry.handlers, self.feeds.processors
         consumers = self.messaging.registry.consumers
-        known = {*jobs, *consumers, *(one.name for one in feeds.values())}
+        types = self.actors.types.by_name
+        known = {*jobs, *consumers, *types, *(one.name for one in feeds.values())}
         if strange := sorted(set(names) - known):
             raise NotFound(
-                f"this app has no job, processor or consumers {strange[0]!r}; it has"
+                f"this app has no job, processor, consumers or actor type {strange[0]!r}; it has"
                 f" {', '.join(sorted(known)) or 'none'}"
             )
         for name in jobs.keys() - set(names):
             del jobs[name]
         for name in consumers.keys() - set(names):
             del consumers[name]
+        self.actors.types.serve_only(names)
         self.feeds.only([one for one in feeds.values() if one.name in names])
 
     def serve_bulk(self) -> None:
@@ -534,6 +541,7 @@ class App(PipelineDefinitions):
             moving = sum(lease.stopping.is_set() for lease in held)
             self.metrics.leases.labels(state="held").set(len(held) - moving)
             self.metrics.leases.labels(state="releasing").set(moving)
+            self.metrics.lease_margin_seconds.set(max(0.0, self._leases.margin))
             self.metrics.clock_skew_seconds.set(-self._leases.skew)
         self.feeds.figures.forget_old(self.metrics)
         return self.metrics.render()

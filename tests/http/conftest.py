@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -104,40 +105,41 @@ class Site:
             await writer.wait_closed()
 
 
+@asynccontextmanager
+async def serve_site(
+    url: str,
+    home: Path,
+    *,
+    operations: tuple[Operation, ...] = OPERATIONS,
+    bounds: RequestBounds | None = None,
+    connections: ConnectionBounds | None = None,
+    grace_seconds: int = 10,
+    **overrides: Any,
+) -> AsyncIterator[Site]:
+    """Serve an app on a database, with a key for each role."""
+    told = settings.load({"database_url": url, "home": home, **overrides}, environ={})
+    async with AsyncExitStack() as stack:
+        app = await stack.enter_async_context(App(settings=told))
+        services = await stack.enter_async_context(open_services(app))
+        api = HttpApi(services, operations=operations, bounds=bounds)
+        address = await stack.enter_async_context(
+            serving(
+                api, "127.0.0.1", 0, tls=server_tls(told), grace_seconds=grace_seconds,
+                bounds=connections,
+            )
+        )  # fmt: skip
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        secrets = {
+            role: (await services.keys.create(NewKey(name=role, roles=(role,)))).secret
+            for role in ROLES
+        }
+        yield Site(services, address, session, secrets)
+
+
 @pytest.fixture
 def open_site(relevo_url: str, tmp_path: Path) -> Opens:
     """Open a server with the given table and bounds on the test's database."""
-
-    @asynccontextmanager
-    async def opens(
-        *,
-        operations: tuple[Operation, ...] = OPERATIONS,
-        bounds: RequestBounds | None = None,
-        connections: ConnectionBounds | None = None,
-        grace_seconds: int = 10,
-        **overrides: Any,
-    ) -> AsyncIterator[Site]:
-        told = settings.load(
-            {"database_url": relevo_url, "home": tmp_path, **overrides}, environ={}
-        )
-        async with AsyncExitStack() as stack:
-            app = await stack.enter_async_context(App(settings=told))
-            services = await stack.enter_async_context(open_services(app))
-            api = HttpApi(services, operations=operations, bounds=bounds)
-            address = await stack.enter_async_context(
-                serving(
-                    api, "127.0.0.1", 0, tls=server_tls(told), grace_seconds=grace_seconds,
-                    bounds=connections,
-                )
-            )  # fmt: skip
-            session = await stack.enter_async_context(aiohttp.ClientSession())
-            secrets = {
-                role: (await services.keys.create(NewKey(name=role, roles=(role,)))).secret
-                for role in ROLES
-            }
-            yield Site(services, address, session, secrets)
-
-    return opens
+    return functools.partial(serve_site, relevo_url, tmp_path)
 
 
 @pytest.fixture

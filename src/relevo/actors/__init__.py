@@ -5,6 +5,7 @@ from relevo.actors.calling import headers
 from relevo.actors.core.calls import Chain
 from relevo.actors.core.identity import ActorRef
 from relevo.actors.events import ActorEvent, Event, Events, Gap
+from relevo.actors.filters import ActorCall
 from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method, reminder_handler, timer, upgrade
 from relevo.actors.reminders import Reminders, Tick
@@ -15,6 +16,7 @@ from relevo.actors.service import Actors
 
 __all__ = [
     "Actor",
+    "ActorCall",
     "ActorContext",
     "ActorEvent",
     "ActorMap",

@@ -16,6 +16,7 @@ from relevo.errors import ActorError, Moved, OutcomeUnknown, RelevoError, Remote
 from relevo.kernel import error_text
 
 if TYPE_CHECKING:
+    from relevo.actors.gateway import NamedMethod
     from relevo.actors.signatures import MethodSpec
 
 E = TypeVar("E", bound=BaseException)
@@ -75,16 +76,18 @@ def answer_of_error(
 
 
 @overload
-def error_of(answer: Refused | MovedTo, method: MethodSpec | None) -> RelevoError: ...
+def error_of(answer: Refused | MovedTo, method: MethodSpec | NamedMethod | None) -> RelevoError: ...
 
 
 @overload
 def error_of(
-    answer: Returned | Raised | Refused | MovedTo, method: MethodSpec | None
+    answer: Returned | Raised | Refused | MovedTo, method: MethodSpec | NamedMethod | None
 ) -> Exception: ...
 
 
-def error_of(answer: Returned | Raised | Refused | MovedTo, method: MethodSpec | None) -> Exception:
+def error_of(
+    answer: Returned | Raised | Refused | MovedTo, method: MethodSpec | NamedMethod | None
+) -> Exception:
     """Return what the caller raises for an answer that is no result."""
     match answer:
         case Refused():

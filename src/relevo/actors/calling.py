@@ -16,6 +16,9 @@ from relevo.actors.answers import error_of
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.numbers import Numbers
+from relevo.actors.filters import ActorCall, filtered
+from relevo.actors.gateway import NamedMethod
+from relevo.actors.proxies import checked_headers
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
@@ -34,8 +37,9 @@ from relevo.kernel.backoff import Backoff
 from relevo.limits import ACTOR_POISON_CRASHES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from relevo.actors.filters import Filter
     from relevo.actors.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
@@ -112,12 +116,13 @@ class _Elsewhere(Exception):
 class Calling:
     """Carries out the calls that proxies make."""
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: Ways, outgoing: Sequence[Filter] = ()) -> None:
         self._ways = ways
+        self._outgoing = outgoing
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
 
     async def call(
-        self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Any:
         """Return what the method returns, or raise what it raised."""
         now = asyncio.get_running_loop().time()
@@ -138,21 +143,41 @@ class Calling:
         call = Call(
             ref.canonical, method.name, body, deadline - now, chain, digest=method.digest,
             call_id=options.call_id, headers=_headers(turn, options), one_way=options.one_way,
-            made_at=time.time(),
+            made_at=time.time(), is_json=isinstance(method, NamedMethod),
         )  # fmt: skip
         if turn is not None:
             turn.waiting_for.append(call)
         try:
-            answer = await self._deliver(ref, method, call, deadline)
+            if self._outgoing and not method.name.startswith("$"):
+                returned = await self._filtered(ref, method, call, deadline)
+            else:
+                returned = await self._returned(ref, method, call, deadline)
         finally:
             if turn is not None:
                 turn.waiting_for.remove(call)
+        return None if options.one_way else method.decode_result(returned.body)
+
+    async def _filtered(
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
+    ) -> Returned:
+        around = ActorCall(actor=ref, kind="method", name=method.name, headers=dict(call.headers))
+
+        async def run() -> Returned:
+            call.headers = checked_headers(around.headers)
+            return await self._returned(ref, method, call, deadline)
+
+        return await filtered(self._outgoing, around, run)
+
+    async def _returned(
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
+    ) -> Returned:
+        answer = await self._deliver(ref, method, call, deadline)
         if type(answer) is Returned:
-            return None if options.one_way else method.decode_result(answer.body)
+            return answer
         raise error_of(answer, method)
 
     async def _deliver(
-        self, ref: ActorRef, method: MethodSpec, call: Call, deadline: float
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
     ) -> Returned | Raised | Refused:
         may_repeat = method.options.idempotent or call.call_id is not None
         attempt = crashes = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,7 +93,7 @@ class Commits:
     async def _write(self, part: Sequence[Folded], number: int) -> list[Exception | None]:
         """Write changes; repeats while the host may act, since that does nothing twice."""
         arguments = columns(part)
-        unknown = False
+        unknown, begun = False, time.perf_counter()
         for attempt in range(1_000_000):
             try:
                 rows = await self._database.write(SQL.commit_turns, number, *arguments)
@@ -106,12 +107,17 @@ class Commits:
             except Exception as error:
                 return await self._write_halves(part, number, error)
             await asyncio.sleep(BACKOFF.delay(attempt, self._random))
+        metrics = self._database.metrics
+        metrics.actor_commit_seconds.observe(time.perf_counter() - begun)
         answers: list[Exception | None] = [None] * len(part)
         for row in rows:
             answers[row["nth"] - 1] = _refusal(
                 part[row["nth"] - 1], row["outcome"], unknown=unknown
             )
-        self._wake(change for change, answer in zip(part, answers, strict=True) if answer is None)
+        stored = [change for change, answer in zip(part, answers, strict=True) if answer is None]
+        metrics.actor_commit_turns.inc(sum(len(change.places) for change in stored))
+        metrics.actor_fence_rejections.inc(sum(isinstance(one, LeaseLost) for one in answers))
+        self._wake(stored)
         return answers
 
     async def _write_halves(

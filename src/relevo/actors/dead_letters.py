@@ -9,9 +9,11 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo.actors.commits import TOPIC
+from relevo.actors.operating import events
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
+    from relevo.actors.operating.events import Note
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres import Database, Wakeups
 
@@ -66,13 +68,14 @@ class DeadLetters:
         )
         return page.each(lambda row: DeadMessage(**row))
 
-    async def redrive_message(self, number: int) -> bool:
+    async def redrive_message(self, number: int, note: Note | None = None) -> bool:
         """Try a dead message again, from its first attempt; False if there is none."""
-        return self._woken(await self._database.write(SQL.redrive_message, number, idempotent=True))
+        rows = await events.change(self._database, SQL.redrive_message, number, note=note)
+        return self._woken(rows)
 
-    async def discard_message(self, number: int) -> bool:
+    async def discard_message(self, number: int, note: Note | None = None) -> bool:
         """Remove a dead message; False if there is none."""
-        return bool(await self._database.write(SQL.discard_message, number, idempotent=True))
+        return bool(await events.change(self._database, SQL.discard_message, number, note=note))
 
     async def reminders(
         self,
@@ -85,15 +88,21 @@ class DeadLetters:
         page = await self._database.fetch_page(SQL.dead_reminders, *after, actor, limit, rows=limit)
         return page.each(lambda row: DeadReminder(**row))
 
-    async def redrive_reminder(self, actor: str, name: str) -> bool:
+    async def redrive_reminder(self, actor: str, name: str, note: Note | None = None) -> bool:
         """Try the occurrence of a dead reminder again; False if there is none."""
-        rows = await self._database.write(SQL.redrive_reminder, actor, name, idempotent=True)
+        rows = await events.change(self._database, SQL.redrive_reminder, actor, name, note=note)
         return self._woken(rows)
 
-    async def discard_reminder(self, actor: str, name: str) -> bool:
+    async def discard_reminder(self, actor: str, name: str, note: Note | None = None) -> bool:
         """Remove a dead reminder; False if there is none."""
-        rows = await self._database.write(SQL.discard_reminder, actor, name, idempotent=True)
-        return bool(rows)
+        return bool(
+            await events.change(self._database, SQL.discard_reminder, actor, name, note=note)
+        )
+
+    async def fire_reminder(self, actor: str, name: str, note: Note | None = None) -> bool:
+        """Make the next occurrence of a reminder due now; False if there is none."""
+        rows = await events.change(self._database, SQL.fire_reminder, actor, name, note=note)
+        return self._woken(rows)
 
     def _woken(self, rows: list[Any]) -> bool:
         self._wakeups.send(*(TOPIC.format(row["placement_group"]) for row in rows))

@@ -17,10 +17,12 @@ from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
+from relevo.kernel.telemetry.metrics import ActorFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from relevo.actors.filters import Filter
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.markers import TimerMark
     from relevo.actors.message_proxies import Place
@@ -99,6 +101,9 @@ class ActorDefinition:
         self.options = options
         self.place = place
         self.codecs = interfaces
+        self.figures = ActorFigures()
+        self.incoming: Sequence[Filter] = ()
+        """Filters around its turns; the first is the outermost."""
         self.methods: dict[str, MethodSpec] = check_implementation(
             cls, [interfaces.of(one) for one in implements]
         )
@@ -150,6 +155,9 @@ class ActorTypes:
         self.by_name: dict[str, ActorDefinition] = {}
         self.on_added: Callable[[], None] | None = None
         """Hears of types that are defined while a host serves."""
+        self._served: frozenset[str] | None = None
+        self.figures = ActorFigures()
+        self.incoming: list[Filter] = []
 
     def add(self, definition: ActorDefinition) -> None:
         """Take a type in; raises `Conflict` if there is another of its name."""
@@ -159,6 +167,7 @@ class ActorTypes:
                 f"the actor type {definition.name!r} is defined twice: by {other.__qualname__} and"
                 f" by {definition.cls.__qualname__}; give each its own name"
             )
+        definition.figures, definition.incoming = self.figures, self.incoming
         self.by_name[definition.name] = definition
         if self.on_added is not None:
             self.on_added()
@@ -181,9 +190,19 @@ class ActorTypes:
             pointer="type",
         )
 
+    def serve_only(self, names: Iterable[str]) -> None:
+        """Serve only the placement groups of these types, with all types in them."""
+        self._served = frozenset(names) & self.by_name.keys()
+
     def groups(self) -> set[str]:
         """Return the placement groups that have types."""
-        return {definition.options.placement_group for definition in self.by_name.values()}
+        return {one.options.placement_group for one in self.by_name.values()}
+
+    def served_groups(self) -> set[str]:
+        """Return those that this host is to serve, as far as its settings name them."""
+        if self._served is None:
+            return self.groups()
+        return {self.by_name[name].options.placement_group for name in self._served}
 
 
 def _state_type(cls: type[Actor[Any]]) -> type[Any]:

@@ -69,8 +69,8 @@ class ActorsPart(Part[Actors]):
     async def _serve(self, host: Host) -> None:
         async with self._serving:
             service = self.service
-            served = {*service.settings.actors_placement_groups, KIT_GROUP}
-            groups = service.types.groups() & served
+            wanted = {*service.settings.actors_placement_groups} & service.types.served_groups()
+            groups = service.types.groups() & {*wanted, KIT_GROUP}
             if not groups:
                 return
             if self._runtime is None:

@@ -12,6 +12,10 @@ from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
 from relevo.actors.interfaces import Interfaces
 from relevo.actors.message_proxies import MessageProxy, SendOptions
+from relevo.actors.operating.administration import Administration, ref_of
+from relevo.actors.operating.letters import Letters
+from relevo.actors.operating.quarantine import Quarantine
+from relevo.actors.operating.reminders import StoredReminders
 from relevo.actors.proxies import Proxies
 from relevo.actors.running.receiver import CallReceiver
 from relevo.actors.states import ActivationState
@@ -20,21 +24,25 @@ from relevo.actors.subscriptions import EventStream
 from relevo.actors.transport.network import Network
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict, InvalidValue
-from relevo.kernel.leases.directory import Directory
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import clock
-from relevo.limits import ACTOR_SEND_ATTEMPTS
+from relevo.limits import ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
     from relevo.actors.events import Events
+    from relevo.actors.filters import F, Filter
+    from relevo.actors.gateway import NamedMethod
+    from relevo.actors.operating.administration import ActorRecord, Named
     from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
+    from relevo.actors.stored_actors import ListedActor
+    from relevo.kernel.pages import Fetched
     from relevo.kernel.part import Connection
     from relevo.kernel.sealing import Vault
     from relevo.settings import Settings
@@ -68,6 +76,7 @@ class Actors(Service):
         super().__init__(connection)
         self.settings = settings
         self.types = ActorTypes()
+        self._outgoing: list[Filter] = []
         self.interfaces = Interfaces(self._proxy_of)
         self._proxies = Proxies(self, self.interfaces.of)
         self.may_act: Callable[[], bool] = lambda: True
@@ -85,10 +94,17 @@ class Actors(Service):
         self._ways = PerConnection(
             connection, lambda *_: ActorWays(self.types, self.storage, settings, self.network)
         )
-        self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
+        self._calling = PerConnection(connection, lambda *_: Calling(self.ways, self._outgoing))
         self._runtime: ActorRuntime | None = None
         self.calling_in_memory: Calling | None = None
         """Carries out calls without a host; `ActorTest` sets it."""
+        self.administration = Administration(self)
+        self.letters = Letters(self)
+        """Messages and reminders that are not tried any more."""
+        self.quarantine = Quarantine(self)
+        """Actors whose stored state cannot be used."""
+        self.reminders = StoredReminders(self)
+        """Reminders of any actor, as operators see them."""
 
     @property
     def storage(self) -> ActorStorage:
@@ -110,6 +126,11 @@ class Actors(Service):
         """The actors in memory here; raises `Conflict` unless the app is a host."""
         if self._runtime is None:
             raise Conflict("this app is a client; actors run inside `async with app.host()`")
+        return self._runtime
+
+    @property
+    def own_runtime(self) -> ActorRuntime | None:
+        """The same; None if the app is no host of actors."""
         return self._runtime
 
     def serve(self, runtime: ActorRuntime | None) -> None:
@@ -145,6 +166,20 @@ class Actors(Service):
             return cls
 
         return register
+
+    def incoming(self, function: F) -> F:
+        """Put a filter around all turns of this app's actors: `async def (call, proceed)`.
+
+        It is around methods, messages, reminders and timers, inside of the turn. An error that it
+        raises before `proceed()` refuses the call. The filter that was given first is outermost.
+        """
+        self.types.incoming.append(function)
+        return function
+
+    def outgoing(self, function: F) -> F:
+        """Put a filter around all calls that this app's proxies make; it may add headers."""
+        self._outgoing.append(function)
+        return function
 
     def proxy(self, interface: Callable[..., I], key: Key, *, type: str | None = None) -> I:  # noqa: A002
         """Return a proxy of an actor; no I/O, and nothing is activated."""
@@ -191,22 +226,11 @@ class Actors(Service):
         options = SendOptions(attempts=attempts, on_dead=on_dead)
         return cast("I", MessageProxy(cast("ProxyBase", proxy), _later, options, store))
 
-    async def move(self, ref: ActorRef, *, to: str) -> None:
-        """Ask for the slot of an actor to go to the host named `to`; calls wait meanwhile.
-
-        Raises `Conflict` if that host does not serve the placement group, or owns the slot.
-        """
-        group, slots = await self.ways.slots(ref.type)
-        directory = Directory(self.database, self.wakeups)
-        await directory.move("actors", group, str(slot_of(ref.canonical, slots)), to=to)
-
-    async def owner(self, ref: ActorRef) -> str | None:
-        """Return the name of the host that owns the slot of an actor; None if none does."""
-        return (await self.ways.owner(ref)).owner
-
-    def activations(self, ref: ActorRef) -> list[ActivationInfo]:
+    def activations(self, actor: Named) -> Sequence[ActivationInfo]:
         """Return the activations of an actor in this process: one at most, unless it is broken."""
-        found = [] if self._runtime is None else self._runtime.all_activations(ref.canonical)
+        found = (
+            [] if self._runtime is None else self._runtime.all_activations(ref_of(actor).canonical)
+        )
         return [ActivationInfo(one.state, one.home.lease.epoch) for one in found]
 
     def _check_durable(self, type_name: str) -> None:
@@ -217,11 +241,41 @@ class Actors(Service):
                 ' persist="durable"'
             )
 
+    async def list(
+        self, type_name: str, after: str = "", limit: int = PAGE_ROWS_DEFAULT
+    ) -> Fetched[ListedActor]:
+        """Return actors of a type that have stored data, beyond the canonical id `after`.
+
+        It activates none.
+        """
+        return await self.administration.list(type_name, after, limit)
+
+    async def get(self, actor: Named) -> ActorRecord | None:
+        """Return what is stored of an actor, without its state; None if nothing is."""
+        return await self.administration.get(actor)
+
+    async def delete(self, actor: Named) -> None:
+        """Remove an actor and all that is stored of it, as a turn of its own."""
+        await self.administration.delete(actor)
+
+    async def deactivate(self, actor: Named) -> bool:
+        """Let an actor leave memory after its running turn; False if it was not in memory."""
+        return await self.administration.deactivate(actor)
+
+    async def move(self, actor: Named, *, to: str) -> None:
+        """Ask for the slot of an actor, and all actors in it, to go to the host named `to`."""
+        await self.administration.move(actor, to=to)
+
+    async def owner(self, actor: Named) -> str | None:
+        """Return the name of the host that owns the slot of an actor; None if no live host does."""
+        found = await self.administration.owner(actor)
+        return None if found is None else found.host
+
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))
 
     async def call(
-        self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Any:
         """Carry out the call of a proxy."""
         calling = self.calling_in_memory or self._calling()

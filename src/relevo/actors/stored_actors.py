@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from relevo import limits
+from relevo.actors.operating import events
 from relevo.errors import LeaseLost
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
 
 if TYPE_CHECKING:
+    from relevo.actors.operating.events import Note
     from relevo.kernel.leases import Fence
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres import Database
@@ -93,17 +95,19 @@ class StoredActors:
         page = await self._database.fetch_page(SQL.list_quarantined, after, limit, rows=limit)
         return page.each(lambda row: QuarantinedActor(**row))
 
-    async def retry(self, actor: str) -> bool:
+    async def retry(self, actor: str, note: Note | None = None) -> bool:
         """End the quarantine with the state as it is; False if there is none."""
-        return await self._end_quarantine(actor, replace=False)
+        return await self._end_quarantine(actor, replace=False, note=note)
 
-    async def replace(self, actor: str, document: bytes, schema: int) -> bool:
+    async def replace(
+        self, actor: str, document: bytes, schema: int, note: Note | None = None
+    ) -> bool:
         """End the quarantine with another state; False if there is none."""
-        return await self._end_quarantine(actor, True, document, schema)
+        return await self._end_quarantine(actor, True, document, schema, note=note)
 
-    async def reset(self, actor: str) -> bool:
+    async def reset(self, actor: str, note: Note | None = None) -> bool:
         """End the quarantine with the default state; map entries stay. False if there is none."""
-        return await self._end_quarantine(actor, True)
+        return await self._end_quarantine(actor, True, note=note)
 
     async def trim(self) -> int:
         """Forget old recorded calls and tombstones, in small transactions; return how many."""
@@ -119,9 +123,15 @@ class StoredActors:
         return await until_fewer(TRIM_ROWS, step, rounds=TRIM_ROUNDS)
 
     async def _end_quarantine(
-        self, actor: str, replace: bool, document: bytes | None = None, schema: int = 1
+        self,
+        actor: str,
+        replace: bool,
+        document: bytes | None = None,
+        schema: int = 1,
+        *,
+        note: Note | None = None,
     ) -> bool:
-        rows = await self._database.write(
-            SQL.end_quarantine, actor, replace, document, schema, idempotent=True
+        rows = await events.change(
+            self._database, SQL.end_quarantine, actor, replace, document, schema, note=note
         )
         return bool(rows)

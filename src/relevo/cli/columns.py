@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from relevo.actors.http.reminders import ReminderView
+from relevo.actors.operating.administration import ActorFault
+from relevo.actors.operating.letters import ActorLetter
+from relevo.actors.stored_actors import ListedActor, QuarantinedActor
 from relevo.dataverse.http.bulk_deletes import BulkDeleteView
 from relevo.feed.http.changes import ChangeView
 from relevo.feed.http.dead_letters import LetterInfo
@@ -80,6 +84,11 @@ COLUMNS: Final[dict[type[Struct], tuple[str, ...]]] = {
         "sequence_number", "message_id", "state", "priority_class", "priority", "body",
         "properties", "lock_token", "enqueued_at", "delivery_count",
     ),
+    ListedActor: ("id", "host", "revision", "updated_at", "quarantined_at"),
+    ReminderView: ("name", "due", "method", "every", "recurrence", "attempt", "error"),
+    ActorLetter: ("id", "kind", "actor", "method", "name", "attempt", "dead_at", "error"),
+    ActorFault: ("kind", "name", "attempt", "at", "dead", "error"),
+    QuarantinedActor: ("id", "quarantined_at", "quarantine_error", "schema", "bytes"),
 }  # fmt: skip
 """The columns of types with too many fields for a screen; `json` has all fields. The most important
 come first, because a narrow terminal omits the last ones."""

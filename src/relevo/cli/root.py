@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import click
 
+from relevo.actors.cli.schema import schema as actor_schema
+from relevo.actors.cli.watch import watch as actor_watch
 from relevo.cli import exits
 from relevo.cli import run as job_run
 from relevo.cli.completion import completion
@@ -71,6 +73,8 @@ def build() -> click.Group:
     generic.group_of(root, "subscription").add_command(lines.receive_from_subscription)
     generic.group_of(root, "consumer").add_command(autoscale)
     generic.group_of(root, "user").add_command(user.show)
+    for each in (actor_schema, actor_watch):
+        generic.group_of(root, "actor").add_command(each)
     router_group = generic.group_of(root, "router")
     for each in (router.classify, router.watch, router_desk.work, router_import.take_over):
         router_group.add_command(each)

@@ -52,7 +52,8 @@ SHARE: Final = 20.0
     "--only",
     multiple=True,
     metavar="NAME",
-    help="Serve only this job, processor or set of consumers; may be given several times.",
+    help="Serve only this job, processor, set of consumers or type of actors; may be given several"
+    " times.",
 )
 @click.option("--plain", is_flag=True, help="Log lines instead of the live view.")
 @click.pass_obj
@@ -64,7 +65,7 @@ def run(
     only: tuple[str, ...],
     plain: bool,
 ) -> None:
-    """Run a host for a program: its jobs, processors and consumers, and with --http also the API.
+    """Run a host for a program: its jobs, processors, consumers, actors, and with --http the API.
 
     The module is also searched for in the current folder. On a terminal a live view shows running
     and waiting jobs; elsewhere each change is logged. SIGTERM or Ctrl-C lets running jobs finish
@@ -88,10 +89,10 @@ def run(
 
 
 def _served(app: App) -> str:
-    """Return the names of the program's own handlers, processors and consumers."""
+    """Return the names of the program's handlers, processors, consumers and types of actors."""
     processors = (processor.unit_name for processor in app.feeds.processors.values())
-    consumers = app.messaging.registry.consumers
-    return ", ".join(sorted([*app.jobs.registry.handlers, *processors, *consumers]))
+    consumers, types = app.messaging.registry.consumers, app.actors.types.by_name
+    return ", ".join(sorted([*app.jobs.registry.handlers, *processors, *consumers, *types]))
 
 
 async def _draw(app: App) -> None:

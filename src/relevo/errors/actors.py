@@ -6,7 +6,7 @@ and None if the effect is not known.
 
 from __future__ import annotations
 
-from relevo.errors.base import HandlerError, HandlerTimeout, RelevoError, SystemFault
+from relevo.errors.base import CallerError, HandlerError, HandlerTimeout, RelevoError, SystemFault
 from relevo.errors.conflicts import Conflict
 from relevo.errors.requests import InvalidValue
 from relevo.errors.system import OutcomeUnknown, Overloaded, Unavailable
@@ -171,13 +171,21 @@ class RemoteError(ActorError, HandlerError):
     code = "remote_error"
     executed = True
 
-    def __init__(self, type_name: str, message: str, error_id: str = "") -> None:
+    def __init__(self, type_name: str, message: str = "", error_id: str = "") -> None:
         super().__init__(f"{type_name}: {message}" if message else type_name)
         self.type_name = type_name
         """Class of the error at the actor."""
         self.remote_message = message
         self.error_id = error_id
         """Names the error in the log of the actor's host."""
+
+
+class MethodRaised(ActorError, CallerError):
+    """The method raised an error that it declares; the message begins with its class."""
+
+    code = "method_raised"
+    status = 422
+    executed = True
 
 
 class TurnTimeout(ActorError, HandlerTimeout):

@@ -15,9 +15,10 @@ from email.utils import format_datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from relevo.errors import (
+    ActorError,
     CallerError,
     InternalError,
     Overloaded,
@@ -83,6 +84,9 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the same request may be sent again safely, and may then succeed."""
     pointer: str | None = None
     """Where in the request the fault lies: a JSON pointer, or the name of a parameter."""
+    executed: bool | UnsetType | None = UNSET
+    """Of a call of an actor: false if the method did not run, true if it ran without effect on the
+    actor's state, null if the effect is not known."""
 
 
 def public(error: Exception) -> RelevoError:
@@ -120,6 +124,7 @@ def render(error: RelevoError, request_id: str) -> Answer:
         instance=f"urn:relevo:request:{request_id}",
         retryable=error.retryable,
         pointer=error.pointer,
+        executed=error.executed if isinstance(error, ActorError) else UNSET,
     )
     return Answer(
         error.status,

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from relevo.actors.http import actors, calls, quarantine
+from relevo.actors.http import letters as actor_letters
+from relevo.actors.http import reminders as actor_reminders
 from relevo.dataverse.http import bulk_actions, bulk_deletes, messages, metadata, rows, users
 from relevo.dataverse.http import changes as dataverse_changes
 from relevo.dataverse.http import surface as dataverse
@@ -56,6 +59,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *jobs.operation, *views.operation,
     *entities.operation, *rules.operation, *queue_messages.operation, *locks.operation,
     *moves.operation, *sessions.operation, *consumers.operation,
+    *actors.operation, *calls.operation, *actor_reminders.operation, *actor_letters.operation,
+    *quarantine.operation,
     *bulk_deletes.operation, *metadata.operation, *rows.operation, *dataverse_changes.operation,
     *bulk_actions.operation, *messages.operation,
 )  # fmt: skip

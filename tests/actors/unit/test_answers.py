@@ -23,7 +23,9 @@ NOT_EXECUTED = {
     "PoisonCall", "ReentrancyRefused", "ReentrancyTooDeep", "ReentrantActivation",
     "DeadlockDetected", "CallIdReused", "UnknownMethod", "BadArguments", "Dropped", "StateTooNew",
 }  # fmt: skip
-EXECUTED = {"RemoteError", "TurnTimeout", "CommitFailed", "OutsideTurn", "ReadOnlyTurn"}
+EXECUTED = {
+    "RemoteError", "MethodRaised", "TurnTimeout", "CommitFailed", "OutsideTurn", "ReadOnlyTurn",
+}  # fmt: skip
 UNKNOWN = {"OutcomeUnknown", "ActivationLost", "DeadlineExceeded"}
 
 

@@ -55,6 +55,8 @@ class Call(Struct, array_like=True, gc=False):
     """The caller waits until the call is admitted, not for its answer."""
     made_at: float = 0.0
     """Wall time of the caller, to choose the last call made of a cycle."""
+    is_json: bool = False
+    """The body is a JSON object of the arguments by name, and the result is JSON, too."""
 
 
 class Returned(Struct, frozen=True, array_like=True, tag="returned", gc=False):

@@ -157,6 +157,8 @@ class Activation:
             return
         self.definition.set_timers(self)
         self.pump()
+        if self.leave_when_idle and self.is_idle:
+            self.deactivate("requested")
 
     def deactivate(self, reason: DeactivationReason) -> None:
         """Let running turns end, run `on_deactivate`, and go; what waits is given back."""
@@ -236,6 +238,11 @@ class Activation:
     def touch(self) -> None:
         """Note that the actor was used."""
         self.used_at = self._loop.time()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long ago the actor was used last."""
+        return self._loop.time() - self.used_at
 
     @property
     def is_idle(self) -> bool:

@@ -48,7 +48,8 @@ class Arrival:
         self.call = call
         self.method = method
         self.answer = answer
-        self.arguments = method.decode_arguments(call.body)
+        decode = method.decode_named if call.is_json else method.decode_arguments
+        self.arguments = decode(call.body)
         self.activation: Activation | None = None
         self.followers: list[Arrival] = []
         """Repeats of this call, by its id: they get its answer."""
@@ -98,7 +99,8 @@ class Arrival:
 
     def encode(self, value: Any) -> Answer:
         """Return the answer that carries a result."""
-        return Returned(self.method.encode_result(value))
+        body = self.method.encode_result(value)
+        return Returned(self.method.result_as_json(value) if self.call.is_json else body)
 
     def record(self, value: Any, error: BaseException | None) -> RecordedCall | None:
         """Return what is kept of the answer: of results and declared errors."""

@@ -212,6 +212,9 @@ async def fire_reminder(due: DueReminder, instance: Any) -> None:
     )
     if not found.fires:
         return
+    definition = turn.activation.definition
+    lateness = (due.now - found.scheduled_at).total_seconds()
+    definition.figures.late(definition.name, lateness)
     tick: Tick[Any] = Tick(
         due.name, found.scheduled_at, due.now, found.missed, due.attempt + 1,
         msgspec.msgpack.decode(due.payload) if due.payload else None,

@@ -15,6 +15,7 @@ from relevo.actors.answers import answer_of_error
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.events import SubscribeRequest
+from relevo.actors.running import control
 from relevo.actors.running.arrivals import Arrival, reused
 from relevo.actors.running.emitter import Emitter
 from relevo.actors.running.slots import PAUSE_SECONDS, Slot
@@ -106,25 +107,7 @@ class ActorRuntime:
         answer: asyncio.Future[Answer] = loop.create_future()
         try:
             definition = self._definition(call.actor)
-            method = definition.methods.get(call.method)
-            if method is None:
-                raise UnknownMethod(
-                    f"{definition.name!r} has no method {call.method!r}; it has"
-                    f" {', '.join(sorted(definition.methods))}"
-                )
-            if self.pending >= ACTOR_HOST_CALLS_MAX:
-                raise MailboxFull(f"{self.pending:,} calls wait on this host")
-            if call.call_id is not None and not definition.is_durable:
-                raise BadArguments(
-                    f"{definition.name!r} is volatile and records no calls; a call id needs a type"
-                    ' with persist="durable"'
-                )
-            if call.chain.depth >= ACTOR_CHAIN_DEPTH_MAX:
-                raise ReentrancyTooDeep(
-                    f"{call.chain.depth} calls wait for each other, and no more may; the last is of"
-                    f" {call.actor}"
-                )
-            arrival = Arrival(self, call, method, answer, loop.time() + call.timeout)
+            arrival = self._arrival(call, definition, answer, loop.time() + call.timeout)
         except RelevoError as error:
             answer.set_result(answer_of_error(error, None))
             return answer
@@ -132,6 +115,32 @@ class ActorRuntime:
         if call.one_way:
             arrival.give(_ADMITTED)
         return answer
+
+    def _arrival(
+        self, call: Call, definition: ActorDefinition, answer: asyncio.Future[Answer],
+        deadline: float,
+    ) -> Arrival:  # fmt: skip
+        if call.method.startswith(control.PREFIX):
+            return control.ControlArrival(self, call, definition, answer, deadline)
+        method = definition.methods.get(call.method)
+        if method is None:
+            raise UnknownMethod(
+                f"{definition.name!r} has no method {call.method!r}; it has"
+                f" {', '.join(sorted(definition.methods))}"
+            )
+        if self.pending >= ACTOR_HOST_CALLS_MAX:
+            raise MailboxFull(f"{self.pending:,} calls wait on this host")
+        if call.call_id is not None and not definition.is_durable:
+            raise BadArguments(
+                f"{definition.name!r} is volatile and records no calls; a call id needs a type"
+                ' with persist="durable"'
+            )
+        if call.chain.depth >= ACTOR_CHAIN_DEPTH_MAX:
+            raise ReentrancyTooDeep(
+                f"{call.chain.depth} calls wait for each other, and no more may; the last is of"
+                f" {call.actor}"
+            )
+        return Arrival(self, call, method, answer, deadline)
 
     def readmit(self, arrival: Arrival) -> None:
         """Deliver a call that was withdrawn before it began."""
@@ -158,6 +167,8 @@ class ActorRuntime:
 
     def _enter(self, slot: Slot, arrival: Arrival, definition: ActorDefinition) -> None:
         activation = slot.activations.get(arrival.call.actor)
+        if isinstance(arrival, control.ControlArrival) and arrival.answers_at_once(activation):
+            return
         outer = None if activation is None else self._outer(activation, arrival)
         if outer is not None:
             assert activation is not None
@@ -331,9 +342,10 @@ class ActorRuntime:
 
     # -- memory -----------------------------------------------------------------------------------
 
-    def activation_began(self, _: Activation) -> None:
+    def activation_began(self, activation: Activation) -> None:
         """Count an activation; above the bound the longest unused leave."""
         self.activations += 1
+        self.types.figures.activations[activation.definition.name] += 1
         if self.activations > self._relief_at:
             self.relieve(int(self._activations_max * RELIEF))
 
@@ -341,6 +353,10 @@ class ActorRuntime:
         """Count it no longer."""
         self.activations -= 1
         self.waiting.discard(activation)
+        figures, name = self.types.figures, activation.definition.name
+        figures.activations[name] -= 1
+        reason = activation.leaving or ("lost" if activation.has_begun else "failed")
+        figures.deactivations[name, reason] += 1
 
     def relieve(self, most: int) -> None:
         """Let idle activations leave, the longest unused first, until so many are left."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from relevo.actors.core.deltas import Delta
+from relevo.actors.running import around
 from relevo.actors.running.deferred import Deferred
 from relevo.actors.running.turn import CURRENT, Turn, Work
 from relevo.errors import (
@@ -87,7 +88,7 @@ class TurnRunner:
             if turn.is_cut:
                 raise asyncio.CancelledError
             await faults.point("before_turn")
-            value = await turn.work.begin(activation.instance)
+            value = await around.run(turn)
             await faults.point("after_turn")
             if turn.inner:
                 turn.is_closing = True
@@ -348,7 +349,7 @@ class TurnRunner:
         if not turn.may_write:
             turn.view = document.copy(state)
         try:
-            value = await turn.work.begin(activation.instance)
+            value = await around.run(turn)
             if turn.inner:
                 turn.is_closing = True
                 await asyncio.wait(turn.inner)

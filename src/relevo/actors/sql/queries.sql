@@ -156,3 +156,99 @@ select slots, total from relevo.join_actor_group($1::text, $2::integer, $3::inte
 -- name: group_slots
 -- How many slots a placement group has.
 select slots from relevo.actor_group where name = $1;
+
+-- name: get_actor
+-- What is stored of one actor, without its state, and the host that owns its slot.
+select a.id, a.revision, a.incarnation, a.updated_at, a.quarantined_at, h.name as host, a.schema, a.placement_group, a.slot,
+       a.quarantine_error, coalesce(octet_length(a.document), 0) as bytes
+from relevo.actor a
+left join relevo.unit u on u.kind = 'actors' and u.name = a.placement_group
+left join relevo.lease l on l.unit_id = u.id and l.name = a.slot::text
+left join relevo.host h on h.incarnation = l.owner and h.ended_at is null and h.lease_until > relevo.now()
+where a.id = $1 and a.deleted_at is null;
+
+-- name: slot_owner
+-- The live host that owns a slot.
+select h.name, l.epoch
+from relevo.unit u join relevo.lease l on l.unit_id = u.id and l.name = $2::integer::text
+join relevo.host h on h.incarnation = l.owner and h.ended_at is null and h.lease_until > relevo.now()
+where u.kind = 'actors' and u.name = $1;
+
+-- name: slots_by_host
+-- How many slots of each placement group the hosts own.
+select u.name as placement_group, h.name as host, count(*)::integer as slots,
+       count(*) filter (where l.handoff_to is not null)::integer as moving
+from relevo.unit u join relevo.lease l on l.unit_id = u.id
+left join relevo.host h on h.incarnation = l.owner and h.ended_at is null and h.lease_until > relevo.now()
+where u.kind = 'actors' group by u.name, h.name order by u.name, h.name;
+
+-- name: count_waiting
+-- How many reminders and messages of each type of actors wait, are late, have failed, and are dead.
+select split_part(w.actor, '/', 1) as type, count(*) filter (where w.kind = 'reminder' and not w.dead)::integer as reminders,
+       count(*) filter (where w.kind = 'message' and not w.dead)::integer as messages,
+       count(*) filter (where w.failed and not w.dead)::integer as failing, count(*) filter (where w.dead)::integer as dead,
+       max(extract(epoch from relevo.now() - w.due)) filter (where not w.dead and w.due < relevo.now())::float8 as late_seconds
+from (
+  select actor, 'reminder' as kind, coalesce(retry_at, due) as due, attempt > 0 as failed, dead_at is not null as dead
+  from relevo.actor_reminder
+  union all
+  select receiver, 'message', coalesce(due, sent_at), attempt > 0, dead_at is not null from relevo.actor_message
+) w group by 1 order by 1;
+
+-- name: reminders_of
+-- The reminders of an actor after a name.
+select name, method, due, retry_at, attempt, dead_at, error, schedule, payload
+from relevo.actor_reminder where actor = $1 and name > $2 order by name limit $3::integer + 1;
+
+-- name: fire_reminder
+-- The next occurrence of a reminder that is not dead is due now.
+update relevo.actor_reminder set retry_at = relevo.now() where actor = $1 and name = $2 and dead_at is null
+returning placement_group;
+
+-- name: has_reminder
+-- Whether an actor has a reminder.
+select exists (select from relevo.actor_reminder where actor = $1 and name = $2);
+
+-- name: dead_letters
+-- Dead messages and reminders, the messages first: those of one actor or of all, after a kind, a number, an actor and a name.
+select * from (
+  select 'message' as kind, number, receiver as actor, '' as name, sender, method, attempt, sent_at as since, dead_at, error
+  from relevo.actor_message
+  where dead_at is not null and $1 = 'message' and number > $2 and ($5::text is null or receiver = $5)
+  order by number limit $6::integer + 1) m
+union all
+select * from (
+  select 'reminder', 0::bigint, actor, name, '', method, attempt, due, dead_at, error
+  from relevo.actor_reminder
+  where dead_at is not null and (actor, name) > ($3, $4) and ($5::text is null or actor = $5)
+  order by actor, name limit $6::integer + 1) r
+order by kind, number, actor, name limit $6::integer + 1;
+
+-- name: dead_message
+-- One dead message.
+select number, receiver as actor, sender, method, attempt, sent_at as since, dead_at, error, headers, body
+from relevo.actor_message where number = $1 and dead_at is not null;
+
+-- name: dead_reminder
+-- One dead reminder.
+select actor, name, method, attempt, due as since, dead_at, error, payload as body
+from relevo.actor_reminder where actor = $1 and name = $2 and dead_at is not null;
+
+-- name: faults_of
+-- What fails at an actor: its state, reminders and messages with an error.
+select 'state' as kind, '' as name, quarantine_error as error, 0 as attempt, quarantined_at as at, false as dead
+from relevo.actor where id = $1 and quarantined_at is not null
+union all
+select 'reminder', name, error, attempt, coalesce(dead_at, retry_at, due), dead_at is not null
+from relevo.actor_reminder where actor = $1 and error is not null
+union all
+select 'message', number::text, error, attempt, due, false from relevo.actor_message
+where placement_group = $2 and slot = $3 and receiver = $1 and error is not null and dead_at is null
+union all
+select 'message', number::text, error, attempt, dead_at, true from relevo.actor_message
+where receiver = $1 and dead_at is not null
+order by 1, 2 limit $4;
+
+-- name: append_actor_events
+-- Appends events about actors, as the last statement of a transaction.
+select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[]);

@@ -10,33 +10,27 @@ import shutil
 import stat
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from relevo.cli.doctor import actor_checks
+from relevo.cli.doctor.patient import Finding, Need, Patient, State
 from relevo.errors import RelevoError
 from relevo.http.access.keyring import SQL as KEY_SQL
-from relevo.kernel.leases.directory import Directory
 from relevo.kernel.leases.service import SKEW_WARN_SECONDS
 from relevo.kernel.postgres import catalog, clock, migrate, restores
 from relevo.kernel.postgres.clock import SHIFT_WARN_SECONDS
 from relevo.kernel.postgres.grants import RECORDS, SUBMITTING
 from relevo.kernel.postgres.migrations import known
-from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import MasterKey
 from relevo.kernel.uses import shares
 from relevo.limits import HANDLERS_PER_CONNECTION_WARN, MIB
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from relevo.kernel.leases.model import HostInfo
-    from relevo.kernel.postgres.database import Database
-    from relevo.settings import Settings
 
 SQL = catalog.load("relevo.cli")
-State = Literal["ok", "warn", "fail", "skip"]
-Need = Literal["nothing", "database", "schema"]
 DISK_WARN_BYTES: Final = 1024 * MIB
 DISK_FAIL_BYTES: Final = 128 * MIB
 ROUND_TRIP_WARN_SECONDS: Final = 0.02
@@ -44,52 +38,6 @@ SHOWN_MAX: Final = 4
 """How many missing rights are shown."""
 CONNECTIONS_BESIDE_POOL: Final = 2
 """One for the heartbeat and one for the listener."""
-
-
-class Finding(Struct, frozen=True):
-    """The result of a check, and what to do about it."""
-
-    state: State
-    detail: str
-    advice: str = ""
-
-
-class Patient:
-    """The installation under examination."""
-
-    def __init__(self, settings: Settings, database: Database | None = None) -> None:
-        self.settings = settings
-        self._database = database
-        self.server: dict[str, str] = {}
-        """PostgreSQL's settings in this session."""
-        self.has: frozenset[Need] = frozenset({"nothing"})
-        """What is available to checks."""
-
-    @property
-    def database(self) -> Database:
-        """The pool, for checks that need the database."""
-        assert self._database is not None
-        return self._database
-
-    @property
-    def home(self) -> Path:
-        """The data folder."""
-        return self.settings.home.expanduser().absolute()
-
-    @property
-    def directory(self) -> Directory:
-        """Hosts and leases."""
-        return Directory(self.database, Wakeups(self.database))
-
-    async def look(self) -> None:
-        """Read the facts that most checks need."""
-        if self._database is None:
-            return
-        rows = await self.database.fetch(SQL.server_settings)
-        self.server = {row["name"]: row["setting"] for row in rows}
-        self.has |= {"database"}
-        if await self.database.fetchval(SQL.has_schema):
-            self.has |= {"schema"}
 
 
 async def database(patient: Patient) -> Finding:
@@ -334,6 +282,7 @@ async def master_key(patient: Patient) -> Finding:
     return Finding("ok", f"fingerprint {mine[:8]}…")
 
 
+__all__ = ["CHECKS", "Check", "Finding", "Patient", "State", "examine"]
 Examine = Callable[[Patient], Awaitable[Finding]]
 
 
@@ -360,6 +309,8 @@ CHECKS: Final = (
     Check("hosts", hosts, "schema"),
     Check("leases", leases, "schema"),
     Check("handlers", handlers, "schema"),
+    Check("actor slots", actor_checks.slots, "schema"),
+    Check("actor hosts", actor_checks.addresses, "schema"),
     Check("master key", master_key, "schema"),
     Check("folder", folder),
     Check("disk", disk),

@@ -62,3 +62,13 @@ select (select count(*) from relevo.host where ended_at is null and lease_until 
 -- name: ping
 -- One round trip.
 select 1;
+
+-- name: actor_groups
+-- The placement groups of actors and their slots.
+select name, slots from relevo.actor_group order by slots desc, name;
+
+-- name: actor_members
+-- The live hosts that serve placement groups of actors, and where they take calls.
+select u.name as placement_group, h.name as host, m.address
+from relevo.unit u join relevo.member m on m.unit_id = u.id join relevo.host h on h.incarnation = m.host
+where u.kind = 'actors' and h.ended_at is null and h.lease_until > relevo.now() order by u.name, h.name;

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PERMISSIONS: Final = {
+    "actors:call": "call methods of actors",
+    "actors:manage": "delete, deactivate and move actors, redrive and discard their dead letters,"
+    " repair their state, fire and cancel reminders",
+    "actors:read": "see actors, without what users put into them",
+    "actors:state": "read the state of actors, and the content of their dead letters",
     "bulk:run": RIGHTS["bulk.run"],
     "containers:manage": "make, split and drop containers",
     "containers:read": "see containers and their ranges",
@@ -74,12 +79,23 @@ ROLES: Final = {
         "read items and follow their changes", ("containers:read", "feeds:read", "items:read")
     ),
     "operator": Role(
-        "see everything but keys, items, messages and payloads, run hosts, leases, feeds, queues"
-        " and system jobs",
-        (*_VIEW, "feeds:*", "hosts:*", "jobs:write", "jobs:delete", "leases:*", "queues:*"),
+        "see everything but keys, items, messages, payloads and the state of actors, run hosts,"
+        " leases, feeds, queues, actors and system jobs",
+        (
+            *_VIEW,
+            "actors:manage",
+            "feeds:*",
+            "hosts:*",
+            "jobs:write",
+            "jobs:delete",
+            "leases:*",
+            "queues:*",
+        ),
         _PRIVATE,
     ),
-    "producer": Role("bring work in", ("items:write", "jobs:submit", "messages:send")),
+    "producer": Role(
+        "bring work in", ("actors:call", "items:write", "jobs:submit", "messages:send")
+    ),
     "router": Role(
         "bring jobs to the router, look after its workers and answer offers for them",
         ("router:read", "router:work", "workers:read", "offers:answer"),

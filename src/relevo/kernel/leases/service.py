@@ -122,6 +122,11 @@ class Leases:
         return self._life is life and not life.deadline.passed
 
     @property
+    def margin(self) -> float:
+        """Seconds until this host must stop unless it renews its life; negative past that."""
+        return -1.0 if self._life is None else self._life.deadline.left
+
+    @property
     def may_act(self) -> bool:
         """Whether the host lives and is within its self-fencing deadline."""
         return self._life is not None and not self._life.deadline.passed

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
@@ -184,6 +184,73 @@ class MessageTimes(Collector):
         yield holds
 
 
+class ActorFigures(Collector):
+    """Turns of actors by type and method, never by key; as `Runs`."""
+
+    def __init__(self) -> None:
+        self._turns: dict[tuple[str, str], tuple[HandlerRuns, Durations]] = {}
+        self.activations: Counts[str] = Counts()
+        self.deactivations: Counts[tuple[str, str]] = Counts()
+        self._lateness: dict[str, Durations] = {}
+
+    def of(self, type_name: str, method: str) -> tuple[HandlerRuns, Durations]:
+        """Return what counts the turns of a method, and their waits."""
+        key = (type_name, method)
+        found = self._turns.get(key)
+        if found is None:
+            found = self._turns[key] = (HandlerRuns(), Durations())
+        return found
+
+    def late(self, type_name: str, seconds: float) -> None:
+        """Count a reminder that fired so long after its time."""
+        self._lateness.setdefault(type_name, Durations()).add(max(0.0, seconds))
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what the registry shows."""
+        yield from self._collect_turns()
+        activations = GaugeMetricFamily(
+            "relevo_actor_activations", "Actors in memory on this host.", labels=("type",)
+        )
+        for name, count in self.activations.items():
+            activations.add_metric((name,), count)
+        ended = CounterMetricFamily(
+            "relevo_actor_deactivations",
+            "Actors that left memory, by reason; `failed` could not be activated.",
+            labels=("type", "reason"),
+        )
+        for labels, count in self.deactivations.items():
+            ended.add_metric(labels, count)
+        late = HistogramMetricFamily(
+            "relevo_actor_reminder_late_seconds",
+            "Time from the occurrence of a reminder to its turn, by the database's clock.",
+            labels=("type",),
+        )
+        for name, times in self._lateness.items():
+            late.add_metric((name,), times.shown(), times.seconds)
+        yield from (activations, ended, late)
+
+    def _collect_turns(self) -> Iterator[Metric]:
+        labels = ("type", "method")
+        turns = CounterMetricFamily(
+            "relevo_actor_turns",
+            "Turns of actors, by method and by how they ended: `done`, `raised` or `lost`."
+            " Reminders, timers and the like have their kind as the method.",
+            labels=(*labels, "outcome"),
+        )
+        times = HistogramMetricFamily(
+            "relevo_actor_turn_seconds", "Time of a turn, without its commit.", labels=labels
+        )
+        waits = HistogramMetricFamily(
+            "relevo_actor_queue_seconds", "Time that work waited for its turn.", labels=labels
+        )
+        for key, (runs, wait) in self._turns.items():
+            for outcome, count in runs.outcomes.items():
+                turns.add_metric((*key, outcome), count)
+            times.add_metric(key, runs.shown(), runs.seconds)
+            waits.add_metric(key, wait.shown(), wait.seconds)
+        yield from (turns, times, waits)
+
+
 class Metrics:
     """The figures of one app; times are seconds."""
 
@@ -198,6 +265,9 @@ class Metrics:
             "status",
         )
         self.leases = self._gauge("leases", "Leases this host owns.", "state")
+        self.lease_margin_seconds = self._gauge(
+            "lease_margin_seconds", "Time until this host stops acting unless it renews its life."
+        )
         self.lease_lost = self._counter("lease_lost", "Leases lost instead of released.")
         self.lease_handoffs = self._counter(
             "lease_handoffs", "Leases handed over to the host that asked for them.", "unit"
@@ -213,6 +283,7 @@ class Metrics:
         )
         self._feed_figures()
         self._run_figures()
+        self._actor_figures()
         self._router_figures()
         self.store_commit_seconds = self._histogram(
             "store_commit_seconds", "Time of a transaction, its retries included.", "engine"
@@ -274,6 +345,17 @@ class Metrics:
             "messages_preempt_ignored",
             "Handlers that were asked to suspend and did not within their grace.",
             "consumers",
+        )
+
+    def _actor_figures(self) -> None:
+        self.actor_commit_seconds = self._histogram(
+            "actor_commit_seconds", "Time to store a batch of turns, repeats included."
+        )
+        self.actor_commit_turns = self._counter(
+            "actor_commit_turns", "Turns that were stored; divide by commits for the batch size."
+        )
+        self.actor_fence_rejections = self._counter(
+            "actor_fence_rejections", "Turns that were not stored: the slot had another owner."
         )
 
     def _router_figures(self) -> None:

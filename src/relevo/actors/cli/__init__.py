@@ -1,0 +1,1 @@
+"""Commands about actors that operations do not give."""

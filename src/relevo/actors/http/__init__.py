@@ -1,0 +1,1 @@
+"""Operations on actors, and the gateway of calls."""

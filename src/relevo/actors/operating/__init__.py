@@ -1,0 +1,1 @@
+"""What operators do with actors: lists, dead letters, quarantine, moves."""

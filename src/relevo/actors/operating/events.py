@@ -1,0 +1,90 @@
+"""Events of actors that operators cause."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from relevo.kernel.events import EventType
+from relevo.kernel.postgres import catalog
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relevo.kernel.postgres import Database, Transaction
+
+SQL = catalog.load("relevo.actors")
+
+
+class ActorData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A change of an actor by an operator."""
+
+    actor: str
+    """Its canonical id."""
+    by: str | None = None
+    """The name of the key whose holder asked for it; none from a program."""
+    name: str | None = None
+    """The reminder, or the number of the message."""
+    to: str | None = None
+    """The host that it was sent to."""
+
+
+DELETED: Final = "relevo.actor.deleted"
+DEACTIVATED: Final = "relevo.actor.deactivated"
+MOVED: Final = "relevo.actor.moved"
+REMINDER_FIRED: Final = "relevo.actor.reminder_fired"
+REMINDER_CANCELLED: Final = "relevo.actor.reminder_cancelled"
+LETTER_REDRIVEN: Final = "relevo.actor.letter_redriven"
+LETTER_DISCARDED: Final = "relevo.actor.letter_discarded"
+STATE_REPLACED: Final = "relevo.actor.state_replaced"
+STATE_RESET: Final = "relevo.actor.state_reset"
+STATE_RETRIED: Final = "relevo.actor.state_retried"
+
+
+def _type(name: str, sentence: str) -> EventType:
+    return EventType(name=name, payload=ActorData, sentence=sentence)
+
+
+TYPES: Final = (
+    _type(DELETED, "An operator deleted an actor."),
+    _type(DEACTIVATED, "An operator had an actor leave memory."),
+    _type(MOVED, "An operator sent the slot of an actor to another host."),
+    _type(REMINDER_FIRED, "An operator made a reminder due at once."),
+    _type(REMINDER_CANCELLED, "An operator cancelled a reminder."),
+    _type(LETTER_REDRIVEN, "A dead message or reminder is tried again."),
+    _type(LETTER_DISCARDED, "A dead message or reminder was removed."),
+    _type(STATE_REPLACED, "The state of an actor in quarantine was replaced."),
+    _type(STATE_RESET, "The state of an actor in quarantine was reset to its default."),
+    _type(STATE_RETRIED, "An actor was let out of quarantine with its state as it is."),
+)
+
+
+class Note(Struct, frozen=True):
+    """An event that is written with the change that it tells of."""
+
+    type: str
+    data: ActorData
+
+
+async def append(tx: Transaction, note: Note) -> None:
+    """Write an event of an actor to the log, as the last statement of a transaction."""
+    await tx.execute(
+        SQL.append_actor_events, [note.type], [1], [f"actor/{note.data.actor}"], [1],
+        [msgspec.json.encode(note.data).decode()],
+    )  # fmt: skip
+
+
+async def change(database: Database, sql: str, *arguments: Any, note: Note | None) -> list[Any]:
+    """Run a writing statement and return its rows; if there are any, the note is written, too."""
+    if note is None:
+        return await database.write(sql, *arguments, idempotent=True)
+
+    async def work(tx: Transaction) -> list[Any]:
+        rows = await tx.fetch(sql, *arguments)
+        if rows:
+            await append(tx, note)
+        return list(rows)
+
+    return await database.run(work)

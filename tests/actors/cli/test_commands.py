@@ -1,0 +1,73 @@
+"""Actors on the command line: a program that serves them, and commands about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.e2e.conftest import until
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Result, Site
+
+
+def run(site: Site, *arguments: str, code: int = 0, way: str = "http") -> Result:
+    done = site.run(*arguments, way=way)
+    assert done.code == code, done
+    return done
+
+
+def test_a_program_serves_actors_and_commands_reach_them(site: Site) -> None:
+    until(lambda: "serving account" in site.host.log, "it says what it serves")
+    called = run(
+        site,
+        "actor",
+        "call",
+        "account",
+        "alice",
+        "deposit",
+        "--arguments",
+        '{"cents": 5}',
+        "-o",
+        "json",
+    )
+    assert called.json == {"result": 5}
+    shown = run(site, "actor", "get", "account", "alice", "-o", "json").json
+    assert (shown["id"], shown["host"]) == ("account/s:alice", "alpha")
+    state = run(site, "actor", "state", "account", "alice", "-o", "json").json
+    assert state["state"] == {"cents": 5}
+    assert "account/s:alice" in run(site, "actor", "list", "account", way="database").out
+    leases = run(
+        site, "lease", "list", "--kind", "actors", "--unit", "default", "-o", "json", way="database"
+    ).json
+    assert {one["name"] for one in leases["items"]} == {"0", "1", "2", "3"}
+    run(site, "actor", "deactivate", "account", "alice")
+    run(site, "actor", "delete", "account", "alice", "--yes")
+    assert "account/s:alice" not in run(site, "actor", "list", "account").out
+    assert "acount" in run(site, "actor", "call", "acount", "a", "deposit", code=3).err
+    assert run(site, "actor", "letter", "list", "-o", "json").json["items"] == []
+    assert run(site, "actor", "quarantine", "list", "-o", "json").json["items"] == []
+
+
+def test_the_interfaces_of_a_program_are_shown_as_json_schema(site: Site) -> None:
+    done = site.cli("actor", "schema", "bank:app")
+    assert done.code == 0, done
+    account = done.json["types"]["account"]
+    assert account["interfaces"] == ["Account"]
+    deposit = done.json["interfaces"]["Account"]["deposit"]
+    assert deposit["result"] == {"type": "integer"}
+
+
+def test_the_live_view_shows_slots_by_host_and_work_by_type(site: Site) -> None:
+    run(site, "actor", "call", "account", "bob", "deposit", "--arguments", '{"cents": 5}')
+    for way in ("database", "http"):
+        shown = run(site, "actor", "watch", "--once", "-o", "json", way=way).json
+        own = [one for one in shown["slots"] if one["placement_group"] == "default"]
+        assert own == [{"placement_group": "default", "host": "alpha", "slots": 4, "moving": 0}]
+    assert "alpha" in run(site, "actor", "watch", "--once").out
+
+
+def test_the_doctor_looks_at_slots_and_addresses(site: Site) -> None:
+    found = site.run("doctor", "-o", "json", way="database").json["items"]
+    checks = {one["check"]: one for one in found}
+    assert "default 4" in checks["actor slots"]["detail"]
+    assert checks["actor hosts"]["state"] in ("ok", "warn")
