@@ -114,14 +114,15 @@ class App(PipelineDefinitions):
         self.parts.add(EventLogPart(self.events))
         self.parts.add(FeedPart(self.feeds))
         self.router = self.parts.add(RouterPart(Router(settings, self.events, self.vault)))
+        self.actors = self.parts.add(ActorsPart(Actors(connection, settings)))
+        self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.users = Users(connection)
         self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
         self.pipeline = self.parts.add(PipelinePart(Pipeline(self.jobs, self.vault, self.users)))
         self.messaging = self.parts.add(
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
-        self.actors = self.parts.add(ActorsPart(Actors(connection, settings)))
-        self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
+        self.use_budgets(self.governance.budgets)
         self.events.catalogue.register(*job_events.TYPES, *message_events.TYPES)
         self._bulk: Bulk | None = None
         self._connected = False
@@ -327,7 +328,10 @@ class App(PipelineDefinitions):
         return self.actors.proxy(name_or_interface, key, type=type)
 
     def use_budgets(self, source: BudgetSource) -> None:
-        """Set where lanes and consumers get the pools and limits that they name."""
+        """Set where lanes and consumers get the pools and limits that they name.
+
+        By default they are those of `app.governance`, which all hosts share.
+        """
         self.jobs.registry.budgets.source = source
         self.messaging.registry.budgets.source = source
 

@@ -277,7 +277,6 @@ def define_pool(actors: Actors, clock: StoreClock, ended_lives: EndedLives) -> N
             if not hosts and all(one.expires_at is None for one in pool.ledger):
                 return
             read, lives = await ended_lives(hosts)
-            clock.note(read)
             now, ended = read.timestamp(), {str(one) for one in lives}
             gone = [
                 one.number for one in pool.ledger

@@ -155,7 +155,7 @@ class ResourcePool:
                 wait=min(left, ANSWER_SECONDS),
             )  # fmt: skip
             try:
-                found = await self.ask(ask, min(CALL_SECONDS, left + 5.0))
+                found = await self.ask(ask, min(CALL_SECONDS, left or CALL_SECONDS))
             except DeadlineExceeded:
                 found = []
             if found:

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 from relevo.actors.core.identity import checked_key
 from relevo.errors import Conflict, InvalidValue
+from relevo.governance.budgets import ClusterBudgets
 from relevo.governance.clock import StoreClock
+from relevo.governance.core.buckets import Buckets
 from relevo.governance.core.buffers import BufferOptions
 from relevo.governance.core.pools import WAITERS_MAX, PoolOptions
 from relevo.governance.holders import Holders
+from relevo.governance.limit_actor import define_limit
+from relevo.governance.limit_calls import LimitOptions
 from relevo.governance.pool_actor import define_pool
 from relevo.governance.pools import ResourcePool
+from relevo.governance.rate_limits import Coordination, RateLimit
 from relevo.governance.writer_actor import define_writer
 from relevo.governance.writer_calls import Ack, WriterDefinition
 from relevo.governance.writers import ExclusiveWriter
@@ -20,11 +25,12 @@ from relevo.kernel.part import Part, Service
 from relevo.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from relevo.actors.service import Actors
+    from relevo.governance.core.windows import Rate
     from relevo.governance.sinks import Sink
     from relevo.kernel.part import Connection, Host
 
@@ -44,9 +50,13 @@ class Governance(Service):
         self._actors = actors
         self.holders = Holders()
         self.clock = StoreClock(actors.now)
+        self.budgets = ClusterBudgets(self)
+        """What lanes and consumers share by naming pools and limits."""
         self._pools: dict[str, ResourcePool] = {}
+        self._limits: dict[str, RateLimit] = {}
         self._writers: dict[str, WriterDefinition] = {}
         define_writer(actors, self._writers)
+        define_limit(actors, self.clock)
         define_pool(actors, self.clock, self._ended_lives)
 
     def pool(
@@ -73,6 +83,44 @@ class Governance(Service):
         known = self._pools.get(name)
         if known is None or known.options != options:
             known = self._pools[name] = ResourcePool(name, options, self._actors, self.holders)
+        return known
+
+    def limit(
+        self,
+        name: str,
+        *,
+        rates: Sequence[Rate] | None = None,
+        burst: float = 0.0,
+        coordination: Coordination = "server",
+    ) -> RateLimit:
+        """Return a rate limit; no I/O, so modules may call it on import.
+
+        It is made when first used. In any window of a rate its amount and the burst are admitted
+        at most, over all hosts and across restarts. With `coordination="client"` a host borrows
+        for the next 250 ms and decides by itself. Without `rates` the limit is one that this
+        program has named before, or that exists.
+        """
+        checked_key(name)
+        if coordination not in ("server", "client"):
+            raise InvalidValue(
+                f'coordination is "server" or "client", not {coordination!r}',
+                pointer="coordination",
+            )
+        if rates is None:
+            found = self._limits.get(name)
+            return found or RateLimit(name, None, self._actors, self.holders, self.clock)
+        Buckets(tuple(rates), burst).of("", 0.0)
+        options = LimitOptions(rates=tuple(rates), burst=burst)
+        known = self._limits.get(name)
+        if known is None or (known.options, known.coordination) != (options, coordination):
+            known = self._limits[name] = RateLimit(
+                name,
+                options,
+                self._actors,
+                self.holders,
+                self.clock,
+                coordination=coordination,
+            )
         return known
 
     def writer(

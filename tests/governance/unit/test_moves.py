@@ -13,7 +13,7 @@ from relevo.governance.core.assignments import Catalogue, Policy, Resource
 from relevo.governance.core.moves import Copy, Move, MoveRules, PointTo, Reader
 from relevo.governance.core.rebalancing import plan_rebalance
 from relevo.governance.core.resolutions import Notice, Resolutions, Use
-from relevo.governance.errors import Unassigned
+from relevo.governance.errors import UnassignedEntity
 
 RULES = MoveRules(max_stale=5.0, use_ttl=20.0, margin=1.0)
 HOSTS = ("a", "b", "c")
@@ -183,7 +183,7 @@ def test_ranges_and_functions_and_pins() -> None:
     found.add_partition("high", on="db1", low="m")
     assert found.resolve("bob").partition == "low"
     assert found.resolve("zoe").partition == "high"
-    with pytest.raises(Unassigned):
+    with pytest.raises(UnassignedEntity):
         found.resolve("Ana")
     assert found.split("high", "highest", at="t") == ["zoe"]
     assert found.resolve("tom").partition == "highest"
@@ -195,10 +195,10 @@ def test_ranges_and_functions_and_pins() -> None:
     named.add_resource(Resource("db1"))
     named.add_partition("a", on="db1")
     assert named.resolve("ana").partition == "a"
-    with pytest.raises(Unassigned, match="no partition; there are a"):
+    with pytest.raises(UnassignedEntity, match="no partition; there are a"):
         named.resolve("bob")
     explicit = catalogue("explicit")
-    with pytest.raises(Unassigned):
+    with pytest.raises(UnassignedEntity):
         explicit.resolve("ana")
     explicit.pin("ana", "p1")
     assert explicit.resolve("ana").partition == "p1"
