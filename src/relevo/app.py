@@ -114,7 +114,7 @@ class App(PipelineDefinitions):
         self.parts.add(EventLogPart(self.events))
         self.parts.add(FeedPart(self.feeds))
         self.router = self.parts.add(RouterPart(Router(settings, self.events, self.vault)))
-        self.actors = self.parts.add(ActorsPart(Actors(connection, settings)))
+        self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
         self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.users = Users(connection)
         self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
@@ -287,7 +287,7 @@ class App(PipelineDefinitions):
         is abandoned. Coroutines run in the event loop, plain functions in threads, and with
         `process=True` in a process of their own.
         """
-        return self.messaging.consumers(name, sources=sources, **options)
+        return self.messaging.register_consumers(name, sources=sources, **options)
 
     @overload
     def actor(

@@ -21,6 +21,8 @@ PROBE_CONNECTION_SECONDS_MAX: Final = 2.0
 BACKLOG_MAX: Final = 1_024
 DESCRIPTORS_KEPT: Final = 128
 PIPELINED_REQUESTS_MAX: Final = 100
+SEND_BUFFER_BYTES: Final = 256 * KIB
+"""What the kernel takes of answers that a client has not read."""
 UNSENT_SECONDS_MAX: Final = 30.0
 UNSENT_BYTES_MIN: Final = 64 * KIB
 UNSENT_BYTES_MAX: Final = 256 * MIB
@@ -233,13 +235,9 @@ MESSAGE_SETTLED_SECONDS: Final = 60.0
 MESSAGE_PRIORITY_MAX: Final = 9
 MESSAGE_CLASSES_MAX: Final = 16
 MESSAGE_WEIGHT_MAX: Final = 1_000
-MESSAGE_FAIRNESS_KEYS_MAX: Final = 100_000
-"""Live keys of one entity."""
 MESSAGE_FORWARD_HOPS_MAX: Final = 4
-MESSAGE_DELETES_MAX: Final = 4_000
 MESSAGE_RECEIVED_MAX: Final = 4_000
 """Messages that one receive returns."""
-MESSAGE_TRANSACTION_OPERATIONS_MAX: Final = 100
 MESSAGE_RECEIVERS_MAX: Final = 5_000
 """Receivers that wait at one entity."""
 MESSAGE_RERANK_SECONDS_MAX: Final = 3_600.0

@@ -82,7 +82,7 @@ async def test_a_limited_lane_keeps_the_limit(relevo_url: str) -> None:
     async with app, app.host():
         jobs = [await app.jobs.submit("mail", {"number": number}) for number in range(30)]
         async with asyncio.timeout(60):
-            while (await limit.try_acquire(20)).retry_after < 80_000 or not ran:
+            while not ran:
                 await asyncio.sleep(0.01)
             while await limit.try_acquire():  # until nothing is left
                 pass

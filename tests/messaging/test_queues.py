@@ -21,7 +21,6 @@ from relevo.errors import (
 )
 from relevo.kernel.backoff import Backoff
 from relevo.messaging import Aging, Deadline, Fifo, Message, Strict, Weighted
-from relevo.messaging.operating import consumers
 
 if TYPE_CHECKING:
     from relevo import App
@@ -434,7 +433,7 @@ async def test_why_a_message_waits_is_told(app: App, clock: Clock) -> None:  # 2
     ready = await queue.send(b"z")
     async with app.host(name="one"):
         assert (await queue.explain(ready.sequence_number or 0)).reason == "out_of_hours"
-        await consumers.pause(app.database, "readers")
+        await app.messaging.pause_consumers("readers")
         assert (await queue.explain(ready.sequence_number or 0)).reason == "paused"
 
 

@@ -94,13 +94,13 @@ async def test_closing_counts_nothing_and_losing_counts(
 async def test_the_state_outlives_the_messages(app: App, post: Post) -> None:  # 14
     await fill(app, "a", each=1)
     async with await orders(app).accept_session("a") as session:
-        assert await session.state() is None
+        assert await session.get_state() is None
         await session.set_state(b"step 2")
         (message,) = await session.receive()
         await message.complete()
     await post.tend()
     async with await orders(app).accept_session("a") as session:
-        assert await session.state() == b"step 2"
+        assert await session.get_state() == b"step 2"
         await session.set_state(None)
 
 

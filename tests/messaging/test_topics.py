@@ -151,6 +151,8 @@ async def test_a_priority_topic_has_a_subscription_per_class(app: App) -> None: 
     await orders.send("b", properties={"Priority": "low"})
     assert await bodies(orders["high"]) == ["a"]
     assert await bodies(orders["low"]) == ["b"]
+    written = await app.database.fetch("select distinct xmin::text from relevo.message_entity")
+    assert len(written) == 1  # by one transaction
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,13 @@ class Actor(Generic[S]):
             raise Conflict(
                 "a nested call commits with the turn that it is nested in, not before it"
             )
-        await self._activation.gate.passed(self._activation.commit(turn))
+        if turn.journal.deleted:
+            raise Conflict("a turn that deletes its actor commits when it ends, not before")
+        activation = self._activation
+        await activation.gate.passed(activation.runner.commit(turn))
+        await activation.runner.may_release()
+        for output in turn.journal.take_outputs():
+            output()
 
     def send(
         self, proxy: P, *, attempts: int = ACTOR_SEND_ATTEMPTS, on_dead: OnDead = "continue"
@@ -205,8 +211,14 @@ class Actor(Generic[S]):
                 answer.set_exception(error)
 
         name = getattr(function, "__name__", "run_turn")
-        self._activation.admit(Work(name, begin, finish), first=True)
-        return await answer
+        work = Work(name, begin, finish)
+        self._activation.admit(work, first=True)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if work.turn is None:
+                self._activation.mailbox.remove(work)
+            raise
 
 
 def current_actor() -> str | None:

@@ -8,6 +8,7 @@ also repeated when the outcome is unknown.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import secrets
 import time
@@ -19,10 +20,14 @@ from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
+    ActivationFailed,
     ActivationLost,
+    DatabaseUnavailable,
     DeadlineExceeded,
+    MailboxFull,
     NoHost,
     OutcomeUnknown,
+    Overloaded,
     PoisonCall,
     RelevoError,
 )
@@ -35,18 +40,33 @@ if TYPE_CHECKING:
     from relevo.actors.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
+HOST_SECONDS: Final = 0.25
+"""How long after its deadline a call waits for the other host to say whether it has run."""
+_chains = itertools.count(secrets.randbits(62))
+_NOT_RUN: Final = (NoHost, MailboxFull, ActivationFailed)
+"""Errors after which a call is made again by itself: it did not run, and may run later."""
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
+MOVED: Final = Backoff(first=0.02, longest=1.0, jitter=(1.0, 1.0))
+"""Without jitter calls of one task stay in their order."""
 
 
 class Way:
     """Where the calls of a slot go: to this process, or to an address."""
 
-    __slots__ = ("deliver", "epoch")
+    __slots__ = ("deliver", "epoch", "is_local")
 
-    def __init__(self, deliver: Callable[[Call], Awaitable[Answer]], epoch: int) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[Call], Awaitable[Answer]],
+        epoch: int,
+        *,
+        is_local: bool = False,
+    ) -> None:
         self.deliver = deliver
         """Raises `NotSent`, or `OutcomeUnknown` if the connection broke after sending."""
         self.epoch = epoch
+        self.is_local = is_local
+        """To this process, which keeps the deadline itself."""
 
 
 class Ways:
@@ -69,6 +89,27 @@ class Ways:
         raise NotImplementedError
 
 
+class _Elsewhere(Exception):
+    """A call did not run: its owner is to be found anew."""
+
+    def __init__(
+        self,
+        reason: RelevoError,
+        group: str | None = None,
+        *,
+        at_once: bool = False,
+        seconds: float = 0.0,
+    ) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.group = group
+        """Whose owners may change; None if it is not known."""
+        self.seconds = seconds
+        """How long to wait at least."""
+        self.at_once = at_once
+        """The owner is known: there is nothing to wait for."""
+
+
 class Calling:
     """Carries out the calls that proxies make."""
 
@@ -85,12 +126,16 @@ class Calling:
         turn = CURRENT.get()
         if turn is not None and turn.is_over:
             turn = None
-        chain = Chain(secrets.randbits(63))
+        chain = Chain(next(_chains))
         if turn is not None:
             chain = turn.chain.with_turn(turn.activation.canonical, turn.id)
             if turn.deadline is not None:
                 deadline = min(deadline, turn.deadline)
-            await turn.activation.gate.passed(turn.activation.gate.mark)
+            activation = turn.activation
+            if activation.gate.mark is not None:
+                await activation.gate.passed(activation.gate.mark)
+            if not activation.home.lease.may_act:
+                await activation.runner.may_release()
         call = Call(
             ref.canonical, method.name, body, deadline - now, chain, digest=method.digest,
             call_id=options.call_id, headers=_headers(turn, options), one_way=options.one_way,
@@ -110,28 +155,20 @@ class Calling:
     async def _deliver(
         self, ref: ActorRef, method: MethodSpec, call: Call, deadline: float
     ) -> Returned | Raised | Refused:
-        group, slots = await self._ways.slots(ref.type)
-        slot = slot_of(call.actor, slots)
         may_repeat = method.options.idempotent or call.call_id is not None
         attempt = crashes = 0
         reason: RelevoError | None = None
+        unknown: RelevoError | None = None
         while True:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise self._too_late(call, reason)
+                raise unknown or self._too_late(call, reason)
             call.timeout = left
-            way = await self._ways.find(group, slot)
-            if way is None:
-                reason = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
-                await self._pause(group, attempt, left, 0.0)
-                attempt += 1
-                continue
-            call.epoch = way.epoch
             try:
-                answer = await self._answer(way, call, left)
-            except NotSent as error:
-                reason = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {error}")
-                await self._pause(group, attempt, left, 0.0)
+                answer = await self._attempt(ref, call, deadline)
+            except _Elsewhere as elsewhere:
+                reason = elsewhere.reason
+                await self._pause(elsewhere, attempt, left)
                 attempt += 1
                 continue
             except OutcomeUnknown as error:
@@ -139,29 +176,54 @@ class Calling:
                 if not may_repeat:
                     raise
                 if crashes >= ACTOR_POISON_CRASHES:
-                    raise PoisonCall(
-                        f"{call.actor} lost its host {crashes} times in a row while"
-                        f" {call.method} ran; it is not repeated"
-                    ) from error
-                reason = error
+                    raise self._poison(call, crashes) from error
+                unknown = error
                 continue
-            if type(answer) is MovedTo:
-                self._ways.learn(group, slot, answer)
-                await self._pause(group, attempt, left, answer.pause)
-                attempt += 1
-                continue
-            assert not isinstance(answer, MovedTo)
             refusal = self._repeatable(answer, may_repeat=may_repeat)
             if refusal is None:
+                if unknown is not None and type(answer) is Refused and answer.executed is False:
+                    raise unknown from error_of(answer, method)
                 return answer
+            if not isinstance(refusal, _NOT_RUN):
+                unknown = refusal
             reason = refusal
             assert isinstance(answer, Refused)
-            await self._pause(group, attempt, left, answer.retry_after)
+            seconds = max(answer.retry_after, AGAIN.delay(attempt, self._random))
+            await asyncio.sleep(min(seconds, left))
             attempt += 1
 
-    async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
+    async def _attempt(
+        self, ref: ActorRef, call: Call, deadline: float
+    ) -> Returned | Raised | Refused:
+        """Send a call once; raises `_Elsewhere` if it did not run, and may run later."""
         try:
-            async with asyncio.timeout(seconds):
+            group, slots = await self._ways.slots(ref.type)
+            slot = slot_of(call.actor, slots)
+            way = await self._ways.find(group, slot)
+        except (NoHost, DatabaseUnavailable) as error:
+            raise _Elsewhere(error) from None
+        if way is None:
+            nobody = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
+            raise _Elsewhere(nobody, group)
+        call.epoch = way.epoch
+        left = deadline - asyncio.get_running_loop().time()
+        try:
+            answer = await self._answer(way, call, left)
+        except NotSent as refused:
+            away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
+            raise _Elsewhere(away, group) from None
+        if isinstance(answer, MovedTo):
+            self._ways.learn(group, slot, answer)
+            moved = error_of(answer, None)
+            raise _Elsewhere(moved, group, at_once=answer.address is not None, seconds=answer.pause)
+        return answer
+
+    async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
+        if way.is_local:
+            return await way.deliver(call)
+        try:
+            # The host of the actor knows whether the call has begun, so its answer is preferred.
+            async with asyncio.timeout(seconds + HOST_SECONDS):
                 return await way.deliver(call)
         except TimeoutError:
             late = DeadlineExceeded(
@@ -176,9 +238,7 @@ class Calling:
         if not isinstance(answer, Refused):
             return None
         error = error_of(answer, None)
-        if not isinstance(error, RelevoError):
-            return None
-        if answer.executed is False and error.retryable:
+        if isinstance(error, _NOT_RUN):
             return error
         if may_repeat and isinstance(error, (ActivationLost, OutcomeUnknown)):
             return error
@@ -186,15 +246,33 @@ class Calling:
 
     def _too_late(self, call: Call, reason: RelevoError | None) -> RelevoError:
         """Return the reason for which it did not run, or that time has passed."""
+        if isinstance(reason, MailboxFull):
+            return Overloaded(
+                f"{call.actor} had no room for {call.method} until its deadline: {reason.message}"
+            )
         if reason is not None:
             return reason
         late = DeadlineExceeded(f"the deadline of {call.method} of {call.actor} has passed")
         late.executed = False
         return late
 
-    async def _pause(self, group: str, attempt: int, left: float, least: float) -> None:
-        seconds = max(least, AGAIN.delay(attempt, self._random))
-        await self._ways.changed(group, min(seconds, left))
+    def _poison(self, call: Call, crashes: int) -> PoisonCall:
+        poison = PoisonCall(
+            f"{call.actor} lost its host {crashes} times in a row while {call.method} ran; it is"
+            " not repeated, and it is not known whether it took effect"
+        )
+        vars(poison)["executed"] = None
+        return poison
+
+    async def _pause(self, elsewhere: _Elsewhere, attempt: int, left: float) -> None:
+        """Wait until owners of the group have changed, or for a growing time."""
+        if elsewhere.at_once and attempt == 0:
+            return
+        seconds = max(elsewhere.seconds, MOVED.delay(attempt, self._random))
+        if elsewhere.group is None:
+            await asyncio.sleep(min(seconds, left))
+        else:
+            await self._ways.changed(elsewhere.group, min(seconds, left))
 
 
 def _headers(turn: Turn | None, options: CallOptions) -> dict[str, str]:

@@ -19,6 +19,7 @@ from relevo.errors import (
     OutcomeUnknown,
     RelevoError,
 )
+from relevo.kernel import faults
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
@@ -65,6 +66,10 @@ class Commits:
         """
         await self._group.call(delta)
 
+    def commit_soon(self, delta: Delta) -> asyncio.Future[None]:
+        """Store a delta after those given before; the future ends as `commit` does."""
+        return self._group.put(delta)
+
     async def close(self) -> None:
         """Finish the commits that were accepted."""
         await self._group.close()
@@ -75,11 +80,13 @@ class Commits:
         answers: list[Exception | None] = [None] * len(deltas)
         for place in refused:
             answers[place] = _conflict(deltas[place].actor)
+        await faults.point("before_turn_commit")
         for part in parts([one for one in changes if one.places], STATEMENT_BYTES):
             number = self._random.getrandbits(63)
             for change, answer in zip(part, await self._write(part, number), strict=True):
                 for place in change.places:
                     answers[place] = answer
+        await faults.point("after_turn_commit")
         return answers
 
     async def _write(self, part: Sequence[Folded], number: int) -> list[Exception | None]:

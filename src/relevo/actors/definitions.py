@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
 
@@ -99,6 +100,11 @@ class ActorDefinition:
         self.methods: dict[str, MethodSpec] = check_implementation(
             cls, [interfaces.of(one) for one in implements]
         )
+        self.plain_methods = frozenset(
+            each for each in self.methods
+            if not inspect.iscoroutinefunction(inspect.getattr_static(cls, each))
+        )  # fmt: skip
+        """Methods that run in a thread."""
         marks = markers_of(cls)
         self.timers: dict[str, TimerMark] = marks.timers
         self.reminder_handlers: frozenset[str] = marks.reminder_handlers

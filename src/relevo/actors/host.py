@@ -5,20 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from relevo.actors.commits import TOPIC
+from relevo.actors.core.routing import route_topic
+from relevo.actors.placement_groups import DeclaredType
+from relevo.actors.running.deadlocks import Prober
 from relevo.actors.running.due import DueWork
 from relevo.actors.running.runtime import ActorRuntime
 from relevo.actors.service import Actors
 from relevo.actors.ways import KIT_GROUP
-from relevo.kernel.leases.model import ACTORS
+from relevo.kernel.leases.model import ACTORS, Membership
 from relevo.kernel.part import Part
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from relevo.kernel.leases.loops import Duty
-    from relevo.kernel.leases.units import Unit
+    from relevo.kernel.leases.units import Bootstrap, Unit
     from relevo.kernel.part import Host
+    from relevo.kernel.postgres.database import Transaction
 
+SQL = catalog.load("relevo.kernel.leases")
 COLLECT: Final = "actors.collect"
 DUE: Final = "actors.due"
+ROUTES: Final = "actors.routes"
+DEADLOCKS: Final = "actors.deadlocks"
 
 
 class ActorsPart(Part[Actors]):
@@ -29,6 +37,7 @@ class ActorsPart(Part[Actors]):
         self._host: Host | None = None
         self._runtime: ActorRuntime | None = None
         self._units: list[Unit] = []
+        self._unit_ids: dict[str, int] = {}
 
     async def start(self, host: Host) -> None:
         """Join the placement groups; slots come with the balancer."""
@@ -37,25 +46,23 @@ class ActorsPart(Part[Actors]):
         if not groups:
             return
         self._host = host
-        self._runtime = ActorRuntime(
-            service.types, service.storage, slots_of=service.ways.count,
-            activations_max=service.settings.actors_activations_max, now=service.now,
-        )  # fmt: skip
-        service.may_act = lambda: host.leases.may_act
-        service.serve(self._runtime)
-        host.supervisor.run(COLLECT, self._runtime.collect)
+        address = await service.network.listen()
+        self._runtime = runtime = self._new_runtime(host)
         signal = service.wakeups.signal()
         for group in groups:
             signal.listen(TOPIC.format(group))
-        self._runtime.stored.append(lambda _: signal.set())
-        host.supervisor.run(DUE, DueWork(self._runtime, signal).run)
+        runtime.stored.append(lambda _: signal.set())
+        service.receiver.prober = prober = Prober(runtime, service.ways)
+        service.serve(runtime)
+        host.supervisor.run(COLLECT, runtime.collect)
+        host.supervisor.run(DUE, DueWork(runtime, signal).run)
+        host.supervisor.run(ROUTES, service.network.routes.run)
+        host.supervisor.run(DEADLOCKS, prober.run)
         for group in sorted(groups):
-            count = await service.ways.read_count(group)
-            self._units.append(await host.leases.join(
-                "actors", group, self._runtime.holder(group),
-                leases=tuple(str(number) for number in range(count)), settings=ACTORS,
-                bootstrap=service.storage.groups.bootstrap(group, count),
-            ))  # fmt: skip
+            await self._join(host, group, address)
+        for group in service.types.groups() - groups:
+            await service.ways.read_count(group)
+        await self._declare(groups)
 
     async def stop(self, timeout: float) -> None:
         """Hand over all slots: turns end, and what is on its way is stored."""
@@ -64,12 +71,15 @@ class ActorsPart(Part[Actors]):
         self._runtime.draining = "shutdown"
         for unit in self._units:
             await self._host.leases.leave(unit, timeout)
-        await self._host.supervisor.stop(COLLECT)
-        await self._host.supervisor.stop(DUE)
+        for loop in (COLLECT, DUE, ROUTES, DEADLOCKS):
+            await self._host.supervisor.stop(loop)
         self.service.serve(None)
+        self.service.receiver.prober = None
+        await self.service.network.stop_listening()
         await self._runtime.close()
         self._host = self._runtime = None
         self._units.clear()
+        self._unit_ids.clear()
 
     def duties(self) -> list[Duty]:
         """Return what one host does for all: it forgets what has been kept long enough."""
@@ -77,4 +87,56 @@ class ActorsPart(Part[Actors]):
 
     async def close(self) -> None:
         """Finish what was accepted."""
+        await self.service.network.close()
         await self.service.storage.close()
+
+    def _new_runtime(self, host: Host) -> ActorRuntime:
+        service = self.service
+        runtime = ActorRuntime(
+            service.types, service.storage, slots_of=service.ways.count,
+            activations_max=service.settings.actors_activations_max, now=service.now,
+        )  # fmt: skip
+        service.may_act = lambda: host.leases.may_act
+        runtime.owner_elsewhere = service.ways.known
+        runtime.began = self._slot_began
+        return runtime
+
+    async def _join(self, host: Host, group: str, address: str) -> None:
+        assert self._runtime is not None
+        count = self.service.ways.wanted_count(group)
+        self._units.append(await host.leases.join(
+            "actors", group, self._runtime.holder(group),
+            leases=tuple(str(number) for number in range(count)), settings=ACTORS,
+            membership=Membership(address=address), bootstrap=self._bootstrap(host, group, count),
+        ))  # fmt: skip
+
+    def _bootstrap(self, host: Host, group: str, count: int) -> Bootstrap:
+        """Return what happens when this host joins a group, in each of its lives."""
+        check = self.service.storage.groups.bootstrap(group, count)
+
+        async def join(tx: Transaction, unit_id: int) -> None:
+            await check(tx, unit_id)
+            self.service.ways.note_count(group, count)
+            self._unit_ids[group] = unit_id
+            incarnation = host.leases.life.incarnation
+            since = await tx.fetchval(SQL.registered_at, incarnation)
+            self.service.network.begin_life(host.leases.name, str(incarnation), since)
+
+        return join
+
+    async def _declare(self, groups: set[str]) -> None:
+        """Store the types that are served here, for clients that do not define them."""
+        await self.service.storage.groups.declare([
+            DeclaredType(
+                one.name, one.options.placement_group, one.options.persist,
+                {"interfaces": [each.__qualname__ for each in one.implements]},
+            )
+            for one in self.service.types.by_name.values()
+            if one.options.placement_group in groups
+        ])  # fmt: skip
+
+    def _slot_began(self, group: str) -> None:
+        """Tell all that cache routes, and those who wait here, that a slot has an owner."""
+        self.service.ways.note_change(group)
+        if group in self._unit_ids:
+            self.service.wakeups.send(route_topic(self._unit_ids[group]))

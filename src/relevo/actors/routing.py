@@ -31,7 +31,8 @@ class Routes:
     """Where the slots of placement groups are; callers share one read.
 
     `run` keeps the groups fresh that were asked for; a supervisor's loop runs it. `on_host` hears
-    of the hosts that own slots: name, incarnation, and when that registered.
+    of the hosts that own slots: name, incarnation, and when that registered; `on_change` of a
+    group in which slots have new epochs.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Routes:
         database: Database,
         wakeups: Wakeups,
         on_host: Callable[[str, str, int], None] = lambda *_: None,
+        on_change: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._database = database
         self._wakeups = wakeups
         self._on_host = on_host
+        self._on_change = on_change
         self._tables: dict[str, RouteTable] = {}
         self._signal = wakeups.signal()
         self._reads: Group[str, None] = Group("actor routes", self._read_all)
@@ -90,9 +93,11 @@ class Routes:
         rows = await self._database.fetch(SQL.read_routes, KIND, group)
         if rows:
             self._signal.listen(route_topic(rows[0]["unit_id"]))
-        self.table(group).read(
+        is_news = self.table(group).read(
             (int(row["name"]), Route(row["epoch"], row["address"], row["host"])) for row in rows
         )
         hosts = {row["host"]: row for row in rows if row["host"] is not None}
         for host, row in hosts.items():
             self._on_host(host, str(row["owner"]), row["since"])
+        if is_news:
+            self._on_change(group)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
+from msgspec import Struct
+
 from relevo.actors.calling import Calling
 from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
 from relevo.actors.interfaces import Interfaces
 from relevo.actors.message_proxies import MessageProxy, SendOptions
 from relevo.actors.proxies import Proxies
+from relevo.actors.running.receiver import CallReceiver
+from relevo.actors.states import ActivationState
 from relevo.actors.storage import ActorStorage
+from relevo.actors.transport.network import Network
 from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict
+from relevo.kernel.leases.directory import Directory
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import clock
 from relevo.limits import ACTOR_SEND_ATTEMPTS
@@ -27,10 +34,24 @@ if TYPE_CHECKING:
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
     from relevo.kernel.part import Connection
+    from relevo.kernel.sealing import Vault
     from relevo.settings import Settings
 
 I = TypeVar("I")  # noqa: E741 - an interface
 A = TypeVar("A", bound="type[Actor[Any]]")
+
+
+class ActivationInfo(Struct, frozen=True):
+    """An actor in memory."""
+
+    state: ActivationState
+    epoch: int
+    """Of the slot, when it was activated."""
+
+
+def _later(canonical: str, type_name: str) -> tuple[str, int]:
+    """Leave the place of a message open until it is stored, since that may take a read."""
+    return "", 0
 
 
 class Actors(Service):
@@ -41,7 +62,7 @@ class Actors(Service):
     500
     """
 
-    def __init__(self, connection: Connection, settings: Settings) -> None:
+    def __init__(self, connection: Connection, settings: Settings, vault: Vault) -> None:
         super().__init__(connection)
         self.settings = settings
         self.types = ActorTypes()
@@ -52,8 +73,15 @@ class Actors(Service):
         self._storage = PerConnection(
             connection, lambda *opened: ActorStorage(*opened, may_act=lambda: self.may_act())
         )
+        self.receiver = CallReceiver()
+        self._network = PerConnection(
+            connection,
+            lambda database, wakeups: Network(
+                database, wakeups, vault, settings, self.receiver, self._routes_changed
+            ),
+        )
         self._ways = PerConnection(
-            connection, lambda *_: ActorWays(self.types, self.storage, settings)
+            connection, lambda *_: ActorWays(self.types, self.storage, settings, self.network)
         )
         self._calling = PerConnection(connection, lambda *_: Calling(self.ways))
         self._runtime: ActorRuntime | None = None
@@ -69,6 +97,11 @@ class Actors(Service):
         return self._ways()
 
     @property
+    def network(self) -> Network:
+        """The connections to other hosts."""
+        return self._network()
+
+    @property
     def runtime(self) -> ActorRuntime:
         """The actors in memory here; raises `Conflict` unless the app is a host."""
         if self._runtime is None:
@@ -78,7 +111,10 @@ class Actors(Service):
     def serve(self, runtime: ActorRuntime | None) -> None:
         """Let calls of actors that this host owns stay in this process."""
         self._runtime = runtime
-        self.ways.runtime = runtime
+        self.ways.runtime = self.receiver.runtime = runtime
+
+    def _routes_changed(self, group: str) -> None:
+        self.ways.note_change(group)
 
     def define(
         self,
@@ -129,11 +165,35 @@ class Actors(Service):
         With `tx` they are stored in a transaction of the caller: asyncpg, psycopg or SQLAlchemy.
         """
 
+        ref = cast("ProxyBase", proxy).ref
+
         async def store(message: OutgoingMessage) -> None:
-            await self.storage.sending.send([message], tx=tx)
+            group, slots = await self.ways.slots(ref.type)
+            placed = msgspec.structs.replace(
+                message, placement_group=group, slot=slot_of(message.receiver, slots)
+            )
+            await self.storage.sending.send([placed], tx=tx)
 
         options = SendOptions(attempts=attempts, on_dead=on_dead)
-        return cast("I", MessageProxy(cast("ProxyBase", proxy), self.place, options, store))
+        return cast("I", MessageProxy(cast("ProxyBase", proxy), _later, options, store))
+
+    async def move(self, ref: ActorRef, *, to: str) -> None:
+        """Ask for the slot of an actor to go to the host named `to`; calls wait meanwhile.
+
+        Raises `Conflict` if that host does not serve the placement group, or owns the slot.
+        """
+        group, slots = await self.ways.slots(ref.type)
+        directory = Directory(self.database, self.wakeups)
+        await directory.move("actors", group, str(slot_of(ref.canonical, slots)), to=to)
+
+    async def owner(self, ref: ActorRef) -> str | None:
+        """Return the name of the host that owns the slot of an actor; None if none does."""
+        return (await self.ways.owner(ref)).owner
+
+    def activations(self, ref: ActorRef) -> list[ActivationInfo]:
+        """Return the activations of an actor in this process: one at most, unless it is broken."""
+        found = [] if self._runtime is None else self._runtime.all_activations(ref.canonical)
+        return [ActivationInfo(one.state, one.home.lease.epoch) for one in found]
 
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))

@@ -17,6 +17,7 @@ from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Sequence
 
     from relevo.actors.core.deltas import Delta
@@ -69,6 +70,10 @@ class ActorStorage:
         about the data of this actor, which were not stored either.
         """
         await self._commits.commit(delta)
+
+    def commit_soon(self, delta: Delta) -> asyncio.Future[None]:
+        """Store a delta after those given before; the future ends as `commit` does."""
+        return self._commits.commit_soon(delta)
 
     async def entry(self, actor: str, map_name: str, key: str) -> bytes | None:
         """Return the value of an entry of a map, or None."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from relevo.actors.calling import Way, Ways
-from relevo.errors import NotFound
+from relevo.actors.core.calls import MovedTo
+from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.core.routing import Route
+from relevo.actors.transport.errors import NotSent
+from relevo.errors import NoHost, NotFound, OutcomeUnknown, RelevoError
 from relevo.limits import ACTOR_KIT_SLOTS
 
 if TYPE_CHECKING:
-    from relevo.actors.core.calls import Answer, Call, MovedTo
+    from relevo.actors.core.calls import Answer, Call
     from relevo.actors.definitions import ActorTypes
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.storage import ActorStorage
+    from relevo.actors.transport.network import Network
     from relevo.settings import Settings
 
 KIT_GROUP: Final = "relevo"
@@ -23,37 +30,69 @@ KIT_GROUP: Final = "relevo"
 class ActorWays(Ways):
     """Looks among the slots of this host, then at what is known of others."""
 
-    def __init__(self, types: ActorTypes, storage: ActorStorage, settings: Settings) -> None:
+    def __init__(
+        self, types: ActorTypes, storage: ActorStorage, settings: Settings, network: Network
+    ) -> None:
         self._types = types
         self._storage = storage
         self._settings = settings
+        self._network = network
         self.runtime: ActorRuntime | None = None
         self._counts: dict[str, int] = {}
+        self._groups: dict[str, str] = {}
+        """Placement groups of types that only other hosts define."""
+        self._changes: dict[str, asyncio.Event] = {}
+
+    # -- slots ------------------------------------------------------------------------------------
 
     async def slots(self, type_name: str) -> tuple[str, int]:
-        """Return the placement group of a type and its number of slots; raises `NotFound`."""
-        return self.slots_of_type(type_name)
+        """Return the placement group of a type and its number of slots.
 
-    def slots_of_type(self, type_name: str) -> tuple[str, int]:
-        """Return the same, of a type that this app defines."""
-        definition = self._types.by_name.get(type_name)
-        if definition is None:
-            raise NotFound(f"no actor type {type_name!r} is defined")
-        group = definition.options.placement_group
+        Raises `NotFound` for a type that no host has ever defined, `NoHost` if none serves it.
+        """
+        group = self._group_of(type_name)
+        if group is None:
+            declared = await self._storage.groups.declared()
+            self._groups = {one.name: one.placement_group for one in declared}
+            group = self._group_of(type_name)
+        if group is None:
+            raise NotFound(
+                f"no actor type {type_name!r} is defined, neither in this app nor by a host"
+            )
+        if group not in self._counts:
+            await self.read_count(group)
         return group, self.count(group)
 
-    async def read_count(self, group: str) -> int:
-        """Return the number of slots that a placement group has, or will be made with."""
+    def slots_of_type(self, type_name: str) -> tuple[str, int]:
+        """Return the same without I/O: of a type whose placement group is known here."""
+        group = self._group_of(type_name)
+        if group is None:
+            raise NotFound(f"no actor type {type_name!r} is defined")
+        return group, self.count(group)
+
+    async def read_count(self, group: str) -> int | None:
+        """Return the number of slots that a placement group has; None if it was never served."""
         stored = await self._storage.groups.slots(group)
-        self._counts[group] = stored or self._configured(group)
-        return self._counts[group]
+        if stored is not None:
+            self._counts[group] = stored
+        return stored
+
+    def note_count(self, group: str, count: int) -> None:
+        """Note the number of slots of a placement group that this host serves."""
+        self._counts[group] = count
+
+    def wanted_count(self, group: str) -> int:
+        """Return the number of slots that this host makes a placement group with."""
+        return ACTOR_KIT_SLOTS if group == KIT_GROUP else self._settings.actors_slots
 
     def count(self, group: str) -> int:
-        """Return the number of slots of a placement group."""
-        return self._counts.get(group) or self._configured(group)
+        """Return the number of slots of a placement group; raises `NoHost` if it has none yet."""
+        count = self._counts.get(group)
+        if count is None:
+            raise NoHost(f"no host has ever served placement group {group!r}")
+        return count
 
-    def _configured(self, group: str) -> int:
-        return ACTOR_KIT_SLOTS if group == KIT_GROUP else self._settings.actors_slots
+    # -- owners -----------------------------------------------------------------------------------
 
     async def find(self, group: str, slot: int) -> Way | None:
         """Return how to reach the owner of a slot, or None if nobody is known to own it."""
@@ -61,16 +100,74 @@ class ActorWays(Ways):
         if runtime is not None:
             own = runtime.slots.get((group, slot))
             if own is not None and not own.lease.over:
+                return Way(runtime.deliver, own.lease.epoch, is_local=True)
+        route = await self._network.routes.route(group, slot)
+        if route.address is None or route.address == self._network.address:
+            return None
+        return Way(partial(self._send, group, slot, route.epoch, route.address), route.epoch)
 
-                async def deliver(call: Call) -> Answer:
-                    return await runtime.deliver(call)
-
-                return Way(deliver, own.lease.epoch)
-        return None
+    async def _send(self, group: str, slot: int, epoch: int, address: str, call: Call) -> Answer:
+        table = self._network.routes.table(group)
+        peers = await self._network.peers()
+        try:
+            answer = await peers.call(address, call)
+        except (NotSent, OutcomeUnknown):
+            table.forget_address(slot, epoch)
+            raise
+        if type(answer) is MovedTo:
+            return answer
+        table.learn(slot, Route(answer.epoch, address if answer.epoch == epoch else None))
+        if table.is_late(slot, answer.epoch):
+            raise OutcomeUnknown(
+                f"{call.method} of {call.actor} was answered by a host that no longer owned the"
+                " actor's slot; it may or may not have taken effect"
+            )
+        return answer
 
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:
-        """Note where a slot has gone."""
+        """Note where a slot has gone; without an address it is read anew."""
+        table = self._network.routes.table(group)
+        if not table.learn(slot, Route(moved.epoch, moved.address)):
+            table.forget_address(slot, table.route(slot).epoch)
+
+    def known(self, group: str, slot: int) -> MovedTo:
+        """Return what an answer says of a slot that this host does not own."""
+        route = self._network.routes.table(group).route(slot)
+        if route.address is None or route.address == self._network.address:
+            return MovedTo(0)
+        return MovedTo(route.epoch, route.address)
+
+    async def owner(self, ref: ActorRef) -> Route:
+        """Return the owner of an actor's slot, as the store has it now."""
+        group, slots = await self.slots(ref.type)
+        await self._network.routes.refresh(group)
+        return self._network.routes.table(group).route(slot_of(ref.canonical, slots))
+
+    async def send_probe(self, actor: str, body: bytes) -> None:
+        """Send a probe for deadlocks to the owner of an actor; it may be lost."""
+        try:
+            group, slots = await self.slots(ActorRef.read(actor).type)
+            route = await self._network.routes.route(group, slot_of(actor, slots))
+            if route.address is not None and route.address != self._network.address:
+                await (await self._network.peers()).probe(route.address, body)
+        except RelevoError:
+            return  # a call that still waits is probed again
 
     async def changed(self, group: str, seconds: float) -> None:
         """Wait until owners of a group have changed, at most so long."""
-        await asyncio.sleep(seconds)
+        event = self._changes.setdefault(group, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
+    def note_change(self, group: str) -> None:
+        """Let those look again who wait for an owner of a group."""
+        event = self._changes.pop(group, None)
+        if event is not None:
+            event.set()
+
+    def _group_of(self, type_name: str) -> str | None:
+        definition = self._types.by_name.get(type_name)
+        if definition is not None:
+            return definition.options.placement_group
+        return self._groups.get(type_name)

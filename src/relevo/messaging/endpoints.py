@@ -14,6 +14,7 @@ from relevo.kernel import checking, cpu
 from relevo.kernel.postgres import foreign
 from relevo.messaging.core import names
 from relevo.messaging.core.names import Path
+from relevo.messaging.entities import WantedEntity
 from relevo.messaging.model import Message
 from relevo.messaging.operating.describing import EntityDescription, described
 from relevo.messaging.operating.managing import Managing
@@ -76,8 +77,11 @@ class Entity:
         """Make the entity if it does not exist; every call does so first, once per connection."""
         tools = self._service.tools
         if self._made_on is not tools:
-            await tools.entities.ensure(str(self.path), self.kind, self._options, rules=self._rules)
+            await tools.entities.ensure_together([self._wanted()])
             self._made_on = tools
+
+    def _wanted(self) -> WantedEntity:
+        return WantedEntity(str(self.path), self.kind, self._options, self._rules)
 
     async def describe(self) -> EntityDescription:
         """Return properties, and what is in it by class."""
@@ -313,7 +317,7 @@ class Source(Entity):
 
     def on_messages(self, name: str, **options: Unpack[ConsumersOptions]) -> RegisteringConsumers:
         """Make a function the handler of consumers of this source; see `app.consumers`."""
-        return self._service.consumers(name, sources=[self], **options)
+        return self._service.register_consumers(name, sources=[self], **options)
 
 
 class SubQueue(Source):

@@ -11,7 +11,10 @@ accepted by the entity, and hold up others until they commit.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import (
@@ -35,7 +38,7 @@ from relevo.messaging.entity_changes import (
 from relevo.messaging.model import CorrelationRule, EntityKind, SqlRule
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Sequence
 
     from relevo.kernel.postgres import Database, Transaction
     from relevo.messaging.core.entities import EntityProperties
@@ -53,6 +56,15 @@ IDLE_ROWS: Final = 100
 PURGE_ROUNDS_MAX: Final = 20
 """How many times so many rows a drop removes itself; housekeeping removes the rest."""
 ATTEMPTS_MAX: Final = 5
+
+
+class WantedEntity(Struct, frozen=True):
+    """An entity that is to exist, with the properties and rules that were given for it."""
+
+    path: str
+    kind: EntityKind
+    given: Mapping[str, Any]
+    rules: Mapping[str, GivenRule] | None = None
 
 
 class Entities:
@@ -74,16 +86,24 @@ class Entities:
 
         Raises `EntityExists` if there is one of that path, `NotFound` if its topic is missing.
         """
-        address = _address(path, kind)
-        properties = entities.defined(kind, given)
-        await _check_classifier(properties, given)
-        checked = await _checked_rules(kind, rules)
+        [record] = await self._create([WantedEntity(path, kind, given, rules)], tx)
+        return record
 
-        async def work(tx: Transaction) -> EntityRecord:
+    async def _create(
+        self, wanted: Sequence[WantedEntity], tx: Transaction | None = None
+    ) -> Sequence[EntityRecord]:
+        checked = []
+        for one in wanted:
+            properties = entities.defined(one.kind, one.given)
+            await _check_classifier(properties, one.given)
+            rules = await _checked_rules(one.kind, one.rules)
+            checked.append((_address(one.path, one.kind), one.kind, properties, rules))
+
+        async def work(tx: Transaction) -> Sequence[EntityRecord]:
             change = EntityChange(tx)
-            record = await change.create(address, kind, properties, checked)
+            records = [await change.create(*one) for one in checked]
             await change.announce()
-            return record
+            return records
 
         return await self._run(work, tx)
 
@@ -99,16 +119,23 @@ class Entities:
 
         Raises `Conflict` that names what differs; `update` and `set_rule` change it.
         """
+        [record] = await self.ensure_together([WantedEntity(path, kind, given, rules)])
+        return record
+
+    async def ensure_together(self, wanted: Sequence[WantedEntity]) -> Sequence[EntityRecord]:
+        """As `ensure` of each; those that are missing are created in one transaction."""
         for _ in range(ATTEMPTS_MAX):
-            record = await self._find(_address(path, kind))
-            if record is not None:
-                await self._check_same(record, kind, given, rules)
-                return record
+            records = [await self._find(_address(one.path, one.kind)) for one in wanted]
+            for one, record in zip(wanted, records, strict=True):
+                if record is not None:
+                    await self._check_same(record, one.kind, one.given, one.rules)
+            missing = [one for one, record in zip(wanted, records, strict=True) if record is None]
             try:
-                return await self.create(path, kind, given, rules=rules)
+                created = iter(await self._create(missing) if missing else ())
             except EntityExists:
                 continue
-        raise Conflict(f"{path!r} is created and dropped repeatedly; try again")
+            return [record or next(created) for record in records]
+        raise Conflict(f"{wanted[0].path!r} is created and dropped repeatedly; try again")
 
     async def update(
         self, path: str, given: Mapping[str, Any], *, version: int | None = None

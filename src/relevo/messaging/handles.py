@@ -98,10 +98,12 @@ class PriorityTopic(Topic):
         }
 
     async def ensure(self) -> None:
-        """Make the topic and its subscriptions, so that no message is sent to too few."""
-        await super().ensure()
-        for subscription in self._of_class.values():
-            await Source.ensure(subscription)
+        """Make topic and subscriptions in one transaction: no message is sent to too few."""
+        tools = self._service.tools
+        if self._made_on is not tools:
+            every = (self, *self._of_class.values())
+            await tools.entities.ensure_together([one._wanted() for one in every])
+            self._made_on = tools
 
     def __getitem__(self, of: str) -> Subscription:
         return self._of_class[of]

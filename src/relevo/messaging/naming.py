@@ -25,11 +25,10 @@ class KnownNames:
     async def of(self, rows: Sequence[Any]) -> Mapping[int, EntityNames]:
         """Return names by entity, at least for these rows of claimed messages."""
         known = self._known
+        pairs = {(row["entity_id"], row["class"]) for row in rows if row["kind"] == "claimed"}
         unknown = {
-            row["entity_id"] for row in rows
-            if row["kind"] == "claimed" and (
-                row["entity_id"] not in known or row["class"] not in known[row["entity_id"]].classes
-            )
+            entity for entity, number in pairs
+            if entity not in known or number not in known[entity].classes
         }  # fmt: skip
         if unknown:
             classes: dict[tuple[int, str], dict[int, str]] = {}

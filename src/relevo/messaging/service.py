@@ -10,6 +10,7 @@ from relevo.messaging.definitions import Definitions
 from relevo.messaging.endpoints import received
 from relevo.messaging.entities import Entities, EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Topic
+from relevo.messaging.operating import consumers
 from relevo.messaging.operating.scaling import Scaler
 from relevo.messaging.receiving import Receiving
 from relevo.messaging.registry import ConsumersRegistry, defined
@@ -18,6 +19,7 @@ from relevo.messaging.sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         ReceiveMode,
         TopicOptions,
     )
+    from relevo.messaging.operating.consumers import ConsumersView
     from relevo.messaging.running.context import Received
     from relevo.settings import Settings
 
@@ -120,7 +123,27 @@ class Messaging(Service):
         """Return topics by name, a page at a time."""
         return await self.tools.entities.list("topic", after=after, limit=limit)
 
-    def consumers(
+    async def consumers(self, *, after: str = "", limit: int = 100) -> list[ConsumersView]:
+        """Return consumers by name with the hosts that serve them, a page at a time.
+
+        Consumers are known once a host has served them.
+        """
+        return await consumers.listed(self.database, after=after, limit=limit)
+
+    async def pause_consumers(
+        self, name: str, *, reason: str | None = None, until: datetime | None = None
+    ) -> None:
+        """Let consumers claim nothing until they are resumed, or until an instant.
+
+        Messages stay, and handlers finish what they have begun.
+        """
+        await consumers.pause(self.database, name, reason=reason, until=until)
+
+    async def resume_consumers(self, name: str) -> None:
+        """Let paused consumers go on."""
+        await consumers.resume(self.database, self.wakeups, name)
+
+    def register_consumers(
         self, name: str, *, sources: Sequence[Source], **options: Unpack[ConsumersOptions]
     ) -> RegisteringConsumers:
         """Make a function the handler of messages from these sources; `app.consumers` explains."""

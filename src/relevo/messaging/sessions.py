@@ -180,7 +180,7 @@ class Session:
             await asyncio.sleep(max(0.0, left * RENEW_SHARE))
             await self.renew()
 
-    async def state(self) -> bytes | None:
+    async def get_state(self) -> bytes | None:
         """Return the stored state of the session."""
         row = await self._sessions.database.fetchrow(SQL.session_state, self._id, self.holder)
         if row is None:

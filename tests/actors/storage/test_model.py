@@ -193,8 +193,10 @@ def a_turn(draw: Any, lease: int, actor: str, at: tuple[int, int], live: dict[in
     )
     numbers = st.sampled_from([*live, -1]) if live else st.none()
     deleted = draw(rarely)
-    kinds = [st.nothing()] * 3 if deleted else [entry, reminder, call]
-    entries, reminders, calls = (tuple(draw(st.lists(kind, max_size=2))) for kind in kinds)
+    most = 0 if deleted else 2
+    entries, reminders, calls = (
+        tuple(draw(st.lists(kind, max_size=most))) for kind in (entry, reminder, call)
+    )
     return Delta(
         actor, lease, STALE if draw(rarely) else HOLDS, "g", 0,
         incarnation + draw(rarely), max(0, revision + draw(st.sampled_from([0] * 8 + [1, -1]))),

@@ -8,7 +8,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from relevo.messaging.cli.top import rates_of
+from relevo.messaging.cli.top import rates_of, wait_percentile
+from relevo.messaging.operating.describing import WAIT_BOUNDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,14 +155,26 @@ def test_top_shows_queues_by_class_and_lanes(
     assert "in/s" in shown
 
 
+def waits(counts: dict[int, int]) -> tuple[int, ...]:
+    return tuple(counts.get(bucket, 0) for bucket in range(len(WAIT_BOUNDS) + 1))
+
+
+def test_no_messages_have_no_waits() -> None:
+    assert wait_percentile(waits({}), 0.5) is None
+
+
 def test_rates_are_what_happened_between_two_readings() -> None:
     counts = {
         "sent": 10, "completed": 4, "active": 6, "locked": 0, "dead_letter": 0, "oldest_age": 3.0,
-        "in_target": 4, "out_of_target": 0,
+        "in_target": 4, "out_of_target": 0, "waits": waits({25: 9}),
     }  # fmt: skip
-    later = {**counts, "sent": 30, "completed": 14, "in_target": 9, "out_of_target": 5}
+    grown = {"sent": 30, "completed": 14, "in_target": 9, "out_of_target": 5}
+    later = {**counts, **grown, "waits": waits({0: 60, 3: 39, 10: 1, 25: 9})}
     (rate,) = rates_of({("q", "high"): counts}, {("q", "high"): later}, 2.0)
     assert (rate.in_per_second, rate.out_per_second, rate.in_target) == (10.0, 5.0, 0.5)
+    assert (rate.wait_p50, rate.wait_p99) == (0.001, 0.008)
+    (still,) = rates_of({("q", "high"): counts}, {("q", "high"): counts}, 2.0)
+    assert (still.wait_p50, still.wait_p99) == (2**25 / 1000,) * 2
     (new,) = rates_of({}, {("q", "high"): later}, 2.0)
     assert (new.in_per_second, new.in_target) == (0.0, 9 / 14)
 

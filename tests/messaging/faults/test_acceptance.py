@@ -16,7 +16,6 @@ import pytest
 from relevo import App
 from relevo.kernel.postgres.pool.endpoint import Endpoint
 from relevo.messaging import Message
-from relevo.messaging.operating import consumers
 from tests.jobs.office import told, until
 
 if TYPE_CHECKING:
@@ -58,9 +57,24 @@ async def main():
 
 asyncio.run(main())
 """
+SCALED = """
+import asyncio
+from relevo import App
+from relevo.messaging import Scaling
+
+app = App()
+rules = Scaling(
+    min_replicas=0, max_replicas=2, by=("backlog",), target_per_replica=2, cooldown=0.5
+)
+
+@app.queue("render").on_messages("renderers", scaling=rules)
+async def draw(msg):
+    while await app.database.fetchval("select served from waiter") < msg.body:
+        await asyncio.sleep(0.01)
+"""
 TABLES = (
     "create table if not exists meal (number serial primary key, dish text, class text)",
-    "create table if not exists waiter (served integer)",
+    "create table if not exists waiter (served integer primary key)",
     "truncate meal, waiter restart identity",
     "insert into waiter values (0) returning served",
 )
@@ -144,6 +158,44 @@ async def test_high_and_low_have_their_own_consumers_in_their_own_processes(
     rows = await kitchen.app.database.fetch("select count(distinct dish) as n from meal")
     assert rows[0]["n"] == 20
     assert await kitchen.app.database.fetchval("select count(*) from relevo.message") == 0
+
+
+async def test_processes_follow_the_backlog_up_down_and_to_none(kitchen: Kitchen) -> None:
+    app, queue = kitchen.app, kitchen.app.queue("render")
+    kitchen.write(scaled=SCALED)
+    await queue.send_many([Message(1), Message(1), Message(1), Message(2)])
+    scaler = kitchen.start("-m", "relevo.cli", "consumer", "autoscale", "renderers", "scaled:app")
+
+    async def until_hosts(count: int) -> None:
+        async def there() -> bool:
+            views = await app.messaging.consumers()
+            return [len(view.hosts) for view in views] == [count]
+
+        await kitchen.until(there, f"{count} hosts serve")
+
+    async def serve(bodies: int, left: int) -> None:
+        await app.database.write("update waiter set served = $1 returning served", bodies)
+
+        async def served() -> bool:
+            return len(await queue.peek()) == left
+
+        await kitchen.until(served, f"{left} messages are left")
+
+    await until_hosts(2)
+    await serve(1, left=1)
+    await until_hosts(1)
+    await serve(2, left=0)
+    await until_hosts(0)
+    await queue.send(3)
+
+    async def begun() -> bool:
+        return [one.state for one in await queue.peek()] == ["locked"]
+
+    await kitchen.until(begun, "the last message is at a handler")
+    scaler.terminate()
+    await serve(3, left=0)  # a process that is told to stop finishes what it has begun
+    assert await asyncio.to_thread(scaler.wait) == 0
+    await until_hosts(0)
 
 
 class Service:
@@ -282,7 +334,9 @@ async def test_parked_work_stays(app: App, service: Service) -> None:  # M34
         sending = app.queue("archive")
         await sending.send("first")
         await service.until_begun(1)
-        await consumers.pause(app.database, "archivists", reason="busy day")
+        await app.messaging.pause_consumers("archivists", reason="busy day")
+        [paused] = await app.messaging.consumers()
+        assert (paused.name, paused.state, paused.reason) == ("archivists", "paused", "busy day")
         await sending.send_many([Message("later")] * 2)
         await app.queue("other").send("other")
         held = service.begun[0].delivery
@@ -296,7 +350,7 @@ async def test_parked_work_stays(app: App, service: Service) -> None:  # M34
         await until(settled, "the first is done")
         assert service.bodies == ["first"]
         assert {one.state for one in await sending.peek()} == {"active"}
-        await consumers.resume(app.database, app.messaging.wakeups, "archivists")
+        await app.messaging.resume_consumers("archivists")
         await service.until_begun(3)
 
 

@@ -26,7 +26,7 @@ SERVICE_SECONDS = 0.25
 LOAD_SECONDS = 120.0
 TABLES = (
     "message", "message_arrival", "message_session", "message_seen", "message_settled",
-    "message_fairness", "message_delta", "message_replica",
+    "message_fairness", "message_delta", "message_wait_delta", "message_replica",
 )  # fmt: skip
 
 

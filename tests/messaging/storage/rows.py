@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 TABLES: Final = (
     "message_entity", "message_class", "message_rule", "message", "message_arrival",
     "message_session", "message_seen", "message_tally", "message_fairness", "message_consumers",
-    "message_delta", "message_count", "message_settled", "host", "event",
+    "message_delta", "message_count", "message_wait_delta", "message_wait", "message_settled",
+    "host", "event",
 )  # fmt: skip
 STATES: Final = (ACTIVE, LOCKED, DEFERRED, RELOCKED, SCHEDULED, ACTIVE, ACTIVE)
 """What the numbers of `message.state` mean to users."""
@@ -54,6 +55,14 @@ _CLASS: Final = """
 insert into relevo.message_class (entity_id, number, name, low, high, base, weight, slo,
   rank_offset, tier, preempts, preemptible, on_breach)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, false, false, 'none')
+"""
+_SWITCH: Final = """
+update relevo.message_entity set policy = $2, rank_by_time = $3, rank_step = $4,
+  floor_patience = $5, fair = $6
+where id = $1
+"""
+_RECLASS: Final = """
+update relevo.message_class set rank_offset = $3, tier = $4 where entity_id = $1 and number = $2
 """
 _MESSAGE: Final = """
 insert into relevo.message (sequence, rank, enqueued_at, entity_id, class, state, priority,
@@ -83,6 +92,14 @@ _SETTLE: Final = """
 select relevo.settle_messages($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[],
   $5::float8[], $6::text[], $7::text[], $8::bytea[], $9)
 """
+
+
+def _columns(policy: Ordering) -> tuple[str, bool, int, int | None]:
+    """Columns of an entity that follow from its policy."""
+    step = {Strict: 1, Aging: round(getattr(policy, "seconds_per_level", 0) * ordering.MICROS)}
+    floor = patience(policy.floor_share) if isinstance(policy, Aging) else None
+    name, by_time = _NAMES[type(policy)], isinstance(policy, BY_TIME)
+    return name, by_time, step.get(type(policy), 0), floor
 
 
 class EntityRow(Struct, frozen=True):
@@ -152,13 +169,7 @@ class Rows:
         **columns: Any,
     ) -> EntityRow:
         """A new entity; `columns` are those of `message_entity` that differ from the usual."""
-        step = {Strict: 1, Aging: round(getattr(policy, "seconds_per_level", 0) * ordering.MICROS)}
-        by_time = isinstance(policy, BY_TIME)
-        floor = patience(policy.floor_share) if isinstance(policy, Aging) else None
-        id_ = await self.db.fetchval(
-            _ENTITY, kind, name, _NAMES[type(policy)], by_time, step.get(type(policy), 0), floor,
-            fair,
-        )  # fmt: skip
+        id_ = await self.db.fetchval(_ENTITY, kind, name, *_columns(policy), fair)
         for number, one in enumerate(classes):
             offset = ordering.rank(policy, one, priority=0, arrived=0)
             await self.db.execute(
@@ -170,6 +181,16 @@ class Rows:
                 f"update relevo.message_entity set {column} = $2 where id = $1", id_, value
             )
         return EntityRow(id_, name, policy, classes, fair)
+
+    async def switch(self, entity: EntityRow, policy: Ordering, *, fair: bool) -> EntityRow:
+        """The entity with another policy, by which its messages are ranked anew."""
+        await self.db.execute(_SWITCH, entity.id, *_columns(policy), fair)
+        for number, one in enumerate(entity.classes):
+            offset = ordering.rank(policy, one, priority=0, arrived=0)
+            tier = ordering.tier(policy, one, fair=fair)
+            await self.db.execute(_RECLASS, entity.id, number, offset, tier)
+        await self.db.execute("select relevo.rerank_messages($1)", entity.id)
+        return EntityRow(entity.id, entity.name, policy, entity.classes, fair)
 
     async def put(
         self, entity: EntityRow, messages: Sequence[tuple[int, int, int, int, str]]

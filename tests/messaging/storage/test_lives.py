@@ -1,4 +1,5 @@
-"""Random lives of messages, step by step, against the table of states (M1 to M5, M16, M19, M29)."""
+"""Random lives of messages, step by step and while the policy of their queue changes, against the
+table of states (M1 to M5, M16, M19, M29)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import pytest
 from msgspec import Struct
 
 from relevo.messaging.core import times
+from relevo.messaging.model import Aging, Deadline, Fifo, Strict, Weighted
 from relevo.messaging.states import (
     ACTIVE,
     DEAD,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from uuid import UUID
 
+    from relevo.messaging.model import Ordering
     from relevo.testing.databases import TestDatabases
 
 STEP = 1_000.0
@@ -36,6 +39,14 @@ STEP = 1_000.0
 DELIVERIES = 3
 HELD = (LOCKED, RELOCKED)
 EVENTS = ("complete", "abandon", "delay", "defer", "dead_letter", "release", "suspend")
+
+
+POLICIES: tuple[tuple[Ordering, bool], ...] = (
+    (Fifo(), False), (Strict(), False), (Strict(), True), (Aging(), False), (Deadline(), False),
+    (Weighted(), False), (Weighted(), True),
+)  # fmt: skip
+"""With fairness or without. The messages have one class, priority and tenant, so that each policy
+serves them as they came."""
 
 
 def seldom(random: Random) -> bool:
@@ -65,6 +76,7 @@ GIVEN: dict[str, dict[str, Callable[[Random], Any]]] = {
     },
     "redrive": {"index": index}, "lose_host": {}, "pass_time": {}, "recover": {}, "make_due": {},
     "expire": {}, "fold": {},
+    "switch": {"policy": lambda random: random.choice(POLICIES)},
 }  # fmt: skip
 OFTEN = {"send": 4, "claim": 8, "settle": 9, "receive_deferred": 4}
 STEPS = [kind for kind in GIVEN for _ in range(OFTEN.get(kind, 1))]
@@ -273,6 +285,10 @@ class Lives:
         if found:
             (model.number,) = found
             model.state, model.buried, model.visible, model.count = ACTIVE, False, None, 0
+
+    def switch(self, policy: tuple[Ordering, bool]) -> None:
+        ordering, fair = policy
+        self.entity = self.do(self.rows.switch(self.entity, ordering, fair=fair))
 
     def fold(self) -> None:
         self.do(self.rows.db.execute("select relevo.fold_message_counts()"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.messaging.model import Aging, Strict, Weighted
+from relevo.messaging.operating.describing import WAIT_BOUNDS
 from relevo.messaging.states import GONE
 from tests.messaging.storage.rows import EntityRow, Rows
 
@@ -169,6 +170,20 @@ async def test_what_is_over_is_forgotten(rows: Rows) -> None:
     await rows.db.execute("select relevo.forget_messages()")
     for table in tables:
         assert await rows.db.fetchval(f"select count(*) from relevo.{table}") == 0
+
+
+async def test_each_first_delivery_counts_its_wait_once(rows: Rows) -> None:
+    entity = await rows.entity()
+    for count in (3, 1):
+        await rows.send(entity, count)
+        await rows.advance(timedelta(days=1).total_seconds())
+        held = await rows.claim(entity, 2)
+        await rows.settle("release", *held)
+        await rows.claim(entity, 9)
+        await rows.db.execute("select relevo.fold_message_counts()")
+    [waits] = await rows.db.fetch("select class, bucket, amount from relevo.message_wait")
+    assert tuple(waits) == (entity.number("normal"), len(WAIT_BOUNDS), 4)
+    assert await rows.db.fetchval("select count(*) from relevo.message_wait_delta") == 0
 
 
 # Sessions.

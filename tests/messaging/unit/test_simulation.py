@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from docs.simulation import Served, Traffic, simulate, wait_percentile
 from msgspec.structs import replace
 
 from relevo.messaging.core.classes import CLASSES
 from relevo.messaging.core.reserving import Reservation
 from relevo.messaging.model import Aging, Ordering, Strict, Weighted
-from tests.messaging.unit.simulation import Served, Traffic, simulate, wait_percentile
 
 SLOTS, HOLD = 8, 2.0
 CAPACITY = SLOTS / HOLD

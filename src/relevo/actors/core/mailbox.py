@@ -8,9 +8,12 @@ ordinary calls; ticks, completions and other control work always get in.
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from relevo.errors import MailboxFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Mode = Literal["write", "read", "interleave"]
 Overflow = Literal["newest", "oldest"]
@@ -21,6 +24,7 @@ class Waiting(Protocol):
 
     mode: Mode
     is_control: bool
+    is_queued: bool
     is_removed: bool
     """It was withdrawn, and is passed over."""
 
@@ -78,6 +82,7 @@ class Mailbox(Generic[W]):
                     )
                 self.remove(dropped)
             self.calls += 1
+        work.is_queued = True
         if work.mode == "interleave":
             self._interleaved.append(work)
         elif first:
@@ -115,23 +120,28 @@ class Mailbox(Generic[W]):
 
     def remove(self, work: W) -> None:
         """Withdraw work that has not begun."""
-        if not work.is_removed:
-            work.is_removed = True
-            if not work.is_control:
-                self.calls -= 1
+        work.is_removed = True
+        self._leave(work)
 
-    def empty(self) -> list[W]:
-        """Withdraw all that waits, and return it in order."""
-        left = self.queued()
-        self._waiting.clear()
-        self._interleaved.clear()
-        self.calls = 0
+    def take_back(self, which: Callable[[W], bool] = lambda _: True) -> list[W]:
+        """Take out what waits and is asked for, and return it in order."""
+        left = [work for work in self.queued() if which(work)]
+        for work in left:
+            self._leave(work)
+        gone = set(map(id, left))
+        self._waiting = deque(work for work in self._waiting if id(work) not in gone)
+        self._interleaved = deque(work for work in self._interleaved if id(work) not in gone)
         return left
 
     def _taken(self, work: W) -> W:
-        if not work.is_control:
-            self.calls -= 1
+        self._leave(work)
         return work
+
+    def _leave(self, work: W) -> None:
+        if work.is_queued:
+            work.is_queued = False
+            if not work.is_control:
+                self.calls -= 1
 
     def _oldest(self) -> W | None:
         return next((work for work in self.queued() if not work.is_control), None)

@@ -42,16 +42,18 @@ class RouteTable:
         """Return what is known of a slot; `NOWHERE` if nothing is."""
         return self._routes.get(slot, NOWHERE)
 
-    def read(self, routes: Iterable[tuple[int, Route]]) -> None:
-        """Take in all slots, as the store has them."""
-        count = 0
+    def read(self, routes: Iterable[tuple[int, Route]]) -> bool:
+        """Take in all slots, as the store has them; True if a slot has a new epoch."""
+        count, is_news = 0, False
         for slot, route in routes:
             count += 1
+            is_news = is_news or route.epoch > self.route(slot).epoch
             self.learn(slot, route)
             known = self._routes[slot]
             if known.epoch == route.epoch and known != route:
                 self._routes[slot] = route  # the owner has moved its address, or has ended
         self.slots = count
+        return is_news
 
     def learn(self, slot: int, route: Route) -> bool:
         """Take in what an answer says of a slot; True if that is news."""

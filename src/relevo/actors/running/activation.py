@@ -1,57 +1,46 @@
-"""An activation: the one object in memory that is an actor for now, and its turns.
+"""An activation: the one object in memory that is an actor for now; its life and its mailbox.
 
-    mailbox ─► turn ─► changes found ─► delta queued ─► next turn may begin
-                                              └─► durable, and the host may act ─► answer, outputs
-
-A turn ends when its coroutine has returned. Its task goes on to wait at the gate and to give the
-answer, while the next turn runs on the new state in memory.
+It is loaded, runs `on_activate`, gives work its turns, runs `on_deactivate`, and goes; or it is
+aborted. What it has not begun by then goes back to where it came from.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
-from relevo.actors.core.deltas import Delta, StoredActor
 from relevo.actors.core.mailbox import Mailbox
 from relevo.actors.running.deferred import Deferred
 from relevo.actors.running.document import Document
 from relevo.actors.running.gate import Gate
+from relevo.actors.running.maps import EntryCache
 from relevo.actors.running.timers import Timers
-from relevo.actors.running.turn import CURRENT, Turn, Work, turn_of
+from relevo.actors.running.turn import Work, turn_of
+from relevo.actors.running.turn_runner import FENCED_SECONDS, TurnRunner
 from relevo.actors.states import ACTIVATION
-from relevo.errors import (
-    ActivationLost,
-    CommitFailed,
-    DeadlineExceeded,
-    MailboxFull,
-    OutcomeUnknown,
-    ReadOnlyTurn,
-    TurnTimeout,
-)
-from relevo.kernel import error_text, faults
-from relevo.limits import ACTOR_ABORT_SECONDS, ACTOR_DEFERRED_MAX
+from relevo.errors import ActivationLost, DeadlineExceeded, Dropped, MailboxFull
+from relevo.kernel import error_text
+from relevo.limits import ACTOR_DEFERRED_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from datetime import datetime
 
     from relevo.actors.actor import Actor
     from relevo.actors.core.calls import Chain
+    from relevo.actors.core.deltas import Delta, StoredActor
     from relevo.actors.core.identity import ActorRef
     from relevo.actors.definitions import ActorDefinition
-    from relevo.actors.running.gate import Mark
+    from relevo.actors.running.arrivals import Arrival
+    from relevo.actors.running.turn import Turn
     from relevo.actors.states import ActivationState, DeactivationReason
     from relevo.kernel.leases.held import Lease
 
 log = structlog.get_logger(__name__)
-FENCED_SECONDS: Final = 0.1
-"""How often a host past its deadline looks whether it may act again."""
 ENTRIES_KEPT: Final = 10_000
-"""Entries of maps that an activation keeps in memory."""
+"""Entries of maps that an activation keeps in memory between turns."""
 
 
 class Home(Protocol):
@@ -64,8 +53,11 @@ class Home(Protocol):
     async def load(self, activation: Activation) -> StoredActor:
         """Return what is stored of an actor."""
 
-    async def commit(self, delta: Delta) -> None:
-        """Store a delta; returns when it is durable."""
+    def commit(self, delta: Delta) -> asyncio.Future[None]:
+        """Store a delta, after those given before; the future ends when it is durable."""
+
+    async def invoke(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method: a coroutine function here, a plain one in a thread."""
 
     async def entry(self, activation: Activation, name: str, key: str) -> bytes | None:
         """Return what is stored under a key of a map."""
@@ -101,13 +93,13 @@ class Activation:
         self.mailbox: Mailbox[Work] = Mailbox(options.mailbox, options.overflow)
         self.turns: dict[int, Turn] = {}
         self.timers = Timers(self)
-        self.gate = Gate(home.commit, self._commit_failed)
+        self.gate = Gate(home.commit, self.abort)
+        self.runner = TurnRunner(self)
         self.deferred: set[Deferred[Any]] = set()
         self.offloads: set[asyncio.Task[None]] = set()
-        self.calls_by_id: dict[str, tuple[bytes, asyncio.Future[Any]]] = {}
-        """Calls with an id that run or wait: digest and answer."""
-        self.entries: dict[tuple[str, str], bytes | None] = {}
-        """Entries of maps as of the last ended turn, as far as they are known."""
+        self.calls_by_id: dict[str, Arrival] = {}
+        """Calls with an id that wait, run, or are not durable yet."""
+        self.entries = EntryCache()
         self.incarnation = 0
         self.revision = 0
         self.keep_until = 0.0
@@ -123,14 +115,14 @@ class Activation:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._left_over: list[Work] = []
         """What came too late for this activation; it is given back when that has ended."""
-        self._leaving: DeactivationReason | None = None
+        self.leaving: DeactivationReason | None = None
         self.over = asyncio.Event()
 
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Load the state and run `on_activate`; turns begin after that."""
-        self._run(self._activate())
+        self.spawn(self._activate())
 
     async def _activate(self) -> None:
         try:
@@ -140,7 +132,7 @@ class Activation:
             self.document = Document(self.definition.codec, stored)
             self.instance = self.definition.make(self)
             self._become("loaded")
-            raised = await self._run_hook("on_activate")
+            raised = await self.runner.run_hook("on_activate")
             if raised is not None:
                 raise raised
             self._become("activated")
@@ -154,41 +146,22 @@ class Activation:
         self.definition.set_timers(self)
         self.pump()
 
-    async def _run_hook(self, name: str, *arguments: Any) -> BaseException | None:
-        """Run a method of the life cycle as a turn of its own; returns what it raised."""
-        errors: list[BaseException | None] = []
-
-        async def begin(instance: Any) -> None:
-            answer = getattr(instance, name)(*arguments)
-            if inspect.isawaitable(answer):
-                await answer
-
-        work = Work(name, begin, lambda _, error: errors.append(error))
-        turn = Turn(self, work, self.home.new_chain())
-        self.turns[turn.id] = work.turn = turn
-        turn.task = self._run(self._execute(turn))
-        await asyncio.wait((turn.task,))
-        return errors[0] if errors else (self.error or ActivationLost(f"{name} was cut off"))
-
     def deactivate(self, reason: DeactivationReason) -> None:
         """Let running turns end, run `on_deactivate`, and go; what waits is given back."""
         if self.state == "active":
             self._become("deactivate")
-            self._leaving = reason
+            self.leaving = reason
             self.timers.close()
-            for work in self.mailbox.queued():
-                if work.withdraw is not None:
-                    self.mailbox.remove(work)
-                    self._left_over.append(work)
+            self._left_over += self.mailbox.take_back(lambda work: work.withdraw is not None)
             if not self.home.is_open:
                 self._give_back()
-            self._run(self._leave(reason))
+            self.spawn(self._leave(reason))
 
     async def _leave(self, reason: DeactivationReason) -> None:
         while self.offloads or not self.mailbox.is_idle:
             self._changed.clear()
             await self._changed.wait()
-        error = await self._run_hook("on_deactivate", reason)
+        error = await self.runner.run_hook("on_deactivate", reason)
         if error is not None and self.state != "gone":
             log.warning(
                 "actor.deactivation_failed", actor=self.canonical, reason=reason,
@@ -209,8 +182,7 @@ class Activation:
         self._become("lose")
         for turn in list(self.turns.values()):
             turn.given_up = True
-            if turn.task is not None:
-                turn.task.cancel()
+            turn.cut()
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
@@ -218,18 +190,21 @@ class Activation:
         self.timers.close()
         for task in self.offloads:
             task.cancel()
-        lost = ActivationLost(
-            f"{self.canonical} left memory ({self._leaving or 'lost'}) with this answer pending;"
-            " the turn that accepted the call was committed"
-        )
         for deferred in list(self.deferred):
-            deferred.finish(None, lost)
+            deferred.finish(None, self.lost_answer())
         self.deferred.clear()
         self.home.ended(self, error)
-        self._left_over += self.mailbox.empty()
+        self._left_over += self.mailbox.take_back()
         self._give_back()
         self.over.set()
         self._note_change()
+
+    def lost_answer(self) -> ActivationLost:
+        """Return the error of an answer that was deferred and can be given no more."""
+        return ActivationLost(
+            f"{self.canonical} left memory ({self.leaving or 'lost'}) with this answer pending;"
+            " the turn that accepted the call was committed"
+        )
 
     def _give_back(self) -> None:
         """Let others run what has not begun here, in its order."""
@@ -237,9 +212,6 @@ class Activation:
         for work in left:
             if work.withdraw is not None:
                 work.withdraw()
-
-    def _commit_failed(self, error: BaseException) -> None:
-        self.abort(error)
 
     def _become(self, event: str) -> None:
         self.state = ACTIVATION.next(self.state, event)  # type: ignore[assignment]
@@ -262,13 +234,13 @@ class Activation:
         """Let work wait for its turn; raises `MailboxFull`."""
         if self.state == "gone" or (self.state == "deactivating" and work.withdraw is not None):
             self._left_over.append(work)
-            if self.state == "gone" or not self.home.is_open:
+            if self.state == "gone":
                 self._give_back()
             return
         work.queued_at = self._loop.time()
         dropped = self.mailbox.add(work, first=first)
         if dropped is not None:
-            dropped.finish(None, MailboxFull("a newer call took the place of this one"))
+            dropped.finish(None, Dropped("a newer call took the place of this one"))
         self.pump()
 
     def pump(self) -> None:
@@ -291,236 +263,64 @@ class Activation:
                 late.executed = False
                 work.finish(None, late)
                 continue
-            chain = self.home.new_chain() if work.call is None else work.call.chain
-            turn = Turn(self, work, chain)
-            self.turns[turn.id] = turn
-            work.turn = turn
-            turn.task = self._run(self._execute(turn))
+            self.runner.begin(work, self.home.new_chain() if work.call is None else work.call.chain)
 
-    # -- turns ----------------------------------------------------------------------------------
-
-    async def _execute(self, turn: Turn) -> None:
-        """Run a turn, let the next one begin, then give the answer once it may leave."""
-        value, error = await self._outcome(turn)
-        mark = self.gate.mark
-        turn.is_over = True
-        del self.turns[turn.id]
-        self._ended(turn)
-        await self._release(turn, mark, value, error)
-
-    def _ended(self, turn: Turn) -> None:
+    def turn_ended(self, turn: Turn) -> None:
+        """Let the next turn begin."""
         work = turn.work
-        if work.turn is turn and turn.outer is None and work.name not in _HOOKS:
+        if not work.is_hook:
             self.mailbox.ended(work)
         if work.call is not None:
             self.touch()
-        if turn.journal.deleted and self.state == "active":
+        if turn.journal.deleted:
             self.deactivate("deleted")
-        elif self.leave_when_idle and self.is_idle:
-            self.deactivate("requested")
+            self.leaving = "deleted"
+        if len(self.entries) > ENTRIES_KEPT and not self.turns and self.gate.mark is None:
+            self.entries.clear(is_durable=self.definition.is_durable)
         self._note_change()
         self.pump()
 
-    async def _outcome(self, turn: Turn) -> tuple[Any, BaseException | None]:
-        CURRENT.set(turn)
-        seconds = self.definition.options.turn_timeout
-        timer = self._loop.call_later(seconds, self._time_out, turn)
-        try:
-            await faults.point("before_turn")
-            value = await turn.work.begin(self.instance)
-            self._record(turn, value, None)
-            self._keep(turn)
-        except BaseException as error:
-            if turn.given_up:
-                return None, self._lost(turn)
-            self._undo(turn)
-            if self._record(turn, None, error):
-                self.commit(turn)
-            return None, self._as_error(turn, error, seconds)
-        finally:
-            timer.cancel()
-        return value, None
-
-    def _record(self, turn: Turn, value: Any, error: BaseException | None) -> bool:
-        """Note the answer of a call with an id, so that a repeat gets the same."""
-        record = turn.work.record
-        recorded = None if record is None or isinstance(value, Deferred) else record(value, error)
-        if recorded is not None:
-            turn.journal.recorded.append(recorded)
-        return recorded is not None
-
-    def _keep(self, turn: Turn) -> None:
-        """Take over what the turn did, and queue what is to be stored."""
-        if turn.given_up:
-            raise ActivationLost(f"{self.canonical} was aborted")
-        if turn.view is not None and not self.document.check_view(turn.view):
-            raise ReadOnlyTurn(
-                f"{turn.work.name} of {self.canonical} changed the state, and is declared as"
-                " one that only reads; nothing was changed"
-            )
-        self.commit(turn)
-
-    def commit(self, turn: Turn) -> Mark:
-        """Queue what the turn has changed so far; returns its place at the gate."""
-        changed = self.document.changed() if turn.root.work.mode == "write" else None
-        journal = turn.journal
-        if changed is None and journal.is_empty:
-            return self.gate.mark
-        if changed is not None:
-            self.document.keep(changed)
-        for key, entry in journal.entries.items():
-            self.entries[key] = entry.value
-        if not self.definition.is_durable:
-            return None
-        lease, saved = self.home.lease, self._leaving != "deleted"
-        delta = Delta(
-            actor=self.canonical, lease_id=lease.fence.lease_id, epoch=lease.epoch,
-            placement_group=lease.unit, slot=int(lease.name), incarnation=self.incarnation,
-            base=self.revision, document=changed, schema=self.definition.codec.schema,
-            entries=tuple(journal.entries.values()), reminders=tuple(journal.reminders.values()),
-            messages=tuple(journal.messages), recorded=tuple(journal.recorded),
-            handled_message=journal.handled_message,
-            handled_reminder=journal.handled_reminder, deleted=journal.deleted,
-        )  # fmt: skip
-        journal.stored()
-        if not saved:
-            return self.gate.mark
-        self.revision += 1
-        return self.gate.put(delta)
-
-    def _undo(self, turn: Turn) -> None:
-        if turn.root.work.mode == "write" and hasattr(self, "document"):
-            self.document.restore()
-        turn.journal.forget()
-        if hasattr(self, "instance"):
-            try:
-                self.instance.on_rollback()
-            except Exception:
-                log.exception("actor.rollback_failed", actor=self.canonical)
-
-    def _time_out(self, turn: Turn) -> None:
-        if turn.is_over or turn.task is None:
-            return
-        turn.timed_out = True
-        turn.task.cancel()
-        self._loop.call_later(ACTOR_ABORT_SECONDS, self._abort_stubborn, turn)
-
-    def _abort_stubborn(self, turn: Turn) -> None:
-        if not turn.is_over and self.state != "gone":
-            log.error("actor.ignores_cancellation", actor=self.canonical, turn=turn.work.name)
-            self.abort(
-                ActivationLost(f"{turn.work.name} of {self.canonical} ignored its time limit")
-            )
-
-    def _as_error(self, turn: Turn, error: BaseException, seconds: float) -> BaseException:
-        if turn.timed_out and isinstance(error, asyncio.CancelledError):
-            return TurnTimeout(
-                f"{turn.work.name} of {self.canonical} did not end within {seconds:g} s and was"
-                " undone"
-            )
-        return error
-
-    def _lost(self, turn: Turn) -> BaseException:
-        return ActivationLost(
-            f"{self.canonical} was aborted while {turn.work.name} ran"
-            f" ({error_text.shown(self.error) if self.error else 'its slot was lost'})"
-        )
-
-    async def _release(
-        self, turn: Turn, mark: Mark, value: Any, error: BaseException | None
-    ) -> None:
-        """Wait until all that was queued before is durable and the host may act, then answer."""
-        work = turn.work
-        try:
-            if work.confirm:
-                await self.gate.passed(mark)
-            await self.may_release()
-        except asyncio.CancelledError:
-            value, error = None, self._lost(turn)
-        except BaseException as failure:
-            value, error = None, _commit_error(failure)
-        if error is None:
-            await faults.point("before_output")
-            for output in turn.journal.take_outputs():
-                output()
-        if isinstance(value, Deferred) and error is None:
-            self._await_deferred(value, work)
-        else:
-            work.finish(value, error)
-
-    async def may_release(self) -> None:
-        """Wait until this host is within its deadline; raises `ActivationLost` at a loss."""
-        lease = self.home.lease
-        while not lease.may_act:
-            if lease.over or self.state == "gone":
-                raise ActivationLost(
-                    f"the slot of {self.canonical} was lost before the answer left"
-                )
-            await asyncio.sleep(FENCED_SECONDS)
-
-    def _await_deferred(self, deferred: Deferred[Any], work: Work) -> None:
-        def answer(value: Any, error: BaseException | None) -> None:
-            self.deferred.discard(deferred)
-            self._note_change()
-            work.finish(value, error)
-
-        if not deferred.is_over:
-            self.deferred.add(deferred)
-        deferred.bind(answer)
+    # -- answers and work outside of turns --------------------------------------------------------
 
     def check_deferred(self) -> None:
         """Raise `MailboxFull` if no further answer may be deferred."""
         if len(self.deferred) >= ACTOR_DEFERRED_MAX:
             raise MailboxFull(f"{len(self.deferred):,} answers of {self.canonical} are pending")
 
-    # -- nested turns ---------------------------------------------------------------------------
+    def new_deferred(self, turn: Turn) -> Deferred[Any]:
+        """Return an answer for the call of a turn, given by a later one."""
+        work = turn.work
 
-    def nest(self, outer: Turn, work: Work, chain: Chain) -> None:
-        """Run work at once inside of a turn that waits for it."""
-        self._run(self._nested(outer, work, chain))
-
-    async def _nested(self, outer: Turn, work: Work, chain: Chain) -> None:
-        if outer.nested is None:
-            outer.nested = asyncio.Lock()
-        async with outer.nested:
-            if outer.is_over or outer.given_up:
-                self.admit(work)
+        def settle(deferred: Deferred[Any], value: Any, error: BaseException | None) -> None:
+            journal = turn_of(self, "a deferred answer").journal
+            if deferred.is_over or deferred.is_settled:
                 return
-            turn = Turn(self, work, chain, outer)
-            turn.task = asyncio.current_task()
-            self.turns[turn.id] = work.turn = turn
-            CURRENT.set(turn)
-            state, journal = self.document.mark(), turn.journal.mark()
-            value, error = None, None
-            try:
-                value = await work.begin(self.instance)
-                self._record(turn, value, None)
-            except BaseException as raised:
-                error = self._lost(turn) if turn.given_up else raised
-                if not turn.given_up and not outer.is_over:
-                    if turn.may_write:
-                        self.document.restore(state)
-                    turn.journal.restore(journal)
-                    self.instance.on_rollback()
-            turn.is_over = True
-            del self.turns[turn.id]
-        if isinstance(value, Deferred) and error is None:
-            self._await_deferred(value, work)
-        else:
-            await self._release_nested(turn, value, error)
+            if error is None and work.encode is not None:
+                value = work.encode(value)
+            recorded = None if work.record is None else work.record(value, error)
+            if recorded is not None:
+                journal.recorded.append(recorded)
+            deferred.is_settled = True
+            journal.discards.append(deferred.unsettle)
+            journal.outputs.append(lambda: deferred.finish(value, error))
 
-    async def _release_nested(self, turn: Turn, value: Any, error: BaseException | None) -> None:
-        """Answer what waits inside of the outer turn: what that has done is not durable yet."""
-        try:
-            await self.gate.passed(self.gate.mark)
-            await self.may_release()
-        except BaseException as failure:
-            value, error = None, _commit_error(failure)
-        turn.work.finish(value, error)
+        return Deferred(settle)
 
-    # -- tasks ----------------------------------------------------------------------------------
+    def forget_deferred(self, deferred: Deferred[Any]) -> None:
+        """Note that nobody waits for an answer any more."""
+        self.deferred.discard(deferred)
+        self._note_change()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def offload_ended(self, task: asyncio.Task[None]) -> None:
+        """Note that a coroutine outside of turns has ended."""
+        self.offloads.discard(task)
+        self.touch()
+        self._note_change()
+
+    # -- tasks and notes --------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine, and log what it raises."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -533,39 +333,12 @@ class Activation:
 
     def _note_change(self) -> None:
         self._changed.set()
-
-    def new_deferred(self, turn: Turn) -> Deferred[Any]:
-        """Return an answer for the call of a turn, given by a later one."""
-
-        def settle(deferred: Deferred[Any], value: Any, error: BaseException | None) -> None:
-            resolving = turn_of(self, "a deferred answer")
-            if deferred.is_over:
-                return
-            if error is None and work.encode is not None:
-                value = work.encode(value)
-            recorded = None if work.record is None else work.record(value, error)
-            if recorded is not None:
-                resolving.journal.recorded.append(recorded)
-            resolving.journal.outputs.append(lambda: deferred.finish(value, error))
-
-        work = turn.work
-
-        return Deferred(settle)
-
-    def offload_ended(self, task: asyncio.Task[None]) -> None:
-        """Note that a coroutine outside of turns has ended."""
-        self.offloads.discard(task)
-        self.touch()
-        self._note_change()
+        if self.leave_when_idle and self.is_idle:
+            self.deactivate("requested")
 
     def keep(self, seconds: float) -> None:
         """Stay in memory for so long, though idle."""
         self.keep_until = max(self.keep_until, self._loop.time() + seconds)
-
-    def remember(self, name: str, key: str, value: bytes | None) -> None:
-        """Keep an entry of a map that was read."""
-        if len(self.entries) < ENTRIES_KEPT:
-            self.entries[name, key] = value
 
     def log_failed(self, what: str, error: BaseException) -> None:
         """Log an error that no caller hears of."""
@@ -575,17 +348,3 @@ class Activation:
 
     def metrics_of_failed_tick(self, name: str) -> None:
         """Count a tick that raised."""
-
-
-_HOOKS: Final = frozenset({"on_activate", "on_deactivate"})
-
-
-def _commit_error(error: BaseException) -> BaseException:
-    """Say of a turn whose delta was not stored, or may not have been, what is known."""
-    if isinstance(error, (OutcomeUnknown, ActivationLost, CommitFailed)):
-        return error
-    if isinstance(error, asyncio.CancelledError):
-        return ActivationLost("the activation was aborted before its answer left")
-    failed = CommitFailed(f"the turn was not stored: {error}; nothing of it took effect")
-    failed.__cause__ = error
-    return failed

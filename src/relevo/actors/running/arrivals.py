@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from relevo.actors.core.calls import Answer, Raised, Returned
 from relevo.actors.core.deltas import RecordedCall
 from relevo.actors.running.deferred import Deferred
 from relevo.actors.running.turn import Work
-from relevo.errors import CallIdReused
+from relevo.errors import CallIdReused, DeadlineExceeded
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,7 +31,10 @@ _encode = msgspec.msgpack.Encoder().encode
 class Arrival:
     """A call, its decoded arguments, and the future of its answer."""
 
-    __slots__ = ("activation", "answer", "arguments", "call", "digest", "method", "runtime", "work")
+    __slots__ = (
+        "activation", "answer", "arguments", "call", "digest", "expiry", "followers", "method",
+        "runtime", "work",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +50,8 @@ class Arrival:
         self.answer = answer
         self.arguments = method.decode_arguments(call.body)
         self.activation: Activation | None = None
+        self.followers: list[Arrival] = []
+        """Repeats of this call, by its id: they get its answer."""
         self.digest = b"" if call.call_id is None else digest_of(call)
         options = method.options
         mode: Mode = (
@@ -60,19 +64,21 @@ class Arrival:
             is_cancelable=options.cancel, confirm=options.confirm, withdraw=self.withdraw,
             encode=self.encode, record=self.record if with_id else None,
         )  # fmt: skip
-        answer.add_done_callback(self._answered)
+        self.expiry = answer.get_loop().call_at(deadline, self._expire)
+        answer.add_done_callback(self._cancelled)
+        runtime.pending += 1
 
     async def begin(self, instance: Any) -> Any:
         """Run the method; the result is encoded in the turn: it may be part of the state."""
+        assert self.activation is not None
         function = getattr(instance, self.method.name)
         try:
-            if inspect.iscoroutinefunction(function):
+            if self.method.name not in self.activation.definition.plain_methods:
                 value = await self.method.call(function, self.arguments)
             else:
-                call = partial(self.method.call, function, self.arguments)
-                value = await self.runtime.threads.call(call)
-                if inspect.isawaitable(value):
-                    value = await value
+                value = await self.runtime.call_plain(
+                    partial(self.method.call, function, self.arguments)
+                )
         except Exception as error:
             raise raised_by_method(error)  # noqa: B904 - it is the same error
         return value if isinstance(value, Deferred) else self.encode(value)
@@ -107,37 +113,85 @@ class Arrival:
         return RecordedCall(call_id, self.method.name, self.digest, _encode(value))
 
     def finish(self, value: Any, error: BaseException | None) -> None:
-        """Give the answer."""
-        if self.answer.done():
+        """Give the answer to the caller, and to those who repeated the call meanwhile."""
+        followers = self._leave_ids()
+        if self.answer.done() and not followers:
             if self.call.one_way and error is not None and self.activation is not None:
                 self.activation.log_failed(self.work.name, error)
             return
         if error is not None:
-            self.answer.set_result(answer_of_error(error, self.method))
-        elif isinstance(value, Repeated):
-            self.answer.set_result(_ANSWERS.decode(value.answer))
+            answer: Answer = answer_of_error(error, self.method)
         else:
-            self.answer.set_result(value)
+            answer = _ANSWERS.decode(value.answer) if isinstance(value, Repeated) else value
+        for arrival in (self, *followers):
+            arrival.give(answer)
+
+    def give(self, answer: Answer) -> None:
+        """Answer the caller; the first answer counts."""
+        if not self.answer.done():
+            self.answer.remove_done_callback(self._cancelled)
+            self.answer.set_result(answer)
+            self._close()
 
     def withdraw(self) -> None:
         """Let it run elsewhere, or later: it has not begun."""
-        if not self.answer.done() or self.call.one_way:
-            self.runtime.readmit(self)
+        followers = self._leave_ids()
+        for arrival in (self, *followers):
+            if not arrival.answer.done() or arrival.call.one_way:
+                self.runtime.readmit(arrival)
 
-    def _answered(self, answer: asyncio.Future[Answer]) -> None:
+    def _close(self) -> None:
+        self.expiry.cancel()
         self.runtime.pending -= 1
-        activation = self.activation
-        if activation is not None and self.call.call_id is not None:
-            activation.calls_by_id.pop(self.call.call_id, None)
-        if not answer.cancelled() or activation is None:
+
+    def _leave_ids(self) -> list[Arrival]:
+        """Let calls of the same id no longer wait for this one; returns those who did."""
+        activation, call_id = self.activation, self.call.call_id
+        if (
+            activation is not None and call_id is not None
+            and activation.calls_by_id.get(call_id) is self
+        ):  # fmt: skip
+            del activation.calls_by_id[call_id]
+        followers, self.followers = self.followers, []
+        return followers
+
+    def _expire(self) -> None:
+        if self.answer.done():
             return
         turn = self.work.turn
+        late = DeadlineExceeded(
+            f"{self.call.method} of {self.call.actor} waited for its turn until its deadline passed"
+            if turn is None
+            else f"{self.call.method} of {self.call.actor} did not answer before its deadline; it"
+            " goes on, and may take effect",
+            executed=False if turn is None else None,
+        )
+        self.give(answer_of_error(late, None))
+        self._abandon()
+
+    def _cancelled(self, answer: asyncio.Future[Answer]) -> None:
+        self._close()
+        if answer.cancelled():
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Nobody waits any more: a call that has not begun never runs."""
+        if self.activation is None:
+            return
+        work, turn = self.work, self.work.turn
         if turn is None:
-            activation.mailbox.remove(self.work)
-        elif not turn.is_over:
+            self.activation.mailbox.remove(work)
+            for arrival in self._leave_ids():
+                self.runtime.readmit(arrival)
+            return
+        if self.call.call_id is None:
+            work.is_abandoned = True
+            if work.deferred is not None:
+                self.activation.forget_deferred(work.deferred)
+        if not turn.is_over:
             turn.was_cancelled = True
-            if self.work.is_cancelable and turn.task is not None:
-                turn.task.cancel()
+            if work.is_cancelable:
+                turn.cut()
 
 
 class Repeated:

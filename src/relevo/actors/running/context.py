@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from relevo.actors.running.turn import turn_of
-from relevo.errors import InvalidValue
+from relevo.errors import InvalidValue, ReadOnlyTurn
 
 if TYPE_CHECKING:
     from relevo.actors.core.identity import ActorRef
@@ -58,4 +58,7 @@ class ActorContext:
 
         Calls that wait are handled by a fresh actor of the same id.
         """
-        turn_of(self._activation, "the context").journal.deleted = True
+        turn = turn_of(self._activation, "the context")
+        if not turn.may_write:
+            raise ReadOnlyTurn(f"{turn.work.name} only reads, and cannot delete its actor")
+        turn.journal.deleted = True

@@ -23,7 +23,13 @@ class Deferred(Generic[R]):
         self._answer: Callable[[Any, BaseException | None], None] | None = None
         self._outcome: tuple[Any, BaseException | None] | None = None
         self.is_over = False
-        """It was resolved, it failed, or its caller has gone."""
+        """It was resolved, or it failed."""
+        self.is_settled = False
+        """A turn has settled it, and is not durable yet."""
+
+    def unsettle(self) -> None:
+        """Note that the turn which settled it was undone."""
+        self.is_settled = False
 
     def resolve(self, value: R) -> None:
         """Answer the caller, once the present turn is durable."""

@@ -122,9 +122,21 @@ class Document(Generic[S]):
         """Return what `restore` needs to undo later changes."""
         return self._codec.encode(self.value)
 
-    def restore(self, encoded: bytes | None = None) -> None:
+    def restore(self, mark: bytes | None = None) -> None:
         """Undo changes since a mark, or since the last ended turn."""
-        self.value = self._codec.decode(self.encoded if encoded is None else encoded)
+        if mark is not None:
+            self.value = self._codec.decode(mark)
+            return
+        self.value = self._codec.decode(self.encoded)
+        self.encoded = self._codec.encode(self.value)  # a set may have another order now
+
+    def copy(self, mark: bytes) -> S:
+        """Return a copy of the state at a mark."""
+        return self._codec.decode(mark)
+
+    def encoding(self, value: S) -> bytes:
+        """Return the stored form of a state."""
+        return self._codec.encode(value)
 
     def view(self) -> S:
         """Return a copy for readers: the state after the last ended turn."""

@@ -22,6 +22,7 @@ from relevo.actors.running.turn import CURRENT, Work
 from relevo.errors import (
     ActivationLost,
     CommitFailed,
+    Conflict,
     NotFound,
     OutcomeUnknown,
     RelevoError,
@@ -113,7 +114,10 @@ class DueWork:
                 withdraw=partial(self._handed.discard, key),
             ))  # fmt: skip
         except RelevoError as error:
-            self._later(slot.lease.fence if slot else None, item, key, error)
+            # That the actor cannot be activated now is not the fault of this item.
+            waits = slot is None or isinstance(error, (StatePoisoned, Unavailable))
+            fence = None if waits or slot is None else slot.lease.fence
+            self._later(fence, item, key, error)
 
     async def _fire(self, due: DueReminder, instance: Any) -> None:
         turn = CURRENT.get()
@@ -136,9 +140,7 @@ class DueWork:
             raise UnknownMethod(
                 f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}"
             )
-        answer = handler(tick)
-        if hasattr(answer, "__await__"):
-            await answer
+        await turn.activation.home.invoke(handler, tick)
 
     async def _receive(self, message: DueMessage, instance: Any) -> None:
         turn = CURRENT.get()
@@ -148,9 +150,14 @@ class DueWork:
             raise UnknownMethod(f"{turn.activation.ref.type!r} has no method {message.method!r}")
         arguments = method.decode_arguments(message.body)
         turn.journal.handled_message = message.number
-        answer = getattr(instance, message.method)(*arguments)
-        if hasattr(answer, "__await__"):
-            await answer
+        if not turn.activation.definition.is_durable:
+            raise Conflict(f"{turn.activation.ref.type!r} is volatile, and handles no messages")
+        handler = getattr(instance, message.method)
+        call = partial(method.call, handler, arguments)
+        if message.method in turn.activation.definition.plain_methods:
+            await self._runtime.call_plain(call)
+        else:
+            await call()
 
     def _ended(
         self, slot: Slot, item: DueReminder | DueMessage, key: tuple[str, str | int], _: Any,
@@ -182,9 +189,8 @@ class DueWork:
     ) -> None:
         inbox, random = self._runtime.storage.inbox, self._runtime.random
         text = error_text.shown(error)
-        waits = isinstance(error, (StatePoisoned, Unavailable))  # it is not this item's fault
         try:
-            if fence is None or waits:
+            if fence is None:
                 await asyncio.sleep(POSTPONED_SECONDS)
             elif isinstance(item, DueMessage):
                 if item.attempt + 1 >= item.attempts:

@@ -11,11 +11,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from relevo.actors.core.deltas import Delta
 
-Mark = asyncio.Task[None] | None
+Mark = asyncio.Future[None] | None
 
 
 class Gate:
@@ -23,7 +23,7 @@ class Gate:
 
     def __init__(
         self,
-        commit: Callable[[Delta], Coroutine[None, None, None]],
+        commit: Callable[[Delta], asyncio.Future[None]],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._commit = commit
@@ -38,10 +38,10 @@ class Gate:
 
     def put(self, delta: Delta) -> Mark:
         """Queue a delta; the order of calls is the order of commits."""
-        task = asyncio.get_running_loop().create_task(self._commit(delta))
-        task.add_done_callback(self._ended)
-        self._last = task
-        return task
+        mark = self._commit(delta)
+        mark.add_done_callback(self._ended)
+        self._last = mark
+        return mark
 
     async def passed(self, mark: Mark) -> None:
         """Wait until what was queued up to a mark is durable; raises the error of its commit."""
@@ -52,10 +52,10 @@ class Gate:
         if mark is not None:
             mark.result()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if self._last is task:
+    def _ended(self, mark: asyncio.Future[None]) -> None:
+        if self._last is mark:
             self._last = None
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        error = asyncio.CancelledError() if mark.cancelled() else mark.exception()
         if error is not None and self.error is None:
             self.error = error
             self._failed(error)

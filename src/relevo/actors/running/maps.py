@@ -10,7 +10,7 @@ from relevo.errors import InvalidValue, NotFound, ReadOnlyTurn
 from relevo.limits import ACTOR_KEY_BYTES_MAX, ACTOR_STATE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     import msgspec
 
@@ -18,6 +18,43 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 SCAN_ROWS = 200
+
+
+class EntryCache:
+    """Entries of the maps of an activation as of its last ended turn, as far as they are known.
+
+    It holds those that are not durable yet, and between turns some of the others.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bytes | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return key in self._known
+
+    def __getitem__(self, key: tuple[str, str]) -> bytes | None:
+        return self._known[key]
+
+    def of(self, name: str) -> dict[str, bytes | None]:
+        """Return the known entries of a map."""
+        return {key: value for (map_, key), value in self._known.items() if map_ == name}
+
+    def keep(self, changes: Mapping[tuple[str, str], EntryChange]) -> None:
+        """Take over the changes of a turn."""
+        for key, change in changes.items():
+            self._known[key] = change.value
+
+    def note(self, name: str, key: str, value: bytes | None) -> bytes | None:
+        """Keep an entry that was read, unless a turn has changed it meanwhile; returns it."""
+        return self._known.setdefault((name, key), value)
+
+    def clear(self, *, is_durable: bool) -> None:
+        """Forget entries that can be read again."""
+        if is_durable:
+            self._known.clear()
 
 
 class ActorMap(Generic[V]):
@@ -84,10 +121,7 @@ class ActorMap(Generic[V]):
     def _unsaved(self) -> dict[str, bytes | None]:
         """Return entries of this map that the store may not have yet."""
         turn = turn_of(self._activation, f"map {self._name!r}")
-        known = {
-            key: value for (name, key), value in self._activation.entries.items()
-            if name == self._name
-        }  # fmt: skip
+        known = self._activation.entries.of(self._name)
         for (name, key), change in turn.journal.entries.items():
             if name == self._name:
                 known[key] = change.value
@@ -99,10 +133,10 @@ class ActorMap(Generic[V]):
         if change is not None:
             return change.value
         known = self._activation.entries
-        if (self._name, key) not in known:
-            value = await self._activation.home.entry(self._activation, self._name, key)
-            self._activation.remember(self._name, key, value)
-        return known.get((self._name, key))
+        if (self._name, key) in known:
+            return known[self._name, key]
+        value = await self._activation.home.entry(self._activation, self._name, key)
+        return known.note(self._name, key, value)
 
     def _note(self, key: str, value: bytes | None) -> None:
         turn = turn_of(self._activation, f"map {self._name!r}")

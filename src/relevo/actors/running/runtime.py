@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -13,7 +15,9 @@ from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.running.arrivals import Arrival, reused
 from relevo.actors.running.slots import PAUSE_SECONDS, Slot
+from relevo.actors.running.turn import CURRENT
 from relevo.errors import (
+    BadArguments,
     MailboxFull,
     NotFound,
     ReadOnlyTurn,
@@ -23,6 +27,7 @@ from relevo.errors import (
     RelevoError,
     UnknownMethod,
 )
+from relevo.kernel import faults
 from relevo.kernel.running.threads import Threads
 from relevo.limits import (
     ACTOR_CHAIN_DEPTH_MAX,
@@ -45,6 +50,8 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.model import Fence
 
 log = structlog.get_logger(__name__)
+_ADMITTED: Final = Returned(b"\xc0")
+CLOSE_SECONDS: Final = 1.0
 RELIEF: Final = 0.95
 """Above the bound of activations idle ones leave until so many of it are left."""
 
@@ -74,7 +81,12 @@ class ActorRuntime:
         self.stored: list[Callable[[Delta], None]] = []
         """Hear of deltas that were stored, to wake those whom they concern."""
         self.draining: DeactivationReason = "drain"
+        self.began: Callable[[str], None] = lambda _: None
+        """Hears of placement groups of which this host begins to run a slot."""
+        self.owner_elsewhere: Callable[[str, int], MovedTo] = lambda *_: MovedTo(0)
+        """Says what is known of the owner of a slot that is not this host's."""
         self._activations_max = activations_max
+        self._relief_at = activations_max
         self.slots_of = slots_of
         self._now = now
         self._background: set[asyncio.Task[None]] = set()
@@ -86,78 +98,79 @@ class ActorRuntime:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         try:
-            ref = ActorRef.read(call.actor)
-            definition = self._definition(ref)
+            definition = self._definition(call.actor)
             method = definition.methods.get(call.method)
             if method is None:
                 raise UnknownMethod(
-                    f"{ref.type!r} has no method {call.method!r}; it has"
+                    f"{definition.name!r} has no method {call.method!r}; it has"
                     f" {', '.join(sorted(definition.methods))}"
                 )
             if self.pending >= ACTOR_HOST_CALLS_MAX:
                 raise MailboxFull(f"{self.pending:,} calls wait on this host")
+            if call.call_id is not None and not definition.is_durable:
+                raise BadArguments(
+                    f"{definition.name!r} is volatile and records no calls; a call id needs a type"
+                    ' with persist="durable"'
+                )
+            if call.chain.depth >= ACTOR_CHAIN_DEPTH_MAX:
+                raise ReentrancyTooDeep(
+                    f"{call.chain.depth} calls wait for each other, and no more may; the last is of"
+                    f" {call.actor}"
+                )
             arrival = Arrival(self, call, method, answer, loop.time() + call.timeout)
         except RelevoError as error:
             answer.set_result(answer_of_error(error, None))
             return answer
-        self.pending += 1
-        self._admit(arrival, definition, ref)
-        if call.one_way and not answer.done():
-            answer.set_result(Returned(b"\xc0"))
+        self._admit(arrival, definition)
+        if call.one_way:
+            arrival.give(_ADMITTED)
         return answer
 
     def readmit(self, arrival: Arrival) -> None:
         """Deliver a call that was withdrawn before it began."""
-        ref = ActorRef.read(arrival.call.actor)
         arrival.work.is_removed = False
-        self._admit(arrival, self._definition(ref), ref)
+        self._admit(arrival, self._definition(arrival.call.actor))
 
-    def _admit(self, arrival: Arrival, definition: ActorDefinition, ref: ActorRef) -> None:
+    def _admit(self, arrival: Arrival, definition: ActorDefinition) -> None:
         group = definition.options.placement_group
         number = slot_of(arrival.call.actor, self.slots_of(group))
         slot = self.slots.get((group, number))
         if slot is None or slot.lease.over:
-            self._answer(arrival, MovedTo(0 if slot is None else slot.lease.epoch))
+            arrival.give(self.owner_elsewhere(group, number))
             return
-        if slot.lease.epoch < arrival.call.epoch:
-            self._answer(arrival, MovedTo(arrival.call.epoch, None, PAUSE_SECONDS))
+        if slot.lease.epoch < arrival.call.epoch:  # the loss has not been seen here yet
+            arrival.give(MovedTo(arrival.call.epoch, None, PAUSE_SECONDS))
             return
+        arrival.call.epoch = slot.lease.epoch
         try:
-            self._enter(slot, arrival, definition, ref)
+            self._enter(slot, arrival, definition)
         except RelevoError as error:
-            self._answer(arrival, answer_of_error(error, None))
+            arrival.give(answer_of_error(error, None))
 
-    def _enter(
-        self, slot: Slot, arrival: Arrival, definition: ActorDefinition, ref: ActorRef
-    ) -> None:
+    def _enter(self, slot: Slot, arrival: Arrival, definition: ActorDefinition) -> None:
         activation = slot.activations.get(arrival.call.actor)
         outer = None if activation is None else self._outer(activation, arrival)
         if outer is not None:
             assert activation is not None
             arrival.activation = activation
-            activation.nest(outer, arrival.work, arrival.call.chain)
+            activation.runner.nest(outer, arrival.work, arrival.call.chain)
             return
-        if not slot.is_open:
-            self._answer(arrival, slot.moved(pause=PAUSE_SECONDS))
+        if not slot.is_open and not slot.waits_for(arrival.call.chain):
+            arrival.give(slot.moved(pause=PAUSE_SECONDS))
             return
-        activation = slot.activation(definition, ref)
-        arrival.activation = activation
+        if activation is None:
+            activation = slot.activation(definition, ActorRef.read(arrival.call.actor))
         if self._joins(activation, arrival):
             return
+        arrival.activation = activation
         activation.admit(arrival.work)
         self.waiting.add(activation)
 
     def _outer(self, activation: Activation, arrival: Arrival) -> Turn | None:
         """Return the turn in which the call runs nested: one that waits for it."""
-        chain = arrival.call.chain
-        if chain.depth >= ACTOR_CHAIN_DEPTH_MAX:
-            raise ReentrancyTooDeep(
-                f"{chain.depth} calls wait for each other, and no more may; the last is of"
-                f" {activation.canonical}"
-            )
-        for frame in reversed(chain.frames):
+        for frame in reversed(arrival.call.chain.frames):
             turn = activation.turns.get(frame.turn)
-            if turn is None or turn.is_over:
+            if turn is None or turn.is_closing or turn.is_over:
                 continue
             if activation.state in ("loading", "activating"):
                 raise ReentrantActivation(
@@ -183,37 +196,35 @@ class ActorRuntime:
         call_id = arrival.call.call_id
         if call_id is None:
             return False
-        running = activation.calls_by_id.get(call_id)
-        if running is None:
-            activation.calls_by_id[call_id] = (arrival.digest, arrival.answer)
+        running = activation.calls_by_id.setdefault(call_id, arrival)
+        if running is arrival:
             return False
-        digest, answer = running
-        if digest != arrival.digest:
+        if running.digest != arrival.digest:
             raise reused(call_id, activation.canonical)
-
-        def copy(done: asyncio.Future[Answer]) -> None:
-            if arrival.answer.done():
-                return
-            if done.cancelled():
-                self.readmit(arrival)
-            else:
-                arrival.answer.set_result(done.result())
-
-        answer.add_done_callback(copy)
+        running.followers.append(arrival)
         return True
 
-    def _answer(self, arrival: Arrival, answer: Answer) -> None:
-        if not arrival.answer.done():
-            arrival.answer.set_result(answer)
-
-    def _definition(self, ref: ActorRef) -> ActorDefinition:
-        definition = self.types.by_name.get(ref.type)
+    def _definition(self, canonical: str) -> ActorDefinition:
+        definition = self.types.by_name.get(canonical.partition("/")[0])
         if definition is None:
             raise NotFound(
-                f"no actor type {ref.type!r} is defined here; there are"
+                f"no actor type of {canonical!r} is defined here; there are"
                 f" {', '.join(sorted(self.types.by_name)) or 'none'}"
             )
         return definition
+
+    async def call_plain(self, function: Callable[[], Any]) -> Any:
+        """Call a function in a thread. A turn that is cut waits for the end of its thread."""
+        call = self.threads.call(function)
+        try:
+            value = await asyncio.shield(call)
+        except asyncio.CancelledError:
+            turn = CURRENT.get()
+            while not call.done() and not (turn is None or turn.given_up):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait((call,))
+            raise
+        return await value if inspect.isawaitable(value) else value
 
     # -- slots ------------------------------------------------------------------------------------
 
@@ -224,9 +235,15 @@ class ActorRuntime:
             slot = Slot(self, group, lease)
             key = (group, slot.number)
             self.slots[key] = slot
+            self.began(group)
             try:
-                await lease.stopping.wait()
-                await slot.drain(self.draining)
+                while True:
+                    await lease.stopping.wait()
+                    await slot.drain(self.draining)
+                    await faults.point("during_move")
+                    if lease.stopping.is_set():
+                        return
+                    slot.reopen()  # the request was withdrawn
             finally:
                 slot.lose()
                 if self.slots.get(key) is slot:
@@ -239,9 +256,28 @@ class ActorRuntime:
         slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
         return None if slot is None else slot.activations.get(canonical)
 
-    def note_stored(self, delta: Delta) -> None:
+    def activation_of(self, canonical: str) -> Activation | None:
+        """Return the activation of an actor, if it is in memory here; raises for unknown types."""
+        definition = self._definition(canonical)
+        return self.find(canonical, definition.options.placement_group)
+
+    def all_activations(self, canonical: str) -> list[Activation]:
+        """Return every object in memory that is an actor; for tests, since there is one at most."""
+        found = (slot.activations.get(canonical) for slot in self.slots.values())
+        return [activation for activation in found if activation is not None]
+
+    def owns(self, canonical: str) -> bool:
+        """Whether the slot of an actor is this host's."""
+        definition = self.types.by_name.get(canonical.partition("/")[0])
+        if definition is None:
+            return False
+        group = definition.options.placement_group
+        slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
+        return slot is not None and not slot.lease.over
+
+    def note_stored(self, delta: Delta, stored: asyncio.Future[None]) -> None:
         """Tell those who wait for sends and reminders that some were stored."""
-        if delta.messages or delta.reminders:
+        if not stored.cancelled() and stored.exception() is None:
             for hear in self.stored:
                 hear(delta)
 
@@ -269,7 +305,7 @@ class ActorRuntime:
     def activation_began(self, _: Activation) -> None:
         """Count an activation; above the bound the longest unused leave."""
         self.activations += 1
-        if self.activations > self._activations_max:
+        if self.activations > self._relief_at:
             self.relieve(int(self._activations_max * RELIEF))
 
     def activation_ended(self, activation: Activation) -> None:
@@ -279,10 +315,14 @@ class ActorRuntime:
 
     def relieve(self, most: int) -> None:
         """Let idle activations leave, the longest unused first, until so many are left."""
-        idle = [one for slot in self.slots.values() for one in slot.activations.values()]
-        idle = sorted((one for one in idle if one.is_idle), key=lambda one: one.used_at)
-        for activation in idle[: max(0, self.activations - most)]:
+        here = [one for slot in self.slots.values() for one in slot.activations.values()]
+        staying = [one for one in here if one.state != "deactivating"]
+        idle = sorted((one for one in staying if one.is_idle), key=lambda one: one.used_at)
+        surplus = max(0, len(staying) - most)
+        for activation in idle[:surplus]:
             activation.deactivate("pressure")
+        # Busy ones stay; to look at all of them for each further activation would be slow.
+        self._relief_at = max(self._activations_max, self.activations + surplus // 10)
 
     def collect_idle(self) -> None:
         """Let activations leave that nobody has used for the idle time of their type."""
@@ -304,5 +344,7 @@ class ActorRuntime:
     async def close(self) -> None:
         """Let threads go."""
         if self._background:
-            await asyncio.wait(self._background, timeout=5)
+            await asyncio.wait(self._background, timeout=CLOSE_SECONDS)
+        for task in self._background:
+            task.cancel()
         self.threads.close()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import itertools
 import secrets
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -22,6 +25,7 @@ from relevo.kernel import error_text
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from relevo.actors.core.deltas import Delta
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 AGAIN = Backoff(first=0.1, longest=30.0, jitter=(1.0, 1.0))
 POISONED_SECONDS = 30.0
+_chains = itertools.count(secrets.randbits(62))
 PAUSE_SECONDS = 0.05
 """What a caller waits before it asks again for a slot that is being handed over."""
 
@@ -59,6 +64,7 @@ class Slot:
         self.lease = lease
         self.activations: dict[str, Activation] = {}
         self.is_open = True
+        self._leaving: DeactivationReason = "drain"
         self._failures: dict[str, _Failure] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -71,10 +77,18 @@ class Slot:
             return StoredActor()
         return await self.runtime.storage.load(activation.canonical)
 
-    async def commit(self, delta: Delta) -> None:
-        """Store a delta; returns when it is durable."""
-        await self.runtime.storage.commit(delta)
-        self.runtime.note_stored(delta)
+    def commit(self, delta: Delta) -> asyncio.Future[None]:
+        """Store a delta, after those given before; the future ends when it is durable."""
+        stored = self.runtime.storage.commit_soon(delta)
+        if delta.messages or delta.reminders:
+            stored.add_done_callback(partial(self.runtime.note_stored, delta))
+        return stored
+
+    async def invoke(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method: a coroutine function here, a plain one in a thread."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        return await self.runtime.call_plain(partial(function, *arguments))
 
     async def entry(self, activation: Activation, name: str, key: str) -> bytes | None:
         """Return what is stored under a key of a map."""
@@ -97,7 +111,7 @@ class Slot:
 
     def new_chain(self) -> Chain:
         """Return the chain of work that no call brought."""
-        return Chain(secrets.randbits(63))
+        return Chain(next(_chains))
 
     def ended(self, activation: Activation, error: BaseException | None) -> None:
         """Forget an activation; one that could not begin is tried again only after a while."""
@@ -147,8 +161,10 @@ class Slot:
         return self._refusal(activation.canonical, error, 0.0)
 
     def activated(self, activation: Activation) -> None:
-        """Note that an activation has begun."""
+        """Note that an activation has begun; one of a slot that is handed over leaves again."""
         self._failures.pop(activation.canonical, None)
+        if not self.is_open:
+            self._loop.call_soon(activation.deactivate, self._leaving)
         if activation.was_quarantined:
             self.runtime.run(self.runtime.end_quarantine(activation.canonical))
 
@@ -165,13 +181,26 @@ class Slot:
     # -- the end ----------------------------------------------------------------------------------
 
     async def drain(self, reason: DeactivationReason) -> None:
-        """Accept nothing more; let turns end, deactivate all, wait for what is on its way."""
+        """Accept nothing more; let turns end, deactivate all, wait for what is on its way.
+
+        Calls that such a turn waits for still run here, else it could not end.
+        """
         self.is_open = False
-        leaving = list(self.activations.values())
-        for activation in leaving:
-            activation.deactivate(reason)
-        for activation in leaving:
-            await activation.over.wait()
+        self._leaving = reason
+        while self.activations:
+            leaving = list(self.activations.values())
+            for activation in leaving:
+                activation.deactivate(reason)
+            await leaving[0].over.wait()
+
+    def waits_for(self, chain: Chain) -> bool:
+        """Whether a turn of this slot waits for a call of a chain."""
+        for frame in chain.frames:
+            activation = self.activations.get(frame.actor)
+            turn = None if activation is None else activation.turns.get(frame.turn)
+            if turn is not None and not turn.is_over:
+                return True
+        return False
 
     def reopen(self) -> None:
         """Accept again: the request for the slot was withdrawn."""

@@ -102,9 +102,7 @@ class Timers:
     def _tick(self, timer: _Timer) -> None:
         async def begin(_: Any) -> None:
             if not timer.is_over:
-                answer = timer.method(*timer.arguments)
-                if hasattr(answer, "__await__"):
-                    await answer
+                await self._activation.home.invoke(timer.method, *timer.arguments)
 
         def finish(_: Any, error: BaseException | None) -> None:
             if error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from relevo.actors.core.deltas import RecordedCall
     from relevo.actors.core.mailbox import Mode
     from relevo.actors.running.activation import Activation
+    from relevo.actors.running.deferred import Deferred
 
+_numbers = itertools.count(secrets.randbits(62))
+"""Of turns: unlike those of other processes, also of earlier ones."""
 CURRENT: ContextVar[Turn | None] = ContextVar("relevo_actor_turn", default=None)
 """The turn in which the present code runs; tasks made by a turn inherit it."""
 
@@ -26,8 +30,9 @@ class Work:
     """Something to run as a turn, and who hears of its end."""
 
     __slots__ = (
-        "begin", "call", "confirm", "deadline", "encode", "finish", "is_cancelable", "is_control",
-        "is_removed", "mode", "name", "queued_at", "record", "turn", "withdraw",
+        "begin", "call", "confirm", "deadline", "deferred", "encode", "finish", "is_abandoned",
+        "is_cancelable", "is_control", "is_hook", "is_queued", "is_removed", "mode", "name",
+        "queued_at", "record", "turn", "withdraw",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +46,7 @@ class Work:
         deadline: float | None = None,
         is_control: bool = True,
         is_cancelable: bool = False,
+        is_hook: bool = False,
         confirm: bool = True,
         withdraw: Callable[[], None] | None = None,
         encode: Callable[[Any], Any] | None = None,
@@ -63,7 +69,14 @@ class Work:
         self.is_control = is_control
         self.is_cancelable = is_cancelable
         self.confirm = confirm
+        self.is_hook = is_hook
+        """A method of the life cycle, which is in no mailbox."""
+        self.is_queued = False
         self.is_removed = False
+        self.is_abandoned = False
+        """Its caller has gone."""
+        self.deferred: Deferred[Any] | None = None
+        """The answer that a later turn gives."""
         self.queued_at = 0.0
         self.turn: Turn | None = None
 
@@ -72,14 +85,15 @@ class Turn:
     """A running turn; a nested one shares the journal of the outermost."""
 
     __slots__ = (
-        "activation", "chain", "given_up", "id", "is_over", "journal", "nested", "outer", "task",
-        "timed_out", "view", "waiting_for", "was_cancelled", "work",
+        "activation", "chain", "given_up", "has_begun", "id", "inner", "inner_turn", "is_answered",
+        "is_closing", "is_cut", "is_over", "journal", "nested", "outer", "task", "timed_out",
+        "view", "waiting_for", "was_cancelled", "work",
     )  # fmt: skip
 
     def __init__(
         self, activation: Activation, work: Work, chain: Chain, outer: Turn | None = None
     ) -> None:
-        self.id = secrets.randbits(63)
+        self.id = next(_numbers)
         self.activation = activation
         self.work = work
         self.chain = chain
@@ -87,7 +101,18 @@ class Turn:
         self.journal: Journal = Journal() if outer is None else outer.journal
         self.nested: asyncio.Lock | None = None
         """Nested turns run one at a time."""
+        self.inner: set[asyncio.Task[None]] = set()
+        """Calls that run, or wait to run, nested in it."""
+        self.inner_turn: Turn | None = None
+        """The one of them that has begun last."""
+        self.has_begun = False
+        self.is_cut = False
+        """It is to end early."""
+        self.is_closing = False
+        """Its coroutine has ended: further calls of its chain wait for a turn of their own."""
         self.is_over = False
+        self.is_answered = False
+        """Its answer has left ahead of its outputs."""
         self.timed_out = False
         self.was_cancelled = False
         self.given_up = False
@@ -97,6 +122,12 @@ class Turn:
         self.task: asyncio.Task[None] | None = None
         self.waiting_for: list[Call] = []
         """Calls that it has made and waits for."""
+
+    def cut(self) -> None:
+        """Cancel its task; one that has not begun is not cancelled, and ends when it begins."""
+        self.is_cut = True
+        if self.has_begun and self.task is not None:
+            self.task.cancel()
 
     @property
     def root(self) -> Turn:

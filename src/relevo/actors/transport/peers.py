@@ -170,6 +170,12 @@ class Peers:
                 if connection.is_usable and self._known.is_superseded(connection.identity):
                     connection.abort(NotSent(f"host {identity.host!r} has begun a new life"))
 
+    def leave_as(self, identity: PeerIdentity) -> None:
+        """This process has another identity now: give up the connections made under others."""
+        for connection in self.connections:
+            if connection.is_usable and connection.handshake.me != identity:
+                connection.leave()
+
     def accept(self) -> PeerConnection:
         """Return the protocol of a connection that a peer has made."""
         return self._protocol("listener")

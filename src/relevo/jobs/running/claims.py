@@ -72,6 +72,11 @@ class JobClaim(Particulars, frozen=True, gc=False):
         return (self.id,)
 
     @property
+    def label(self) -> str:
+        """The id, for logs and traces."""
+        return str(self.id)
+
+    @property
     def correlation(self) -> UUID:
         """The job with which its correlation began, which may be itself."""
         return self.root or self.id

@@ -86,6 +86,10 @@ class Group(Generic[C, R]):
         A caller that is canceled while it waits has changed nothing; once its group is on the way
         its row is applied whole or not at all, like its neighbours'.
         """
+        return await self.put(call, order=order)
+
+    def put(self, call: C, *, order: Hashable = None) -> asyncio.Future[R]:
+        """Make a call without waiting; the future is what `call` returns or raises."""
         if self._closing:
             raise Closed(f"{self.name} is closing and takes no further calls")
         lane = self._lanes[0]
@@ -95,7 +99,7 @@ class Group(Generic[C, R]):
         if self._key is not None:
             key = self._key(call)
             hash((key, order))  # one that cannot be hashed must fail here, not in the group
-        return await lane.add(call, key, order)
+        return lane.add(call, key, order)
 
     @property
     def waiting(self) -> int:

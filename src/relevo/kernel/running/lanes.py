@@ -16,8 +16,7 @@ from relevo.kernel.running.ledger import C
 from relevo.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from uuid import UUID
+    from collections.abc import Callable, Hashable, Iterable
 
     from relevo.kernel.running.budgets import LaneBudget
 
@@ -154,7 +153,7 @@ class HostLane(Generic[C]):
         self._not_begun(len(found))
         return found
 
-    def take(self, id_: UUID) -> C | None:
+    def take(self, id_: Hashable) -> C | None:
         """Take out a claim that waits, if it is here."""
         for claim in self.waiting:
             if claim.id == id_:

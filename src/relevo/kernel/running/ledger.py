@@ -7,9 +7,8 @@ part's, and stands behind `Ledger`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
-from uuid import UUID
 
 from msgspec import Struct
 
@@ -25,12 +24,16 @@ class RunClaim(Protocol):
     """Work that this host may run, until it settles it or its life ends."""
 
     @property
-    def id(self) -> UUID:
-        """The key of its row."""
+    def id(self) -> Hashable:
+        """The key of its row, or of its row in this claim."""
 
     @property
-    def ids(self) -> tuple[UUID, ...]:
+    def ids(self) -> tuple[Hashable, ...]:
         """The keys of all its rows: several if one run is for several."""
+
+    @property
+    def label(self) -> str:
+        """What logs and traces call it."""
 
     @property
     def number(self) -> int:
@@ -79,7 +82,7 @@ class Answer(Struct, Generic[C]):
     """By lane."""
     sizes: Mapping[str, int]
     """How much memory their data takes, about, by lane."""
-    asked: Mapping[UUID, Any] = {}
+    asked: Mapping[Any, Any] = {}
     """Requests for work that this host holds, by its id; the part interprets them."""
     refused: Callable[[C], bool] | None = None
     """Which claims that have not begun are to go back, if any."""
@@ -115,7 +118,7 @@ class Ledger(Protocol[C, S]):
     async def held(self, numbers: Sequence[int] | None) -> list[C]:
         """Return this host's claims of some numbers, or all."""
 
-    async def held_keys(self) -> list[tuple[UUID, int]]:
+    async def held_keys(self) -> Sequence[tuple[Hashable, int]]:
         """Return id and number of all that this host holds."""
 
     def adopted(self, claims: Sequence[C]) -> Answer[C]:
@@ -136,7 +139,7 @@ class Ledger(Protocol[C, S]):
     def ask(self, run: Any, what: Any) -> None:
         """Pass a request on to a run."""
 
-    def not_asked(self, runs: Mapping[UUID, Any], asked: Mapping[UUID, Any]) -> None:
+    def not_asked(self, runs: Mapping[Any, Any], asked: Mapping[Any, Any]) -> None:
         """Withdraw requests from runs."""
 
     async def prepare(self, hands: Rounds[C, S]) -> None:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 from relevo.kernel.running.ledger import Answer, C, S
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 
     from relevo.kernel.running.lanes import HostLane
     from relevo.kernel.running.ledger import Ledger
@@ -34,7 +33,7 @@ class Rounds(Generic[C, S]):
 
     def __init__(
         self, ledger: Ledger[C, S], lanes: Mapping[str, HostLane[C]],
-        runs: Mapping[UUID, Run[C, S]], numbers: Iterator[int], wake: Callable[[], None],
+        runs: Mapping[Hashable, Run[C, S]], numbers: Iterator[int], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._lanes = lanes
@@ -45,7 +44,7 @@ class Rounds(Generic[C, S]):
         """Called when a budget has permits for a lane that wanted some."""
         self._begun = False
         self._swept_at = time.monotonic()
-        self._strangers: set[tuple[UUID, int]] = set()
+        self._strangers: set[tuple[Hashable, int]] = set()
         self._rows_max = SETTLE_ROWS_MAX
         self._unheard: list[int] = []
         """Numbers of claims whose answer was lost, to be looked up."""
@@ -227,7 +226,7 @@ class Rounds(Generic[C, S]):
         for lane in self._lanes.values():
             self.finished += map(self._ledger.returned, lane.take_all(wanted))
 
-    def _ask(self, id_: UUID, what: Any) -> None:
+    def _ask(self, id_: Hashable, what: Any) -> None:
         """Pass a request on to a running handler."""
         if (run := self._runs.get(id_)) is not None:
             self._ledger.ask(run, what)
@@ -268,7 +267,7 @@ class Rounds(Generic[C, S]):
             self._runs or self.finished or any(lane.waiting for lane in self._lanes.values())
         )
 
-    def holds(self, id_: UUID) -> bool:
+    def holds(self, id_: Hashable) -> bool:
         """Whether a claim waits, runs, or is to be settled."""
         return id_ in self._known()
 
@@ -279,7 +278,7 @@ class Rounds(Generic[C, S]):
         for run in self._runs.values():
             yield run.claim
 
-    def _known(self) -> set[UUID]:
+    def _known(self) -> set[Hashable]:
         """Keys of claims that wait, run, or are to be settled."""
         claims = chain(self.in_hand(), (one.claim for one in self.finished))
         return {id_ for claim in claims for id_ in claim.ids}

@@ -26,8 +26,7 @@ from relevo.kernel.running.runs import HostStops
 from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from uuid import UUID
+    from collections.abc import Hashable, Iterator, Mapping
 
     from relevo.kernel.leases import Leases
     from relevo.kernel.postgres import Wakeups
@@ -70,7 +69,7 @@ class Runner(Generic[C, S]):
         self._topics = topics
         """The topics of its wake-ups."""
         self._over = asyncio.Event()
-        self._runs: dict[UUID, Run[C, S]] = {}
+        self._runs: dict[Hashable, Run[C, S]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
         self._figures = RunFigures(metrics, ledger.part, lanes)
@@ -214,7 +213,7 @@ class Runner(Generic[C, S]):
             except BaseException as error:
                 if self._over.is_set():
                     raise
-                self._log.exception("running.run_failed", id=str(claim.id))
+                self._log.exception("running.run_failed", id=claim.label)
                 text = f"the run ended with {type(error).__name__}"
                 settlement = self._ledger.broken(claim, text)
             finally:

@@ -141,7 +141,7 @@ class Run(HandlerCall, ABC, Generic[C, S]):
     ) -> Any:
         claim = self.claim
         attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
-        with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": str(claim.id)}):
+        with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": claim.label}):
             return await self.answered(await call(handler, ctx))
 
     async def execute(self) -> S | None:
@@ -186,7 +186,7 @@ class Run(HandlerCall, ABC, Generic[C, S]):
     def _failed(self, error: BaseException) -> S | None:
         if self.ctx.settled:
             log.warning(
-                "running.failed_after_completion", id=str(self.claim.id),
+                "running.failed_after_completion", id=self.claim.label,
                 handler=self.claim.handler, error=error_text.shown(error),
             )  # fmt: skip
             return None

@@ -19,6 +19,7 @@ from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.render import Renderer, echo_json, printable
 from relevo.http import operations
 from relevo.jobs.cli.board import lanes_table, screen, table
+from relevo.messaging.operating.describing import WAIT_BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,9 +45,18 @@ class ClassRates(Struct, frozen=True, kw_only=True):
     locked: int
     dead_letter: int
     oldest_seconds: float | None
+    wait_p50: float | None
+    """Seconds that half of the messages waited for their first delivery at most, since the last
+    look or, if there was none, ever; by buckets that double."""
+    wait_p99: float | None
     in_target: float | None
     """The share of first deliveries within the service target, since the last look; of all if
     there was none."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are messages, or were ever any."""
+        return self.wait_p50 is not None or self.waiting + self.locked + self.dead_letter > 0
 
 
 @command("top", shared=EVERYWHERE)
@@ -60,10 +70,10 @@ class ClassRates(Struct, frozen=True, kw_only=True):
 )
 @click.pass_obj
 def top(session: Session, once: bool, every: float) -> None:
-    """Watch queues by class, busiest first: rates, waiting messages, service targets; and lanes.
+    """Watch queues by class, busiest first: rates, messages, waits, service targets; and lanes.
 
     On a terminal it is drawn in place, until Ctrl-C; into a pipe one picture after the other, and
-    with --output json a line each time.
+    with --output json a line each time. Without JSON, classes that never had messages are left out.
     """
     session.log_quietly()
     asyncio.run(_top(session, None if once else every))
@@ -112,6 +122,8 @@ def rates_of(
         earlier = before.get((path, name), counts)
         grown = {key: max(0, counts[key] - earlier[key]) for key in _GROWING}
         recent = grown["in_target"] + grown["out_of_target"]
+        waits = [n - m for n, m in zip(counts["waits"], earlier["waits"], strict=True)]
+        waits = waits if any(waits) else counts["waits"]
         share = grown if recent else counts
         total = share["in_target"] + share["out_of_target"]
         found.append(
@@ -119,11 +131,26 @@ def rates_of(
                 queue=path, class_=name, in_per_second=grown["sent"] / seconds,
                 out_per_second=grown["completed"] / seconds, waiting=counts["active"],
                 locked=counts["locked"], dead_letter=counts["dead_letter"],
-                oldest_seconds=counts["oldest_age"],
+                oldest_seconds=counts["oldest_age"], wait_p50=wait_percentile(waits, 0.5),
+                wait_p99=wait_percentile(waits, 0.99),
                 in_target=share["in_target"] / total if total else None,
             )
         )  # fmt: skip
     return sorted(found, key=lambda one: (-one.waiting, -one.in_per_second, one.queue))
+
+
+def wait_percentile(waits: Sequence[int], share: float) -> float | None:
+    """Return how many seconds this share of the messages waited at most; None if there are none.
+
+    That is the end of a bucket; longer waits than the buckets tell apart count as twice the last.
+    """
+    wanted, reached = share * sum(waits), 0
+    bounds: tuple[float, ...] = (*WAIT_BOUNDS, 2 * WAIT_BOUNDS[-1])
+    for count, bound in zip(waits, bounds, strict=True):
+        reached += count
+        if count and reached >= wanted:
+            return bound
+    return None
 
 
 _GROWING: Final = ("sent", "completed", "in_target", "out_of_target")
@@ -133,18 +160,33 @@ def _picture(
     renderer: Renderer, rates: Sequence[ClassRates], lanes: Sequence[Mapping[str, Any]]
 ) -> RenderableType:
     shown = table(
-        "queue", "class", "in/s", "out/s", "waiting", "locked", "oldest", "in target", "dead"
+        "queue",
+        "class",
+        "in/s",
+        "out/s",
+        "waiting",
+        "locked",
+        "oldest",
+        "wait p50",
+        "wait p99",
+        "in target",
+        "dead",
     )
-    for one in rates[:ROWS_MAX]:
+    used = [one for one in rates if one.is_used]
+    for one in used[:ROWS_MAX]:
         shown.add_row(
             Text(printable(one.queue)), Text(printable(one.class_)), f"{one.in_per_second:,.1f}",
             f"{one.out_per_second:,.1f}", f"{one.waiting:,}", f"{one.locked:,}",
-            "-" if one.oldest_seconds is None else f"{one.oldest_seconds:,.1f} s",
+            *(
+                "-" if seconds is None else f"{seconds:,.{1 if seconds >= 1 else 3}f} s"
+                for seconds in (one.oldest_seconds, one.wait_p50, one.wait_p99)
+            ),
             "-" if one.in_target is None else f"{one.in_target:.1%}", f"{one.dead_letter:,}",
         )  # fmt: skip
-    parts: list[RenderableType] = [shown if rates else Text("there are no queues", style="dim")]
-    if len(rates) > ROWS_MAX:
-        parts.append(Text(f"and {len(rates) - ROWS_MAX} more", style="dim"))
+    none = "no queue has had messages" if rates else "there are no queues"
+    parts: list[RenderableType] = [shown if used else Text(none, style="dim")]
+    if len(used) > ROWS_MAX:
+        parts.append(Text(f"and {len(used) - ROWS_MAX} more", style="dim"))
     if lanes:
         parts.append(lanes_table(lanes))
     if renderer.console.is_terminal:

@@ -195,7 +195,7 @@ async def close(services: Services, _: Principal, command: CloseSession) -> None
 )  # fmt: skip
 async def get_state(services: Services, _: Principal, command: ByHolder) -> SessionState:
     """Show what the holders of a session have stored."""
-    return SessionState(await (await _session(services, command)).state())
+    return SessionState(await (await _session(services, command)).get_state())
 
 
 class SetState(ByHolder, frozen=True, kw_only=True):

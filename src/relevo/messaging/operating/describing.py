@@ -25,6 +25,10 @@ COUNTERS: Final = (
 )  # fmt: skip
 
 
+WAIT_BOUNDS: Final = tuple(2**n / 1000 for n in range(25))
+"""Seconds that end the buckets of `ClassFigures.waits`, but the last."""
+
+
 class MessageCounts(Struct, frozen=True, kw_only=True):
     """Messages of an entity or one of its classes: what is there, and what has been."""
 
@@ -58,12 +62,20 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
         return self.in_target / total if total else None
 
 
+class ClassFigures(MessageCounts, frozen=True, kw_only=True):
+    """A class of an entity, with the waits of its messages."""
+
+    waits: tuple[int, ...] = ()
+    """First deliveries by how long the message had waited: less than 1 ms, 2 ms, 4 ms and so on;
+    the last number counts all that waited longer."""
+
+
 class EntityFigures(Struct, frozen=True, kw_only=True):
     """What is in an entity, and what has been, by class."""
 
     path: str
     kind: EntityKind
-    classes: dict[str, MessageCounts]
+    classes: dict[str, ClassFigures]
     """The highest class first."""
 
 
@@ -125,6 +137,6 @@ async def figures(database: Database, *, after: str, limit: int) -> list[EntityF
     for row in await database.fetch(SQL.figures, after.lower(), limit):
         path = row["path"]
         one = found.setdefault(path, EntityFigures(path=path, kind=row["kind"], classes={}))
-        counts = {name: row[name] for name in MessageCounts.__struct_fields__}
-        one.classes[row["name"]] = MessageCounts(**counts)
+        counts = {name: row[name] for name in ClassFigures.__struct_fields__}
+        one.classes[row["name"]] = ClassFigures(**counts)
     return list(found.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from msgspec import Struct
 
@@ -12,6 +11,11 @@ from relevo.messaging.core.tokens import token_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from uuid import UUID
+
+
+LockKey = tuple[int, int]
+"""Sequence number and number of the claim: what a lock token is made of."""
 
 
 class Delivery(Struct, frozen=True, gc=False):
@@ -61,8 +65,8 @@ class Delivery(Struct, frozen=True, gc=False):
 class MessageClaim(Struct, frozen=True, gc=False):
     """Messages for one call of a handler: one, or with `batch` up to so many."""
 
-    id: UUID
-    """The lock token of the first."""
+    id: LockKey
+    """The lock of the first."""
     lane: str
     """The consumers."""
     deliveries: tuple[Delivery, ...]
@@ -70,9 +74,14 @@ class MessageClaim(Struct, frozen=True, gc=False):
     """When they were claimed, by this host's clock."""
 
     @property
-    def ids(self) -> tuple[UUID, ...]:
-        """Their lock tokens."""
-        return tuple(one.lock_token for one in self.deliveries)
+    def ids(self) -> tuple[LockKey, ...]:
+        """Their locks."""
+        return tuple([(one.sequence, one.token) for one in self.deliveries])
+
+    @property
+    def label(self) -> str:
+        """The number of the first message, for logs and traces."""
+        return str(self.deliveries[0].sequence)
 
     @property
     def number(self) -> int:
@@ -90,9 +99,11 @@ def claims_of(
 ) -> list[MessageClaim]:
     """Return messages as claims, `batch` in each."""
     if batch == 1:
-        return [MessageClaim(one.lock_token, lane, (one,), at) for one in deliveries]
+        return [MessageClaim((one.sequence, one.token), lane, (one,), at) for one in deliveries]
     parts = (deliveries[n : n + batch] for n in range(0, len(deliveries), batch))
-    return [MessageClaim(part[0].lock_token, lane, tuple(part), at) for part in parts]
+    return [
+        MessageClaim((part[0].sequence, part[0].token), lane, tuple(part), at) for part in parts
+    ]
 
 
 class MessageSettlement(Struct, frozen=True, kw_only=True, gc=False):
@@ -117,17 +128,14 @@ def arguments(settlements: Iterable[MessageSettlement]) -> tuple[list[Any], ...]
     A column without values is empty, also that of events if all messages are completed.
     """
     pairs = [(one, delivery) for one in settlements for delivery in one.deliveries]
-    plain = all(one.event == "done" for one, _ in pairs)
-    events = [] if plain else ["complete" if one.event == "done" else one.event for one, _ in pairs]
+    sequences = [delivery.sequence for _, delivery in pairs]
+    locks = [delivery.token for _, delivery in pairs]
+    if all(one.event == "done" for one, _ in pairs):
+        return sequences, locks, [], [], [], [], [], []
+    events = ["complete" if one.event == "done" else one.event for one, _ in pairs]
     columns: list[list[Any]] = [
         [getattr(one, name) for one, _ in pairs] for name in ("delay", "reason", "description")
     ]
     unsaid = [None] * len(pairs)
-    return (
-        [delivery.sequence for _, delivery in pairs],
-        [delivery.token for _, delivery in pairs],
-        events,
-        [],
-        *([] if column == unsaid else column for column in columns),
-        [],
-    )
+    said = [[] if column == unsaid else column for column in columns]
+    return sequences, locks, events, [], *said, []

@@ -72,13 +72,14 @@ class MessageRun(Run[MessageClaim, MessageSettlement]):
 
     def _settled(self, event: str, **options: Any) -> MessageSettlement:
         messages, deliveries = self.ctx.messages, self.claim.deliveries
+        in_doubt = messages[0].in_doubt
         if len(messages) > 1:  # the handler may have settled some of them
             messages = self.ctx.left
             deliveries = tuple([message.delivery for message in messages])
+            in_doubt = any(message.in_doubt for message in messages)
         return MessageSettlement(
-            claim=self.claim, event=event, seconds=time.monotonic() - self.began,
-            deliveries=deliveries,
-            in_doubt=any(message.in_doubt for message in messages), **options,
+            claim=self.claim, event=event, deliveries=deliveries, in_doubt=in_doubt,
+            seconds=time.monotonic() - self.began, **options,
         )  # fmt: skip
 
 

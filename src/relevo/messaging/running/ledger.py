@@ -18,7 +18,7 @@ from relevo.kernel.running.calls import Limits
 from relevo.kernel.running.ledger import Answer
 from relevo.kernel.running.threads import Threads
 from relevo.kernel.running.verdicts import Interruption
-from relevo.messaging.core import tokens
+from relevo.kernel.telemetry.metrics import Durations
 from relevo.messaging.core.hours import Hours
 from relevo.messaging.core.reserving import Reservation, Slots, limits_text
 from relevo.messaging.naming import KnownNames
@@ -26,6 +26,7 @@ from relevo.messaging.registry import ConsumersDefinition
 from relevo.messaging.running.calls import ConsumerCall, Workplace
 from relevo.messaging.running.claims import (
     Delivery,
+    LockKey,
     MessageClaim,
     MessageSettlement,
     arguments,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.running.lanes import HostLane
     from relevo.kernel.running.rounds import Rounds
+    from relevo.kernel.telemetry.metrics import Metrics
     from relevo.messaging.receiving import Receiving
     from relevo.messaging.running.context import EntityNames
 
@@ -76,6 +78,20 @@ class ServedConsumers(Struct, frozen=True, kw_only=True):
     def is_limited(self) -> bool:
         """Whether it depends on class or tenant which message may have a slot."""
         return bool(self.reserved) or self.definition.is_limited
+
+
+class _MessageDurations(dict[tuple[str, int, int], tuple[Durations, Durations]]):
+    """What counts waits and holds, by consumers, entity and class; looked up once for many."""
+
+    def __init__(self, metrics: Metrics, names: Mapping[int, EntityNames]) -> None:
+        super().__init__()
+        self._times = metrics.message_times
+        self._names = names
+
+    def __missing__(self, key: tuple[str, int, int]) -> tuple[Durations, Durations]:
+        consumers, entity, number = key
+        found = self[key] = self._times.of(consumers, self._names[entity].classes[number])
+        return found
 
 
 class MessageLedger:
@@ -213,17 +229,17 @@ class MessageLedger:
         """As `Ledger.read`."""
         del rooms
         deliveries: dict[int, list[Delivery]] = {}
-        asked: dict[UUID, bool] = {}
+        asked: dict[LockKey, bool] = {}
         for row in rows:
             match row[0]:
                 case "claimed":
                     deliveries.setdefault(row["consumers"], []).append(Delivery.of(row))
                 case "preempt":
-                    asked[tokens.token_of(row["sequence"], row["token"])] = True
+                    asked[row["sequence"], row["token"]] = True
         return self._answer(deliveries, asked)
 
     def _answer(
-        self, deliveries: Mapping[int, list[Delivery]], asked: Mapping[UUID, bool]
+        self, deliveries: Mapping[int, list[Delivery]], asked: Mapping[LockKey, bool]
     ) -> Answer[MessageClaim]:
         now = time.monotonic()
         claims, sizes = {}, {}
@@ -235,21 +251,20 @@ class MessageLedger:
         return Answer(claims, sizes, asked)
 
     def _time_waits(self, consumers: str, deliveries: Sequence[Delivery]) -> None:
-        now, times = datetime.now(UTC), self._database.metrics.message_times
+        now, durations = datetime.now(UTC), _MessageDurations(self._database.metrics, self._names)
         for one in deliveries:
             if one.delivery_count == 0 and one.preempt_count == 0:
-                of = self._names[one.entity_id].classes[one.class_number]
-                wait, _ = times.of(consumers, of)
+                wait, _ = durations[consumers, one.entity_id, one.class_number]
                 wait.add((now - one.enqueued_at).total_seconds())
 
     def settled(self, batch: Sequence[MessageSettlement]) -> None:
         """As `Ledger.settled`: nobody waits for the end of a message; its time is counted."""
-        times = self._database.metrics.message_times
+        durations = _MessageDurations(self._database.metrics, self._names)
         for settlement in batch:
+            lane, seconds = settlement.claim.lane, settlement.seconds
             for one in settlement.deliveries:
-                of = self._names[one.entity_id].classes[one.class_number]
-                _, hold = times.of(settlement.claim.lane, of)
-                hold.add(settlement.seconds)
+                _, hold = durations[lane, one.entity_id, one.class_number]
+                hold.add(seconds)
 
     async def held(self, numbers: Sequence[int] | None) -> list[MessageClaim]:
         """As `Ledger.held`; each message is a claim by itself."""
@@ -266,10 +281,10 @@ class MessageLedger:
             found += claims_of(lane, [delivery], 1, now)
         return found
 
-    async def held_keys(self) -> list[tuple[UUID, int]]:
+    async def held_keys(self) -> list[tuple[LockKey, int]]:
         """As `Ledger.held_keys`."""
         rows = await self._database.fetch(SQL.held_tokens, self._host)
-        return [(tokens.token_of(row["sequence"], row["token"]), row["claim"]) for row in rows]
+        return [((row["sequence"], row["token"]), row["claim"]) for row in rows]
 
     def adopted(self, claims: Sequence[MessageClaim]) -> Answer[MessageClaim]:
         """As `Ledger.adopted`."""
@@ -309,7 +324,7 @@ class MessageLedger:
             ignored = self._database.metrics.messages_preempt_ignored
             run.call_after(rules.grace, ignored.labels(consumers=run.claim.lane).inc)
 
-    def not_asked(self, runs: Mapping[UUID, Any], asked: Mapping[UUID, Any]) -> None:
+    def not_asked(self, runs: Mapping[Any, Any], asked: Mapping[Any, Any]) -> None:
         """As `Ledger.not_asked`: a request stands."""
 
     def goes_on(self, hands: Rounds[MessageClaim, MessageSettlement]) -> bool:

@@ -131,7 +131,10 @@ select p.path, p.kind, k.name, coalesce(c.active, 0)::bigint as active, coalesce
   extract(epoch from relevo.now() - (select min(o.enqueued_at) from (
     select m.enqueued_at from relevo.message m
     where m.entity_id = p.id and m.sub_queue = 0 and m.class = k.number and m.state = 0
-    order by m.rank, m.sequence limit 100) o))::float8 as oldest_age
+    order by m.rank, m.sequence limit 100) o))::float8 as oldest_age,
+  array(
+    select coalesce(w.amount, 0) from generate_series(0, 25) as b (bucket)
+    left join relevo.message_wait w on w.entity_id = p.id and w.class = k.number and w.bucket = b.bucket order by b.bucket) as waits
 from page p join relevo.message_class k on k.entity_id = p.id
 left join counted c on c.entity_id = p.id and c.class = k.number
 where not k.retired or c.active > 0

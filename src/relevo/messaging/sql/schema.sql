@@ -282,6 +282,22 @@ create table relevo.message_count (
   primary key (entity_id, sub_queue, class)
 ) with (fillfactor = 50);
 
+-- How long messages waited for their first delivery, in the same way: buckets that double, from a millisecond on.
+create table relevo.message_wait_delta (
+  entity_id integer not null,
+  class     smallint not null,
+  bucket    smallint not null,
+  amount    integer not null
+);
+alter table relevo.message_wait_delta replica identity full;
+create table relevo.message_wait (
+  entity_id integer not null references relevo.message_entity on delete cascade,
+  class     smallint not null,
+  bucket    smallint not null,
+  amount    bigint not null,
+  primary key (entity_id, class, bucket)
+) with (fillfactor = 50);
+
 -- Settlements of receivers, for a minute: the same settlement again is answered with success.
 create table relevo.message_settled (
   at        timestamptz not null default relevo.now(),

@@ -10,8 +10,8 @@ create or replace function relevo.accept_messages(
   p_ttls float8[] default '{}', p_expires timestamptz[] default '{}', p_keys text[] default '{}', p_sessions text[] default '{}',
   p_copy_ids text[] default '{}', p_heads text[] default '{}', p_deads text[] default '{}', p_hops smallint[] default '{}',
   p_enqueued bigint[] default '{}', p_failures integer[] default '{}', p_arrived boolean default false)
-returns table (nth integer, outcome text, sequence bigint) language plpgsql volatile
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
+returns table (nth integer, outcome text, sequence bigint) language plpgsql volatile  -- by hash joins: others would look at entity and class for each message
+set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_mergejoin = off set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();
@@ -27,7 +27,8 @@ begin
   perform pg_advisory_xact_lock_shared(1380273169, e.id) from (select distinct unnest(p_entities) as id order by 1) as e;
   if exists (
     select from unnest(p_entities, p_versions) as g (id, version)
-    left join relevo.message_entity e on e.id = g.id and e.version = g.version where e.id is null
+    left join (select e.id, e.version from relevo.message_entity e where e.id = any (p_entities)) e on e.id = g.id and e.version = g.version
+    where e.id is null
   ) then
     return query select 0, 'stale'::text, null::bigint;
     return;
@@ -54,27 +55,32 @@ begin
   if traits.are_fair then
     tags := relevo.tag_messages(p_of, p_places, p_sub_queues, p_classes, p_keys, numbers);
   end if;
-  with stored as (
+  with entity as materialized (
+    select e.id, e.kind = 'topic' as is_topic, case when e.rank_by_time then micros else 0 end as origin, e.rank_step, e.dead_letter_ttl
+    from relevo.message_entity e where e.id = any (p_places)
+  ), class as materialized (
+    select k.entity_id, k.number, k.rank_offset from relevo.message_class k where k.entity_id = any (p_places)
+  ), stored as (
     insert into relevo.message (
       sequence, rank, enqueued_at, enqueued_sequence, entity_id, sub_queue, class, state, priority, body_kind, hops, size,
       visible_at, expires_at, ttl, session, message_id, fairness_key, head, body, dead)
     select c.sequence,
       case when c.sub_queue > 0 then 0
-           else coalesce(c.tag, (case when e.rank_by_time then micros else 0 end) + k.rank_offset - c.priority * e.rank_step) end,
+           else coalesce(c.tag, e.origin + k.rank_offset - c.priority * e.rank_step) end,
       at, c.enqueued, c.place, c.sub_queue, c.class,
-      case when p_dues[c.of] > at or e.kind = 'topic' then 4 when c.behind then 6 else 0 end,
+      case when p_dues[c.of] > at or e.is_topic then 4 when c.behind then 6 else 0 end,
       c.priority, p_kinds[c.of], coalesce(c.hops, 0::smallint), c.size,
-      case when p_dues[c.of] > at or e.kind = 'topic' then p_dues[c.of] end,
+      case when p_dues[c.of] > at or e.is_topic then p_dues[c.of] end,
       case when c.sub_queue > 0 then at + make_interval(secs => e.dead_letter_ttl)
-           when p_dues[c.of] > at or e.kind = 'topic' then null
+           when p_dues[c.of] > at or e.is_topic then null
            else least(c.expires, at + make_interval(secs => c.ttl)) end,
-      case when p_dues[c.of] > at or e.kind = 'topic' then c.ttl end,
+      case when p_dues[c.of] > at or e.is_topic then c.ttl end,
       c.session, coalesce(c.copy_id, p_ids[c.of]), c.key, c.head, p_bodies[c.of], c.dead
     from unnest(p_of, p_places, p_sub_queues, p_classes, p_priorities, p_sizes, p_ttls, p_expires, p_keys, sessions, behind, p_copy_ids,
                 p_heads, p_deads, p_hops, p_enqueued, numbers, tags)
       as c (of, place, sub_queue, class, priority, size, ttl, expires, key, session, behind, copy_id, head, dead, hops, enqueued, sequence, tag)
-    join relevo.message_entity e on e.id = c.place
-    join relevo.message_class k on k.entity_id = c.place and k.number = c.class
+    join entity e on e.id = c.place
+    join class k on k.entity_id = c.place and k.number = c.class
     where c.of is not null
     returning entity_id, sub_queue, class, state, size
   )
@@ -88,7 +94,7 @@ begin
   if traits.can_be_idle then perform relevo.note_use(p_origins); end if;
   if traits.forward then
     perform relevo.forward_messages(array_agg(m.sequence), array_agg(case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end))
-    from relevo.message m join relevo.message_entity e on e.id = m.entity_id
+    from relevo.message m join relevo.message_entity e on e.id = m.entity_id and e.id = any (p_places)
     where m.sequence = any (numbers) and m.state = 0
       and case m.sub_queue when 0 then e.forward_to else e.forward_dead_to end is not null
     having count(*) > 0;

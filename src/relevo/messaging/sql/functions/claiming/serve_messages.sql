@@ -60,6 +60,11 @@ begin
         wanted := wanted - claimed;
       end if;
       continue when wanted < 1;
+      if cardinality(mine) = 1 and p_limits[i] is null then
+        return query select * from relevo.claim_messages_from(
+          mine[1], 0::smallint, wanted, token, p_host, p_claim, p_consumers[i], false);
+        continue;
+      end if;
       return query select * from relevo.claim_messages(
         mine, array_fill(0::smallint, array[cardinality(mine)]), wanted, token, p_host, p_claim, p_consumers[i], false,
         p_across[i], p_limits[i]::jsonb);

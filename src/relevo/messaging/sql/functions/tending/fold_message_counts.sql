@@ -1,4 +1,5 @@
--- Adds differences of counters up into one row per entity, sub-queue and class; those of deleted entities are dropped.
+-- Adds differences of counters up into one row per entity, sub-queue and class, and waits into one per bucket; those of deleted entities are
+-- dropped.
 create or replace function relevo.fold_message_counts() returns void language sql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
   with gone as (
@@ -19,4 +20,13 @@ set search_path = pg_catalog, pg_temp set jit = off as $$
     expired = c.expired + excluded.expired, preempted = c.preempted + excluded.preempted, in_target = c.in_target + excluded.in_target,
     out_of_target = c.out_of_target + excluded.out_of_target, floor_claims = c.floor_claims + excluded.floor_claims,
     unrouted = c.unrouted + excluded.unrouted, filter_errors = c.filter_errors + excluded.filter_errors;
+  with gone as (
+    delete from relevo.message_wait_delta d
+    where d.ctid = any (array(select o.ctid from relevo.message_wait_delta o limit 20000 for update skip locked)) returning d.*
+  )
+  insert into relevo.message_wait as w (entity_id, class, bucket, amount)
+  select g.entity_id, g.class, g.bucket, sum(g.amount) from gone g
+  where exists (select from relevo.message_entity e where e.id = g.entity_id)
+  group by g.entity_id, g.class, g.bucket order by g.entity_id, g.class, g.bucket
+  on conflict (entity_id, class, bucket) do update set amount = w.amount + excluded.amount;
 $$;

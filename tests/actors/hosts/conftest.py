@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relevo import App, settings
+from relevo.testing import trace
+from relevo.testing.cluster import Cluster
+from tests.actors.hosts.programs import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from relevo.kernel.leases import LeaseInfo
+    from relevo.kernel.postgres import Database
+
+QUICK = {
+    "lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 1.0, "pool_size": 4,
+    "actors_slots": 4, "drain_seconds": 5.0,
+}  # fmt: skip
+
+
+class Site:
+    """Host processes with actors, and a client of them."""
+
+    def __init__(self, cluster: Cluster, app: App) -> None:
+        self.cluster = cluster
+        self.app = app
+
+    async def start(self, *names: str) -> None:
+        for name in names:
+            await self.cluster.start(name)
+        await self.until_shared(*names)
+
+    async def slots(self) -> list[LeaseInfo]:
+        return await self.app.directory.leases(kind="actors", unit="default")
+
+    async def until_shared(self, *hosts: str) -> None:
+        async def shared() -> bool:
+            owners = [slot.owner for slot in await self.slots()]
+            return set(owners) == set(hosts)
+
+        await self.cluster.until(shared, f"slots shared by {hosts}")
+
+    async def until_owned(self, key: str, host: str) -> None:
+        ref = self.ref(key)
+
+        async def owned() -> bool:
+            return await self.app.actors.owner(ref) == host
+
+        await self.cluster.until(owned, f"{key} at {host}")
+
+    def ref(self, key: str):  # type: ignore[no-untyped-def]
+        return self.app.actor(Tally, key, type="tally").ref  # type: ignore[attr-defined]
+
+    async def check(self) -> None:
+        changes = await trace.owner_changes(self.app.database)
+        acted = trace.acts(self.cluster.records())
+        trace.check_invariants(changes, acted)
+        assert acted, "the nodes did nothing; the check would prove nothing"
+
+
+@pytest.fixture
+async def site(
+    database: Database, relevo_url: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Site]:
+    await trace.install(database)
+    # Paths of sockets are short.
+    with tempfile.TemporaryDirectory(prefix="rel-") as folder:
+        told = {**QUICK, "home": f"{folder}/home"}
+        chosen = settings.load({**told, "database_url": relevo_url}, environ={})
+        async with (
+            Cluster(
+                relevo_url, "tests.actors.hosts.programs:tallies", Path(folder), settings=told
+            ) as cluster,
+            App(settings=chosen) as app,
+        ):
+            yield Site(cluster, app)

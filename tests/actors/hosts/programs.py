@@ -1,0 +1,92 @@
+"""What the processes of these tests run: hosts with actors that count what was done to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from relevo.actors import Actor, Interface, method
+from relevo.actors.host import ActorsPart
+from relevo.errors import DeadlockDetected
+from relevo.kernel.leases.hosts import instant
+from tests.support.parts import serve
+
+if TYPE_CHECKING:
+    from relevo import App
+    from relevo.testing.recorder import Recorder
+
+TYPE = "tally"
+
+
+class Tally(Interface):
+    async def add(self, tag: str) -> int: ...
+    @method(idempotent=True)
+    async def put(self, tag: str) -> int: ...
+    @method(read_only=True)
+    async def counts(self) -> dict[str, int]: ...
+    async def host(self) -> str: ...
+    async def hold(self, seconds: float) -> int: ...
+    async def cross(self, other: Tally, ready: str, seconds: float) -> str: ...
+    async def visit(self, other: Tally, tag: str) -> int: ...
+    async def come_back(self, origin: Tally, tag: str) -> int: ...
+
+
+class TallyState(Struct):
+    counts: dict[str, int] = field(default_factory=dict)
+    total: int = 0
+
+
+def define(app: App, host: str, record: Recorder | None = None) -> None:
+    """Define the type; turns are recorded with an instant from before they looked at the lease."""
+
+    @app.actor(TYPE, implements=Tally)
+    class TallyActor(Actor[TallyState]):
+        async def add(self, tag: str) -> int:
+            self.act()
+            self.state.counts[tag] = self.state.counts.get(tag, 0) + 1
+            self.state.total += 1
+            await asyncio.sleep(0)
+            return self.state.total
+
+        async def put(self, tag: str) -> int:
+            return await self.add(tag)
+
+        async def counts(self) -> dict[str, int]:
+            return self.state.counts
+
+        async def host(self) -> str:
+            return host
+
+        async def hold(self, seconds: float) -> int:
+            await asyncio.sleep(seconds)
+            return self.state.total
+
+        async def cross(self, other: Tally, ready: str, seconds: float) -> str:
+            """Call another actor, which does the same, once both have begun."""
+            await asyncio.sleep(seconds)
+            try:
+                await other.add(ready)
+            except DeadlockDetected as error:
+                return str(error)
+            return "passed"
+
+        async def visit(self, other: Tally, tag: str) -> int:
+            return await other.come_back(app.actor(Tally, str(self.ctx.key)), tag)
+
+        async def come_back(self, origin: Tally, tag: str) -> int:
+            return await origin.add(tag)
+
+        def act(self) -> None:
+            if record is None:
+                return
+            at, fence = instant(), self.ctx.fence
+            self.ctx.check_fence()
+            record("act", at=at, unit=fence.unit, lease=fence.name, epoch=fence.epoch)
+
+
+async def tallies(app: App, record: Recorder) -> None:
+    """A host of actors."""
+    define(app, app.leases.name, record)
+    await serve(app, ActorsPart)
