@@ -1,1 +1,43 @@
-"""Resource governance: who may use what is scarce, when, and how many at once."""
+"""Governance of scarce resources: pools, rate limits, exclusive writers, caches and guards."""
+
+from relevo.governance.cache_calls import Cached
+from relevo.governance.caches import ResultCache
+from relevo.governance.core.breaking import BreakerRules
+from relevo.governance.core.windows import Rate
+from relevo.governance.errors import BreakerOpen, LoadFailed, PermitLost, Rejected, StaleSink
+from relevo.governance.guards import ResourceGuard
+from relevo.governance.limit_calls import Admission, LimitView
+from relevo.governance.pool_calls import PoolView
+from relevo.governance.pools import PermitFence, PoolPermit, ResourcePool
+from relevo.governance.rate_limits import RateLimit
+from relevo.governance.service import Governance
+from relevo.governance.sinks import CallableSink, CsvSink, FileSink, Sink
+from relevo.governance.writers import ExclusiveWriter, KeyWriter, Receipt
+
+__all__ = [
+    "Admission",
+    "BreakerOpen",
+    "BreakerRules",
+    "Cached",
+    "CallableSink",
+    "CsvSink",
+    "ExclusiveWriter",
+    "FileSink",
+    "Governance",
+    "KeyWriter",
+    "LimitView",
+    "LoadFailed",
+    "PermitFence",
+    "PermitLost",
+    "PoolPermit",
+    "PoolView",
+    "Rate",
+    "RateLimit",
+    "Receipt",
+    "Rejected",
+    "ResourceGuard",
+    "ResourcePool",
+    "ResultCache",
+    "Sink",
+    "StaleSink",
+]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relevo.actors.core.identity import checked_key
 from relevo.errors import Conflict, InvalidValue
 from relevo.governance.budgets import ClusterBudgets
+from relevo.governance.cache_actor import define_cache
+from relevo.governance.cache_calls import CacheDefinition
+from relevo.governance.caches import ResultCache
 from relevo.governance.clock import StoreClock
+from relevo.governance.core.ages import AgeRules
 from relevo.governance.core.buckets import Buckets
 from relevo.governance.core.buffers import BufferOptions
 from relevo.governance.core.pools import WAITERS_MAX, PoolOptions
+from relevo.governance.guards import ResourceGuard
 from relevo.governance.holders import Holders
 from relevo.governance.limit_actor import define_limit
 from relevo.governance.limit_calls import LimitOptions
@@ -25,11 +30,12 @@ from relevo.kernel.part import Part, Service
 from relevo.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from relevo.actors.service import Actors
+    from relevo.governance.core.breaking import BreakerRules
     from relevo.governance.core.windows import Rate
     from relevo.governance.sinks import Sink
     from relevo.kernel.part import Connection, Host
@@ -55,6 +61,8 @@ class Governance(Service):
         self._pools: dict[str, ResourcePool] = {}
         self._limits: dict[str, RateLimit] = {}
         self._writers: dict[str, WriterDefinition] = {}
+        self._caches: dict[str, CacheDefinition] = {}
+        define_cache(actors, self._caches)
         define_writer(actors, self._writers)
         define_limit(actors, self.clock)
         define_pool(actors, self.clock, self._ended_lives)
@@ -158,6 +166,41 @@ class Governance(Service):
                 f"writer {name!r} is defined twice, with other settings; give each a name"
             )
         return ExclusiveWriter(definition, self._actors)
+
+    def cache(
+        self,
+        name: str,
+        *,
+        load: Callable[[str], Awaitable[Any]],
+        ttl: float,
+        refresh: float | None = None,
+        stale: float = 0.0,
+    ) -> ResultCache:
+        """Return a cache of what `load(key)` returns, for `ttl` seconds.
+
+        A result in use is loaded again `refresh` seconds before its end. If a load fails, the last
+        result is served for `stale` seconds more. Every host that serves must define the cache.
+        """
+        checked_key(name)
+        if ":" in name:
+            raise InvalidValue(f"the name of a cache has no colon: {name!r}", pointer="name")
+        if not ttl > 0 or not stale >= 0 or not (refresh is None or 0 < refresh < ttl):
+            raise InvalidValue("ttl is above 0, stale 0 or more, and refresh between 0 and ttl")
+        definition = CacheDefinition(name, load, AgeRules(ttl=ttl, refresh=refresh, stale=stale))
+        if self._caches.setdefault(name, definition) != definition:
+            raise Conflict(f"cache {name!r} is defined twice, with other settings; rename one")
+        return ResultCache(definition, self._actors)
+
+    def guard(
+        self,
+        resource: str,
+        *,
+        pool: ResourcePool | None = None,
+        limit: RateLimit | None = None,
+        breaker: BreakerRules | None = None,
+    ) -> ResourceGuard:
+        """Return a guard: each use of the resource passes the breaker, the limit and the pool."""
+        return ResourceGuard(resource, pool, limit, breaker)
 
     async def _ended_lives(self, lives: Iterable[UUID]) -> tuple[datetime, set[UUID]]:
         return await Directory(self.database, self.wakeups).ended_lives(lives)
