@@ -12,7 +12,7 @@ from relevo.governance.pools import PermitFence, PoolPermit, ResourcePool
 from relevo.governance.rate_limits import RateLimit
 from relevo.governance.service import Governance
 from relevo.governance.sinks import CallableSink, CsvSink, FileSink, Sink
-from relevo.governance.writers import ExclusiveWriter, KeyWriter, Receipt
+from relevo.governance.writers import ExclusiveWriter, KeyWriter, WriteReceipt
 
 __all__ = [
     "Admission",
@@ -33,11 +33,11 @@ __all__ = [
     "PoolView",
     "Rate",
     "RateLimit",
-    "Receipt",
     "Rejected",
     "ResourceGuard",
     "ResourcePool",
     "ResultCache",
     "Sink",
     "StaleSink",
+    "WriteReceipt",
 ]
