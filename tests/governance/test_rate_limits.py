@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
@@ -14,7 +15,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("coordination", ["server", "client"])
-async def test_a_limit_holds_across_hosts(relevo_url: str, coordination: str) -> None:
+async def test_a_limit_holds_across_hosts(
+    relevo_url: str, coordination: Literal["server", "client"]
+) -> None:
     for name, expected in (("first", 4), ("second", 0)):  # I46
         app = App(relevo_url, host_name=name)
         mail = app.governance.limit(

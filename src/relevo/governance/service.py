@@ -12,8 +12,10 @@ from relevo.governance.cache_calls import CacheDefinition
 from relevo.governance.caches import ResultCache
 from relevo.governance.clock import StoreClock
 from relevo.governance.core.ages import AgeRules
+from relevo.governance.core.assignments import POLICIES
 from relevo.governance.core.buckets import Buckets
 from relevo.governance.core.buffers import BufferOptions
+from relevo.governance.core.moves import MoveRules
 from relevo.governance.core.pools import WAITERS_MAX, PoolOptions
 from relevo.governance.guards import ResourceGuard
 from relevo.governance.holders import Holders
@@ -22,6 +24,9 @@ from relevo.governance.limit_calls import LimitOptions
 from relevo.governance.pool_actor import define_pool
 from relevo.governance.pools import ResourcePool
 from relevo.governance.rate_limits import Coordination, RateLimit
+from relevo.governance.resolver_actor import define_resolver
+from relevo.governance.resolver_calls import ResolverOptions
+from relevo.governance.resolvers import Resolver
 from relevo.governance.writer_actor import define_writer
 from relevo.governance.writer_calls import Ack, WriterDefinition
 from relevo.governance.writers import ExclusiveWriter
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.actors.service import Actors
+    from relevo.governance.core.assignments import Policy
     from relevo.governance.core.breaking import BreakerRules
     from relevo.governance.core.windows import Rate
     from relevo.governance.sinks import Sink
@@ -63,6 +69,9 @@ class Governance(Service):
         self._writers: dict[str, WriterDefinition] = {}
         self._caches: dict[str, CacheDefinition] = {}
         define_cache(actors, self._caches)
+        self._resolvers: dict[str, Resolver] = {}
+        self._assigning: dict[str, Callable[[str], str]] = {}
+        define_resolver(actors, self.clock, self._ended_lives, self._assigning)
         define_writer(actors, self._writers)
         define_limit(actors, self.clock)
         define_pool(actors, self.clock, self._ended_lives)
@@ -201,6 +210,36 @@ class Governance(Service):
     ) -> ResourceGuard:
         """Return a guard: each use of the resource passes the breaker, the limit and the pool."""
         return ResourceGuard(resource, pool, limit, breaker)
+
+    def resolver(
+        self,
+        name: str,
+        *,
+        assign: Policy | Callable[[str], str] = "hash",
+        max_stale: float = 5.0,
+        max_pause: float = 10.0,
+        use_ttl: float = 60.0,
+    ) -> Resolver:
+        """Return a resolver of entities, such as users, to partitions and their resources.
+
+        `assign` chooses the partition of a new entity: "hash", "range", "least_loaded", "explicit"
+        or a function; the choice is kept. Answers are cached for `max_stale` seconds; a use takes
+        `use_ttl` at most, and waits `max_pause` while its partition is moved.
+        """
+        checked_key(name)
+        policy = "function" if callable(assign) else assign
+        if policy not in ("function", *POLICIES):
+            raise InvalidValue(f"assign is {assign!r}; it is one of {', '.join(POLICIES)}")
+        if callable(assign):
+            self._assigning[name] = assign
+        rules = MoveRules(max_stale=max_stale, max_pause=max_pause, use_ttl=use_ttl)
+        options = ResolverOptions(assign=policy, rules=rules)
+        known = self._resolvers.setdefault(
+            name, Resolver(name, options, self._actors, self.holders)
+        )
+        if known.options != options:
+            raise Conflict(f"resolver {name!r} is defined twice, with other settings; rename one")
+        return known
 
     async def _ended_lives(self, lives: Iterable[UUID]) -> tuple[datetime, set[UUID]]:
         return await Directory(self.database, self.wakeups).ended_lives(lives)
