@@ -2,6 +2,7 @@
 
 from relevo.governance.cache_calls import Cached
 from relevo.governance.caches import ResultCache
+from relevo.governance.core.assignments import Resolution, Resource
 from relevo.governance.core.breaking import BreakerRules
 from relevo.governance.core.windows import Rate
 from relevo.governance.errors import BreakerOpen, LoadFailed, PermitLost, Rejected, StaleSink
@@ -10,6 +11,7 @@ from relevo.governance.limit_calls import Admission, LimitView
 from relevo.governance.pool_calls import PoolView
 from relevo.governance.pools import PermitFence, PoolPermit, ResourcePool
 from relevo.governance.rate_limits import RateLimit
+from relevo.governance.resolvers import Resolver
 from relevo.governance.service import Governance
 from relevo.governance.sinks import CallableSink, CsvSink, FileSink, Sink
 from relevo.governance.writers import ExclusiveWriter, KeyWriter, WriteReceipt
@@ -34,6 +36,9 @@ __all__ = [
     "Rate",
     "RateLimit",
     "Rejected",
+    "Resolution",
+    "Resolver",
+    "Resource",
     "ResourceGuard",
     "ResourcePool",
     "ResultCache",
