@@ -65,7 +65,7 @@ async def test_jobs_messages_and_leases_share_a_pool(relevo_url: str) -> None:
                 await job.wait(timeout=60)
             while gauge.ended.get("order", 0) < 30:
                 await asyncio.sleep(0.01)
-    assert gauge.most == 3  # I44
+    assert gauge.most <= 3  # I44
     assert gauge.ended == {"charge": 30, "refund": 30, "order": 30, "lease": 5}
 
 

@@ -1,14 +1,14 @@
 """Governance of scarce resources: pools, rate limits, exclusive writers, caches and guards."""
 
-from relevo.governance.cache_calls import Cached
 from relevo.governance.caches import ResultCache
+from relevo.governance.calls.cache_calls import Cached
+from relevo.governance.calls.limit_calls import Admission, LimitView
+from relevo.governance.calls.pool_calls import PoolView
 from relevo.governance.core.assignments import Resolution, Resource
 from relevo.governance.core.breaking import BreakerRules
 from relevo.governance.core.windows import Rate
 from relevo.governance.errors import BreakerOpen, LoadFailed, PermitLost, Rejected, StaleSink
 from relevo.governance.guards import ResourceGuard
-from relevo.governance.limit_calls import Admission, LimitView
-from relevo.governance.pool_calls import PoolView
 from relevo.governance.pools import PermitFence, PoolPermit, ResourcePool
 from relevo.governance.rate_limits import RateLimit
 from relevo.governance.resolvers import Resolver

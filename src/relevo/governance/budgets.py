@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from relevo.errors import HostSuperseded, RelevoError
-from relevo.governance.pool_calls import ANSWER_SECONDS, PermitAsk
+from relevo.governance.calls.pool_calls import ANSWER_SECONDS, PermitAsk
 from relevo.governance.pools import new_ticket
 from relevo.kernel import error_text
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relevo.governance.cache_calls import CACHE_TYPE, CacheCalls
+from relevo.governance.calls.cache_calls import CACHE_TYPE, CacheCalls
 
 if TYPE_CHECKING:
     from relevo.actors.service import Actors
-    from relevo.governance.cache_calls import Cached, CacheDefinition
+    from relevo.governance.calls.cache_calls import Cached, CacheDefinition
 
 
 class ResultCache:

@@ -10,8 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from relevo.errors import DeadlineExceeded, InvalidValue, NotFound, RelevoError
-from relevo.governance.errors import PoolExhausted
-from relevo.governance.limit_calls import (
+from relevo.governance.calls.limit_calls import (
     LEND_SECONDS,
     LIMIT_TYPE,
     Admission,
@@ -20,6 +19,7 @@ from relevo.governance.limit_calls import (
     LimitOptions,
     LimitView,
 )
+from relevo.governance.errors import PoolExhausted
 from relevo.governance.pools import new_ticket
 from relevo.limits import ACTOR_CALL_SECONDS
 

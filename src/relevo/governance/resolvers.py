@@ -12,19 +12,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.errors import Conflict, RelevoError
+from relevo.governance.calls.resolver_calls import (
+    RESOLVER_TYPE,
+    ReaderNote,
+    Resolved,
+    ResolverCalls,
+)
 from relevo.governance.core.resolutions import Missing, Paused, Resolutions
 from relevo.governance.errors import Moving
 from relevo.governance.pools import new_ticket
-from relevo.governance.resolver_calls import RESOLVER_TYPE, ReaderNote, Resolved, ResolverCalls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from relevo.actors.service import Actors
+    from relevo.governance.calls.resolver_calls import ResolverOptions, ResolverView
     from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
     from relevo.governance.core.rebalancing import PlannedMove
     from relevo.governance.holders import Holders
-    from relevo.governance.resolver_calls import ResolverOptions, ResolverView
     from relevo.kernel.leases.life import Life
 
     CopyData = Callable[[str, str, str], Awaitable[None]]

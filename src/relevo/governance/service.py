@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.actors.core.identity import checked_key
 from relevo.errors import Conflict, InvalidValue
+from relevo.governance.actors.cache_actor import define_cache
+from relevo.governance.actors.limit_actor import define_limit
+from relevo.governance.actors.pool_actor import define_pool
+from relevo.governance.actors.resolver_actor import define_resolver
+from relevo.governance.actors.writer_actor import define_writer
 from relevo.governance.budgets import ClusterBudgets
-from relevo.governance.cache_actor import define_cache
-from relevo.governance.cache_calls import CacheDefinition
 from relevo.governance.caches import ResultCache
+from relevo.governance.calls.cache_calls import CacheDefinition
+from relevo.governance.calls.limit_calls import LimitOptions
+from relevo.governance.calls.resolver_calls import ResolverOptions
+from relevo.governance.calls.writer_calls import Ack, WriterDefinition
 from relevo.governance.clock import StoreClock
 from relevo.governance.core.ages import AgeRules
 from relevo.governance.core.assignments import POLICIES
@@ -19,16 +26,9 @@ from relevo.governance.core.moves import MoveRules
 from relevo.governance.core.pools import WAITERS_MAX, PoolOptions
 from relevo.governance.guards import ResourceGuard
 from relevo.governance.holders import Holders
-from relevo.governance.limit_actor import define_limit
-from relevo.governance.limit_calls import LimitOptions
-from relevo.governance.pool_actor import define_pool
 from relevo.governance.pools import ResourcePool
 from relevo.governance.rate_limits import Coordination, RateLimit
-from relevo.governance.resolver_actor import define_resolver
-from relevo.governance.resolver_calls import ResolverOptions
 from relevo.governance.resolvers import Resolver
-from relevo.governance.writer_actor import define_writer
-from relevo.governance.writer_calls import Ack, WriterDefinition
 from relevo.governance.writers import ExclusiveWriter
 from relevo.kernel.leases.directory import Directory
 from relevo.kernel.part import Part, Service

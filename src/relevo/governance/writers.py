@@ -12,12 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
-from relevo.governance.writer_calls import WRITER_TYPE, WriterCalls
+from relevo.governance.calls.writer_calls import WRITER_TYPE, WriterCalls
 from relevo.limits import ACTOR_CALL_SECONDS
 
 if TYPE_CHECKING:
     from relevo.actors.service import Actors
-    from relevo.governance.writer_calls import RejectedEvent, WriterDefinition
+    from relevo.governance.calls.writer_calls import RejectedEvent, WriterDefinition
 
 
 class WriteReceipt(Struct, frozen=True):

@@ -18,14 +18,14 @@ from msgspec import Struct
 from relevo.actors.actor import Actor
 from relevo.actors.markers import reminder_handler
 from relevo.errors import NotFound, OutcomeUnknown, RelevoError, Unavailable
-from relevo.governance.core.buffers import Intent, WriterBuffer
-from relevo.governance.errors import Rejected, StaleSink
-from relevo.governance.writer_calls import (
+from relevo.governance.calls.writer_calls import (
     WRITER_TYPE,
     RejectedEvent,
     WriterCalls,
     WriterDefinition,
 )
+from relevo.governance.core.buffers import Intent, WriterBuffer
+from relevo.governance.errors import Rejected, StaleSink
 from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.actors.actor import Actor
 from relevo.actors.definitions import NoState
 from relevo.errors import NotFound
-from relevo.governance.cache_calls import CACHE_TYPE, CacheCalls, Cached, CacheDefinition
+from relevo.governance.calls.cache_calls import CACHE_TYPE, CacheCalls, Cached, CacheDefinition
 from relevo.governance.core.ages import Ages, Fail, LoadFirst, Serve
 from relevo.governance.errors import LoadFailed
 from relevo.kernel import error_text

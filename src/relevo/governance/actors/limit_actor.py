@@ -13,10 +13,7 @@ from msgspec import Struct
 
 from relevo.actors.actor import Actor
 from relevo.errors import NotFound, SettingsMismatch
-from relevo.governance.core.buckets import Buckets
-from relevo.governance.core.windows import Windows, WindowsState
-from relevo.governance.errors import PoolExhausted
-from relevo.governance.limit_calls import (
+from relevo.governance.calls.limit_calls import (
     LEND_SECONDS,
     LIMIT_TYPE,
     Admission,
@@ -25,6 +22,9 @@ from relevo.governance.limit_calls import (
     LimitOptions,
     LimitView,
 )
+from relevo.governance.core.buckets import Buckets
+from relevo.governance.core.windows import Windows, WindowsState
+from relevo.governance.errors import PoolExhausted
 
 if TYPE_CHECKING:
     from relevo.actors.running.deferred import Deferred

@@ -15,6 +15,14 @@ from msgspec import Struct, field
 from relevo.actors.actor import Actor
 from relevo.actors.markers import reminder_handler
 from relevo.errors import Conflict, InUse, NotFound, SettingsMismatch
+from relevo.governance.calls.resolver_calls import (
+    RESOLVER_TYPE,
+    ReaderNote,
+    Resolved,
+    ResolverCalls,
+    ResolverOptions,
+    ResolverView,
+)
 from relevo.governance.core import moves
 from relevo.governance.core.assignments import (
     Assignment,
@@ -26,22 +34,14 @@ from relevo.governance.core.assignments import (
 from relevo.governance.core.moves import Copy, Move, Reader, WaitForReaders
 from relevo.governance.core.rebalancing import PlannedMove, plan_rebalance
 from relevo.governance.core.resolutions import Notice
-from relevo.governance.resolver_calls import (
-    RESOLVER_TYPE,
-    ReaderNote,
-    Resolved,
-    ResolverCalls,
-    ResolverOptions,
-    ResolverView,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from relevo.actors.reminders import Tick
     from relevo.actors.service import Actors
+    from relevo.governance.actors.pool_actor import EndedLives
     from relevo.governance.clock import StoreClock
-    from relevo.governance.pool_actor import EndedLives
 
 MOVER_SECONDS: Final = 30.0
 """After so long without a word of its mover a move is given up."""
