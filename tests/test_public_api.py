@@ -24,6 +24,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PARTS: Final = [
     "relevo.dataverse",
     "relevo.feed",
+    "relevo.governance",
     "relevo.jobs",
     "relevo.messaging",
     "relevo.pipeline",

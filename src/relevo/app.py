@@ -115,15 +115,15 @@ class App(PipelineDefinitions):
         self.parts.add(EventLogPart(self.events))
         self.parts.add(FeedPart(self.feeds))
         self.router = self.parts.add(RouterPart(Router(settings, self.events, self.vault)))
+        self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
+        self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.users = Users(connection)
         self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
         self.pipeline = self.parts.add(PipelinePart(Pipeline(self.jobs, self.vault, self.users)))
         self.messaging = self.parts.add(
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
-        self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
-        self.metrics.registry.register(self.actors.types.figures)
-        self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
+        self.use_budgets(self.governance.budgets)
         self.events.catalogue.register(
             *job_events.TYPES, *message_events.TYPES, *actor_events.TYPES
         )
@@ -331,7 +331,10 @@ class App(PipelineDefinitions):
         return self.actors.proxy(name_or_interface, key, type=type)
 
     def use_budgets(self, source: BudgetSource) -> None:
-        """Set where lanes and consumers get the pools and limits that they name."""
+        """Set where lanes and consumers get the pools and limits that they name.
+
+        By default they are those of `app.governance`, which all hosts share.
+        """
         self.jobs.registry.budgets.source = source
         self.messaging.registry.budgets.source = source
 

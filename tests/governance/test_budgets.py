@@ -123,6 +123,7 @@ async def test_a_job_that_fails_and_one_that_is_retried_give_their_permits_back(
 async def test_pools_that_nobody_knows_are_refused() -> None:
     app = App("postgresql://unused")
     app.job("charge", pool="erp")(lambda: None)
+    app.jobs.registry.budgets.source = None
     with pytest.raises(Conflict, match="use_budgets"):
         app.jobs.registry.budgets.open("erp", None)
     app.use_budgets(LocalBudgets({"mail": 1}))

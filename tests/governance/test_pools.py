@@ -41,7 +41,8 @@ async def test_no_more_than_the_size_are_in_use(relevo_url: str) -> None:
 
     async with app, app.host():
         await asyncio.gather(*(use(f"k{number % 7}") for number in range(100)))
-        assert (most, ended) == (5, 100)  # I44
+        assert most <= 5  # I44
+        assert ended == 100
         assert len(set(numbers)) == 100
         view = await erp.view()
         assert (view.in_use, view.waiting) == (0, 0)

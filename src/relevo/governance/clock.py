@@ -22,16 +22,17 @@ class StoreClock:
     def __init__(self, read: Callable[[], Awaitable[datetime]]) -> None:
         self._read = read
         self._read_at = float("-inf")
+        self.uncertainty = 0.0
+        """Seconds that the store may be ahead of what `now` says."""
         self._ahead = 0.0
         """What the store's clock is ahead of the monotonic one."""
 
     async def now(self) -> float:
         """Return the time in seconds since 1970."""
-        if time.monotonic() - self._read_at >= READ_SECONDS:
-            self.note(await self._read())
+        sent = time.monotonic()
+        if sent - self._read_at >= READ_SECONDS:
+            found = (await self._read()).timestamp()
+            self._read_at = time.monotonic()
+            self._ahead = max(self._ahead, found - self._read_at)
+            self.uncertainty = self._read_at - sent
         return time.monotonic() + self._ahead
-
-    def note(self, now: datetime) -> None:
-        """Take in a reading that has just come."""
-        self._read_at = time.monotonic()
-        self._ahead = max(self._ahead, now.timestamp() - self._read_at)

@@ -14,6 +14,7 @@ from relevo.errors import (
 
 __all__ = [
     "BreakerOpen",
+    "LoadFailed",
     "Moving",
     "PermitLost",
     "PoolExhausted",
@@ -43,6 +44,16 @@ class BreakerOpen(Unavailable):
     """The resource failed too often; calls are refused until it had time to recover."""
 
     code = "breaker_open"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class LoadFailed(Unavailable):
+    """The back end of a cache failed, and there is no result that may still be served."""
+
+    code = "load_failed"
 
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)

@@ -15,16 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, structs
 
 from relevo.errors import DeadlineExceeded, InvalidValue, NotFound, RelevoError
+from relevo.governance.calls.pool_calls import (
+    ANSWER_SECONDS,
+    POOL_TYPE,
+    PermitAsk,
+    PoolCalls,
+    PoolView,
+)
 from relevo.governance.core.pools import PoolOptions
 from relevo.governance.errors import PoolExhausted
 from relevo.governance.holders import PERMIT_SECONDS, Holders
-from relevo.governance.pool_calls import ANSWER_SECONDS, POOL_TYPE, PermitAsk, PoolCalls, PoolView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from relevo.actors.service import Actors
-    from relevo.governance.pool_calls import GrantedPermit
+    from relevo.governance.calls.pool_calls import GrantedPermit
     from relevo.kernel.leases.life import Life
 
 CALL_SECONDS: Final = 30.0
@@ -155,7 +161,7 @@ class ResourcePool:
                 wait=min(left, ANSWER_SECONDS),
             )  # fmt: skip
             try:
-                found = await self.ask(ask, min(CALL_SECONDS, left + 5.0))
+                found = await self.ask(ask, min(CALL_SECONDS, left or CALL_SECONDS))
             except DeadlineExceeded:
                 found = []
             if found:

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relevo.actors.core.identity import checked_key
 from relevo.errors import Conflict, InvalidValue
+from relevo.governance.actors.cache_actor import define_cache
+from relevo.governance.actors.limit_actor import define_limit
+from relevo.governance.actors.pool_actor import define_pool
+from relevo.governance.actors.resolver_actor import define_resolver
+from relevo.governance.actors.writer_actor import define_writer
+from relevo.governance.budgets import ClusterBudgets
+from relevo.governance.caches import ResultCache
+from relevo.governance.calls.cache_calls import CacheDefinition
+from relevo.governance.calls.limit_calls import LimitOptions
+from relevo.governance.calls.resolver_calls import ResolverOptions
+from relevo.governance.calls.writer_calls import Ack, WriterDefinition
 from relevo.governance.clock import StoreClock
+from relevo.governance.core.ages import AgeRules
+from relevo.governance.core.assignments import POLICIES
+from relevo.governance.core.buckets import Buckets
 from relevo.governance.core.buffers import BufferOptions
+from relevo.governance.core.moves import MoveRules
 from relevo.governance.core.pools import WAITERS_MAX, PoolOptions
+from relevo.governance.guards import ResourceGuard
 from relevo.governance.holders import Holders
-from relevo.governance.pool_actor import define_pool
 from relevo.governance.pools import ResourcePool
-from relevo.governance.writer_actor import define_writer
-from relevo.governance.writer_calls import Ack, WriterDefinition
+from relevo.governance.rate_limits import Coordination, RateLimit
+from relevo.governance.resolvers import Resolver
 from relevo.governance.writers import ExclusiveWriter
 from relevo.kernel.leases.directory import Directory
 from relevo.kernel.part import Part, Service
 from relevo.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from relevo.actors.service import Actors
+    from relevo.governance.core.assignments import Policy
+    from relevo.governance.core.breaking import BreakerRules
+    from relevo.governance.core.windows import Rate
     from relevo.governance.sinks import Sink
     from relevo.kernel.part import Connection, Host
 
@@ -32,7 +50,7 @@ CLOSE_SECONDS = 5.0
 
 
 class Governance(Service):
-    """Governs scarce resources with actors of its own, which every host serves.
+    """Governs scarce resources with actors of its own, which hosts of apps that use it serve.
 
     >>> erp = app.governance.pool("erp", size=20)  # doctest: +SKIP
     >>> async with erp.lease(key="acme") as permit:  # doctest: +SKIP
@@ -44,10 +62,26 @@ class Governance(Service):
         self._actors = actors
         self.holders = Holders()
         self.clock = StoreClock(actors.now)
+        self.budgets = ClusterBudgets(self)
+        """What lanes and consumers share by naming pools and limits."""
         self._pools: dict[str, ResourcePool] = {}
+        self._limits: dict[str, RateLimit] = {}
         self._writers: dict[str, WriterDefinition] = {}
-        define_writer(actors, self._writers)
-        define_pool(actors, self.clock, self._ended_lives)
+        self._caches: dict[str, CacheDefinition] = {}
+        self._resolvers: dict[str, Resolver] = {}
+        self._assigning: dict[str, Callable[[str], str]] = {}
+        self._serves = False
+
+    def _serve(self) -> None:
+        """Let this app know the actors of the kit; hosts of apps that use none serve none."""
+        if self._serves:
+            return
+        self._serves = True
+        define_cache(self._actors, self._caches)
+        define_resolver(self._actors, self.clock, self._ended_lives, self._assigning)
+        define_writer(self._actors, self._writers)
+        define_limit(self._actors, self.clock)
+        define_pool(self._actors, self.clock, self._ended_lives)
 
     def pool(
         self,
@@ -65,6 +99,7 @@ class Governance(Service):
         that this program has named before, or that exists.
         """
         checked_key(name)
+        self._serve()
         if size is None:
             return self._pools.get(name) or ResourcePool(name, None, self._actors, self.holders)
         if per_key is not None and per_key < 1:
@@ -73,6 +108,45 @@ class Governance(Service):
         known = self._pools.get(name)
         if known is None or known.options != options:
             known = self._pools[name] = ResourcePool(name, options, self._actors, self.holders)
+        return known
+
+    def limit(
+        self,
+        name: str,
+        *,
+        rates: Sequence[Rate] | None = None,
+        burst: float = 0.0,
+        coordination: Coordination = "server",
+    ) -> RateLimit:
+        """Return a rate limit; no I/O, so modules may call it on import.
+
+        It is made when first used. In any window of a rate its amount and the burst are admitted
+        at most, over all hosts and across restarts. With `coordination="client"` a host borrows
+        for the next 250 ms and decides by itself. Without `rates` the limit is one that this
+        program has named before, or that exists.
+        """
+        checked_key(name)
+        self._serve()
+        if coordination not in ("server", "client"):
+            raise InvalidValue(
+                f'coordination is "server" or "client", not {coordination!r}',
+                pointer="coordination",
+            )
+        if rates is None:
+            found = self._limits.get(name)
+            return found or RateLimit(name, None, self._actors, self.holders, self.clock)
+        Buckets(tuple(rates), burst).of("", 0.0)
+        options = LimitOptions(rates=tuple(rates), burst=burst)
+        known = self._limits.get(name)
+        if known is None or (known.options, known.coordination) != (options, coordination):
+            known = self._limits[name] = RateLimit(
+                name,
+                options,
+                self._actors,
+                self.holders,
+                self.clock,
+                coordination=coordination,
+            )
         return known
 
     def writer(
@@ -94,6 +168,7 @@ class Governance(Service):
         crash. At most `max_buffer` events of a key wait. Every host that serves must define it.
         """
         checked_key(name)
+        self._serve()
         if ":" in name:
             raise InvalidValue(f"the name of a writer has no colon: {name!r}", pointer="name")
         if ack not in ("sink", "buffer"):
@@ -110,6 +185,73 @@ class Governance(Service):
                 f"writer {name!r} is defined twice, with other settings; give each a name"
             )
         return ExclusiveWriter(definition, self._actors)
+
+    def cache(
+        self,
+        name: str,
+        *,
+        load: Callable[[str], Awaitable[Any]],
+        ttl: float,
+        refresh: float | None = None,
+        stale: float = 0.0,
+    ) -> ResultCache:
+        """Return a cache of what `load(key)` returns, for `ttl` seconds.
+
+        A result in use is loaded again `refresh` seconds before its end. If a load fails, the last
+        result is served for `stale` seconds more. Every host that serves must define the cache.
+        """
+        checked_key(name)
+        self._serve()
+        if ":" in name:
+            raise InvalidValue(f"the name of a cache has no colon: {name!r}", pointer="name")
+        if not ttl > 0 or not stale >= 0 or not (refresh is None or 0 < refresh < ttl):
+            raise InvalidValue("ttl is above 0, stale 0 or more, and refresh between 0 and ttl")
+        definition = CacheDefinition(name, load, AgeRules(ttl=ttl, refresh=refresh, stale=stale))
+        if self._caches.setdefault(name, definition) != definition:
+            raise Conflict(f"cache {name!r} is defined twice, with other settings; rename one")
+        return ResultCache(definition, self._actors)
+
+    def guard(
+        self,
+        resource: str,
+        *,
+        pool: ResourcePool | None = None,
+        limit: RateLimit | None = None,
+        breaker: BreakerRules | None = None,
+    ) -> ResourceGuard:
+        """Return a guard: each use of the resource passes the breaker, the limit and the pool."""
+        return ResourceGuard(resource, pool, limit, breaker)
+
+    def resolver(
+        self,
+        name: str,
+        *,
+        assign: Policy | Callable[[str], str] = "hash",
+        max_stale: float = 5.0,
+        max_pause: float = 10.0,
+        use_ttl: float = 60.0,
+    ) -> Resolver:
+        """Return a resolver of entities, such as users, to partitions and their resources.
+
+        `assign` chooses the partition of a new entity: "hash", "range", "least_loaded", "explicit"
+        or a function; the choice is kept. Answers are cached for `max_stale` seconds; a use takes
+        `use_ttl` at most, and waits `max_pause` while its partition is moved.
+        """
+        checked_key(name)
+        self._serve()
+        policy = "function" if callable(assign) else assign
+        if policy not in ("function", *POLICIES):
+            raise InvalidValue(f"assign is {assign!r}; it is one of {', '.join(POLICIES)}")
+        if callable(assign):
+            self._assigning[name] = assign
+        rules = MoveRules(max_stale=max_stale, max_pause=max_pause, use_ttl=use_ttl)
+        options = ResolverOptions(assign=policy, rules=rules)
+        known = self._resolvers.setdefault(
+            name, Resolver(name, options, self._actors, self.holders)
+        )
+        if known.options != options:
+            raise Conflict(f"resolver {name!r} is defined twice, with other settings; rename one")
+        return known
 
     async def _ended_lives(self, lives: Iterable[UUID]) -> tuple[datetime, set[UUID]]:
         return await Directory(self.database, self.wakeups).ended_lives(lives)

@@ -12,15 +12,15 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
-from relevo.governance.writer_calls import WRITER_TYPE, WriterCalls
+from relevo.governance.calls.writer_calls import WRITER_TYPE, WriterCalls
 from relevo.limits import ACTOR_CALL_SECONDS
 
 if TYPE_CHECKING:
     from relevo.actors.service import Actors
-    from relevo.governance.writer_calls import RejectedEvent, WriterDefinition
+    from relevo.governance.calls.writer_calls import RejectedEvent, WriterDefinition
 
 
-class Receipt(Struct, frozen=True):
+class WriteReceipt(Struct, frozen=True):
     """Proof that an event was accepted for good."""
 
     number: int | None
@@ -54,7 +54,7 @@ class KeyWriter:
         *,
         id: str | None = None,  # noqa: A002
         timeout: float = ACTOR_CALL_SECONDS,
-    ) -> Receipt:
+    ) -> WriteReceipt:
         """Return when the event is durable: in the sink, or with `ack="buffer"` in the store.
 
         Raises `Rejected` if the sink refuses it, and `OutcomeUnknown` if the writer was lost while
@@ -64,7 +64,7 @@ class KeyWriter:
             data = msgspec.msgpack.encode(event)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidValue(f"the event cannot be sent to its writer: {error}") from error
-        return Receipt(await self._proxy.with_(timeout=timeout).write(data, id))
+        return WriteReceipt(await self._proxy.with_(timeout=timeout).write(data, id))
 
     async def flush(self) -> None:
         """Write without delay what was accepted; returns when all of it was written or refused."""

@@ -27,6 +27,9 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._windows)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._windows
+
     def __iter__(self) -> Iterator[tuple[str, Windows]]:
         return iter(self._windows.items())
 

@@ -18,14 +18,14 @@ from msgspec import Struct
 from relevo.actors.actor import Actor
 from relevo.actors.markers import reminder_handler
 from relevo.errors import NotFound, OutcomeUnknown, RelevoError, Unavailable
-from relevo.governance.core.buffers import Intent, WriterBuffer
-from relevo.governance.errors import Rejected, StaleSink
-from relevo.governance.writer_calls import (
+from relevo.governance.calls.writer_calls import (
     WRITER_TYPE,
     RejectedEvent,
     WriterCalls,
     WriterDefinition,
 )
+from relevo.governance.core.buffers import Intent, WriterBuffer
+from relevo.governance.errors import Rejected, StaleSink
 from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
 
@@ -167,7 +167,11 @@ def define_writer(actors: Actors, writers: Mapping[str, WriterDefinition]) -> No
             if due <= 0:
                 self._begin()
             elif "flush" not in self.timers.names:
-                self.timers.set("flush", self._plan, after=due)
+                self.timers.set("flush", self._flush_due, after=due)
+
+        async def _flush_due(self) -> None:
+            self.timers.cancel("flush")
+            self._plan()
 
         def _begin(self) -> None:
             self.timers.cancel("flush")
@@ -178,6 +182,10 @@ def define_writer(actors: Actors, writers: Mapping[str, WriterDefinition]) -> No
             """Store what is about to be written; the sink gets it when that is durable."""
             piece = self._note_intent()
             self.offload(_written(self._sink, piece, self.ctx.fence), then=self._sent)
+
+        async def _send_again(self) -> None:
+            if self._buffer.piece is not None:
+                self._send()
 
         def _note_intent(self) -> Piece:
             piece = self._buffer.piece
@@ -195,7 +203,7 @@ def define_writer(actors: Actors, writers: Mapping[str, WriterDefinition]) -> No
             if not await self._ended(outcome.error):
                 delay = AGAIN.delay(self._attempt, self._random)
                 self._attempt += 1
-                self.timers.set("again", self._send, after=delay, keep_alive=True)
+                self.timers.set("again", self._send_again, after=delay, keep_alive=True)
             elif self._buffer.piece is not None:
                 self._send()
             else:

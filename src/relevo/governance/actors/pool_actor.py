@@ -14,10 +14,7 @@ from msgspec import Struct, structs
 
 from relevo.actors.actor import Actor
 from relevo.errors import NotFound, SettingsMismatch
-from relevo.governance.core.permits import Holder, PermitLedger, PermitState
-from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
-from relevo.governance.errors import PoolExhausted
-from relevo.governance.pool_calls import (
+from relevo.governance.calls.pool_calls import (
     ANSWER_SECONDS,
     POOL_TYPE,
     GrantedPermit,
@@ -26,6 +23,9 @@ from relevo.governance.pool_calls import (
     PoolView,
     StoredPermit,
 )
+from relevo.governance.core.permits import Holder, PermitLedger, PermitState
+from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
+from relevo.governance.errors import PoolExhausted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -277,7 +277,6 @@ def define_pool(actors: Actors, clock: StoreClock, ended_lives: EndedLives) -> N
             if not hosts and all(one.expires_at is None for one in pool.ledger):
                 return
             read, lives = await ended_lives(hosts)
-            clock.note(read)
             now, ended = read.timestamp(), {str(one) for one in lives}
             gone = [
                 one.number for one in pool.ledger

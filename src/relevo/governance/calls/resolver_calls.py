@@ -1,0 +1,110 @@
+"""What travels between a resolver and those who resolve."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from relevo.actors.interfaces import Interface
+from relevo.actors.markers import method
+from relevo.errors import Conflict, InUse, InvalidValue, NotFound, SettingsMismatch
+from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
+from relevo.governance.core.moves import Move, MoveRules
+from relevo.governance.core.rebalancing import PlannedMove
+from relevo.governance.core.resolutions import Notice
+from relevo.governance.errors import Moving, UnassignedEntity
+
+RESOLVER_TYPE: Final = "relevo.resolver"
+
+
+class ResolverOptions(Struct, frozen=True, kw_only=True):
+    """How a resolver assigns, and how long its answers are used."""
+
+    assign: str = "hash"
+    rules: MoveRules = MoveRules()
+
+
+class ReaderNote(Struct, frozen=True):
+    """Who keeps answers of a resolver, and which moves it is done with."""
+
+    id: str
+    host: str | None = None
+    """Its life, if it is a host."""
+    quiet: tuple[tuple[str, int], ...] = ()
+    """Partitions that it uses no more from before that generation."""
+
+
+class Resolved(Struct, frozen=True):
+    """An answer of a resolver."""
+
+    resolution: Resolution | None
+    notices: tuple[Notice, ...]
+    """All that has changed since the version that the reader knows."""
+    version: int
+
+
+class ResolverView(Struct, frozen=True):
+    """The partitions and resources of a resolver."""
+
+    partitions: tuple[Partition, ...]
+    resources: tuple[Resource, ...]
+    moves: tuple[Move, ...]
+    entities: int
+
+
+_ERRORS = (
+    Conflict, InUse, InvalidValue, Moving, NotFound, SettingsMismatch, UnassignedEntity,
+)  # fmt: skip
+
+
+class ResolverCalls(Interface):
+    """The methods of the actor that is a resolver."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def declare(self, options: ResolverOptions) -> None:
+        """Make the resolver; raises `SettingsMismatch` if it exists with others."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def resolve(self, entity: str | None, reader: ReaderNote, version: int) -> Resolved:
+        """Return where an entity is, and what has changed; assigns it first if it is new."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def add_resource(self, name: str, data: Any, capacity: float) -> Resource:
+        """Add a resource, or change it."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def add_partition(self, name: str, on: str, low: str) -> Partition:
+        """Add a partition on a resource."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def pin(self, entity: str, partition: str) -> Assignment:
+        """Put an entity into a partition that has the same resource as its present one."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def drain(self, resource: str, draining: bool) -> Resource:
+        """Assign nothing new to a resource, or do so again."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def remove(self, resource: str) -> None:
+        """Remove a resource that no partition points to."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def begin_move(self, partition: str, to: str, switch: bool) -> Move | None:
+        """Mark a partition as moving; None if it is there, or was switched at once."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def step_move(self, partition: str, generation: int) -> str:
+        """Return what the mover is to do: `wait`, `copy`, or `ended`; it counts as alive."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def end_move(self, partition: str, generation: int, error: str) -> None:
+        """End a move whose copy has ended, or failed with an error."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def plan(self) -> list[PlannedMove]:
+        """Return moves after which resources are loaded as their capacity says."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def view(self) -> ResolverView:
+        """Return partitions and resources."""

@@ -1,0 +1,182 @@
+"""Rate limits: so much in any window of time, over all hosts and across restarts.
+
+mail = app.governance.limit("mail", rates=[Rate(10, per=1)], burst=20)
+await mail.acquire(timeout=5)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from relevo.errors import DeadlineExceeded, InvalidValue, NotFound, RelevoError
+from relevo.governance.calls.limit_calls import (
+    LEND_SECONDS,
+    LIMIT_TYPE,
+    Admission,
+    CostAsk,
+    LimitCalls,
+    LimitOptions,
+    LimitView,
+)
+from relevo.governance.errors import PoolExhausted
+from relevo.governance.pools import new_ticket
+from relevo.limits import ACTOR_CALL_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relevo.actors.service import Actors
+    from relevo.governance.clock import StoreClock
+    from relevo.governance.core.windows import Rate
+    from relevo.governance.holders import Holders
+
+WAIT_SECONDS: Final = 3_600.0
+"""How long a caller without a timeout waits for one answer."""
+Coordination = Literal["server", "client"]
+
+
+class _Lent:
+    """What a limit has lent this process for one key."""
+
+    __slots__ = ("left", "used", "valid_until")
+
+    def __init__(self) -> None:
+        self.left = 0.0
+        self.valid_until = 0.0
+        self.used = 0.0
+        """What was used of it; as much is borrowed the next time."""
+
+
+class RateLimit:
+    """A limit, as its users see it; having one does no I/O."""
+
+    def __init__(
+        self, name: str, options: LimitOptions | None, actors: Actors, holders: Holders,
+        clock: StoreClock, *, coordination: Coordination = "server",
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.options = options
+        """As this program declares it; None for a limit that exists."""
+        self.coordination = coordination
+        self._actors = actors
+        self._holders = holders
+        self._clock = clock
+        self._declared: Any = None
+        self._lent: dict[str, _Lent] = {}
+
+    async def acquire(
+        self,
+        cost: float = 1,
+        *,
+        key: str = "",
+        timeout: float | None = None,
+    ) -> Admission:
+        """Return when the cost is admitted; waits in order, at most so many seconds.
+
+        Raises `PoolExhausted` with `retry_after` if it is not admitted in time. Each key has the
+        rates for itself.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (float("inf") if timeout is None else timeout)
+        while True:
+            left = deadline - loop.time()
+            admission = await self._ask(cost, key, max(0.0, min(left, WAIT_SECONDS)))
+            if admission:
+                return admission
+            if loop.time() >= deadline:
+                if left > 0:
+                    admission = await self._ask(cost, key, 0.0)  # says when to try again
+                if admission:
+                    return admission
+                raise _exhausted(self.name, cost, admission.retry_after)
+
+    async def try_acquire(self, cost: float = 1, *, key: str = "") -> Admission:
+        """Return at once whether the cost was admitted, and else when to try again."""
+        return await self._ask(cost, key, 0.0)
+
+    async def change(self, rates: Sequence[Rate], burst: float = 0.0) -> None:
+        """Change the rates while the limit is used."""
+        await self._declare()
+        await self.proxy.change(LimitOptions(rates=tuple(rates), burst=burst))
+
+    async def view(self) -> LimitView:
+        """Return the rates, and how many wait."""
+        await self._declare()
+        return await self.proxy.view()
+
+    @property
+    def proxy(self) -> LimitCalls:
+        """The actor that is the limit."""
+        return self._actors.proxy(LimitCalls, self.name, type=LIMIT_TYPE)
+
+    async def lend(self, cost: float, *, key: str = "", wait: float = 0.0) -> tuple[float, float]:
+        """Return how much may be used here, and until which loop time."""
+        asked = CostAsk(ticket=new_ticket(), cost=cost, key=key, wait=wait, lend=True)
+        admission = await self._send(asked)
+        left = admission.valid_until - await self._clock.now() - self._clock.uncertainty
+        return admission.admitted, asyncio.get_running_loop().time() + left
+
+    async def _ask(self, cost: float, key: str, wait: float) -> Admission:
+        if self.coordination == "client" and await self._take_lent(cost, key):
+            return Admission(cost)
+        return await self._send(CostAsk(ticket=new_ticket(), cost=cost, key=key, wait=wait))
+
+    async def _take_lent(self, cost: float, key: str) -> bool:
+        """Use what was lent, or borrow about as much as was used of the last loan."""
+        if not cost > 0:
+            raise InvalidValue(f"cost is {cost!r}; give more than 0", pointer="cost")
+        lent, now = self._lent.setdefault(key, _Lent()), asyncio.get_running_loop().time()
+        if now >= lent.valid_until:
+            wanted, lent.used = max(cost, 2 * lent.used), 0.0
+            lent.left, lent.valid_until = 0.0, now + LEND_SECONDS  # others do not ask meanwhile
+            lent.left, lent.valid_until = await self.lend(wanted, key=key)
+        if lent.left < cost or asyncio.get_running_loop().time() >= lent.valid_until:
+            return False
+        lent.left -= cost
+        lent.used += cost
+        return True
+
+    async def _send(self, ask: CostAsk) -> Admission:
+        await self._declare()
+        proxy: Any = self.proxy
+        seconds = ask.wait or ACTOR_CALL_SECONDS
+        try:
+            try:
+                found: Admission = await proxy.with_(timeout=seconds).ask(ask)
+            except NotFound:
+                if self.options is None:
+                    raise
+                self._declared = None  # it was deleted
+                await self._declare()
+                found = await proxy.with_(timeout=seconds).ask(ask)
+        except DeadlineExceeded:
+            if not ask.wait:
+                raise
+            self._holders.run(self._cancel(ask.ticket))
+            found = Admission(0.0, 0.0)
+        except asyncio.CancelledError:
+            self._holders.run(self._cancel(ask.ticket))
+            raise
+        return found
+
+    async def _cancel(self, ticket: str) -> None:
+        try:
+            await self.proxy.cancel([ticket])
+        except RelevoError:
+            return  # it waits in vain; what it is charged then counts as spent
+
+    async def _declare(self) -> None:
+        connection = self._actors.connection.opened
+        if self.options is not None and self._declared is not connection:
+            await self.proxy.declare(self.options)
+            self._declared = connection
+
+
+def _exhausted(name: str, cost: float, retry_after: float) -> PoolExhausted:
+    error = PoolExhausted(
+        f"limit {name!r} did not admit a cost of {cost:g} in time; try again in"
+        f" {retry_after:.3g} s, or raise its rates"
+    )
+    error.retry_after = retry_after
+    return error

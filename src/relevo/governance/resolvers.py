@@ -1,0 +1,235 @@
+"""Resolvers: which partition an entity is in, and which resource that has now.
+
+dbs = app.governance.resolver("orders-db")
+async with dbs.use(user_id) as resolution:
+    await save(resolution.resource.data["dsn"], user_id)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from relevo.errors import Conflict, RelevoError
+from relevo.governance.calls.resolver_calls import (
+    RESOLVER_TYPE,
+    ReaderNote,
+    Resolved,
+    ResolverCalls,
+)
+from relevo.governance.core.resolutions import Missing, Paused, Resolutions
+from relevo.governance.errors import Moving
+from relevo.governance.pools import new_ticket
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from relevo.actors.service import Actors
+    from relevo.governance.calls.resolver_calls import ResolverOptions, ResolverView
+    from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
+    from relevo.governance.core.rebalancing import PlannedMove
+    from relevo.governance.holders import Holders
+    from relevo.kernel.leases.life import Life
+
+    CopyData = Callable[[str, str, str], Awaitable[None]]
+LOOK_SECONDS: Final = 0.05
+ALIVE_SECONDS: Final = 5.0
+
+
+class Resolver:
+    """A resolver, as its users see it, with this process's cache of its answers."""
+
+    def __init__(
+        self, name: str, options: ResolverOptions, actors: Actors, holders: Holders
+    ) -> None:
+        self.name = name
+        self.options = options
+        self._actors = actors
+        self._holders = holders
+        self._declared: Any = None
+        self._life: Life | None = None
+        self._reader = ""
+        self._cache = Resolutions(options.rules)
+        self._version = 0
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def resolve(self, entity: str, *, stale_ok: bool = False) -> Resolution:
+        """Return where an entity is; assigns it first if it is new.
+
+        With `stale_ok` an older answer is better than none while the resolver cannot be reached.
+        """
+        self._renew_reader()
+        found = self._cache.get(entity, _now())
+        if found is not None:
+            return found
+        try:
+            return await self._fetch(entity)
+        except RelevoError:
+            old = self._cache.get(entity, _now(), stale_ok=True) if stale_ok else None
+            if old is None:
+                raise
+            return old
+
+    @asynccontextmanager
+    async def use(self, entity: str) -> AsyncIterator[Resolution]:
+        """Run the body with the resource of an entity, which is not moved meanwhile.
+
+        Waits while it is being moved, then raises `Moving`. The body is canceled, with
+        `TimeoutError`, when it takes longer than `use_ttl`.
+        """
+        use = await self._begin(entity)
+        life, cache = self._life, self._cache
+        try:
+            async with AsyncExitStack() as bounds:
+                await bounds.enter_async_context(asyncio.timeout_at(use.deadline))
+                if life is not None:
+                    await bounds.enter_async_context(self._holders.holding(life, 0.0, _never))
+                yield use.resolution
+        finally:
+            cache.end(use.number)
+
+    async def _begin(self, entity: str) -> Any:
+        give_up = _now() + self.options.rules.max_pause
+        while True:
+            self._renew_reader()
+            found = self._cache.begin(entity, _now())
+            if not isinstance(found, (Missing, Paused)):
+                return found
+            if _now() > give_up:
+                raise Moving(f"the partition of {entity!r} in {self.name!r} is being moved")
+            await (self._fetch(entity) if isinstance(found, Missing) else self._refresh())
+            if isinstance(found, Paused):
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def add_resource(self, name: str, data: Any = None, *, capacity: float = 1.0) -> Resource:
+        """Add a resource with data of your own, or change it."""
+        return await (await self._made()).add_resource(name, data, capacity)
+
+    async def add_partition(self, name: str, *, on: str, low: str = "") -> Partition:
+        """Add a partition on a resource; ranges of entities begin at `low`."""
+        return await (await self._made()).add_partition(name, on, low)
+
+    async def pin(self, entity: str, partition: str) -> Assignment:
+        """Put an entity into a partition; one that is in use stays on its resource."""
+        return await (await self._made()).pin(entity, partition)
+
+    async def drain(self, resource: str, *, draining: bool = True) -> Resource:
+        """Assign nothing new to a resource; `plan_rebalance` then empties it."""
+        return await (await self._made()).drain(resource, draining)
+
+    async def remove(self, resource: str) -> None:
+        """Remove a resource that no partition points to; raises `InUse`."""
+        await (await self._made()).remove(resource)
+
+    async def view(self) -> ResolverView:
+        """Return partitions, resources and moves."""
+        return await (await self._made()).view()
+
+    async def plan_rebalance(self) -> list[PlannedMove]:
+        """Return moves after which resources are loaded as their capacity says."""
+        return await (await self._made()).plan()
+
+    async def apply(self, plan: list[PlannedMove], *, copy: CopyData | None = None) -> None:
+        """Carry out the moves of a plan, one after the other."""
+        for move in plan:
+            await self.move(partition=move.partition, to=move.target, copy=copy)
+
+    async def move(
+        self, *, partition: str, to: str, copy: CopyData | None = None, switch: bool = False
+    ) -> None:
+        """Move a partition: uses of the old and the new resource never overlap.
+
+        New uses wait, those that run end, then `copy(partition, source, target)` copies the data;
+        it may run again after a crash. If it raises, or this process dies, the partition stays on
+        its old resource. With `switch` nothing waits and nothing is copied, and uses may overlap.
+        """
+        resolver = await self._made()
+        move = await resolver.begin_move(partition, to, switch)
+        if move is None:
+            return
+        while True:
+            step = await resolver.step_move(partition, move.generation)
+            if step != "wait":
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        if step == "ended":
+            raise Conflict(f"the move of partition {partition!r} was given up; begin it again")
+        alive = self._holders.run(self._stay(resolver, partition, move.generation))
+        try:
+            if copy is not None:
+                await copy(partition, move.source, move.target)
+        except BaseException as error:
+            alive.cancel()
+            failed = resolver.end_move(partition, move.generation, repr(error)[:1_000] or "failed")
+            await asyncio.shield(failed)
+            raise
+        alive.cancel()
+        await resolver.end_move(partition, move.generation, "")
+
+    async def _stay(self, resolver: ResolverCalls, partition: str, generation: int) -> None:
+        """Let the resolver know that the mover is there."""
+        while True:
+            await asyncio.sleep(ALIVE_SECONDS)
+            try:
+                await resolver.step_move(partition, generation)
+            except RelevoError:
+                continue
+
+    def _renew_reader(self) -> None:
+        """Begin with an empty cache in each life of the host."""
+        life = self._holders.life
+        if self._reader and life is self._life:
+            return
+        self._life, self._reader = life, new_ticket() if life is None else str(life.incarnation)
+        self._cache, self._version = Resolutions(self.options.rules), 0
+
+    async def _fetch(self, entity: str) -> Resolution:
+        cache, asked_at = self._cache, _now()
+        found = await self._ask(entity)
+        assert found.resolution is not None
+        cache.put(found.resolution, asked_at)
+        return found.resolution
+
+    async def _refresh(self) -> None:
+        await self._ask(None)
+
+    async def _ask(self, entity: str | None) -> Resolved:
+        resolver = await self._made()
+        cache, asked_at = self._cache, _now()
+        quiet = tuple((one.subject, one.generation) for one in cache.quiet_moves())
+        life = self._life
+        note = ReaderNote(self._reader, None if life is None else str(life.incarnation), quiet)
+        found = await resolver.resolve(entity, note, self._version)
+        if cache is self._cache:
+            cache.learn(found.notices, asked_at, complete=True)
+            self._version = max(self._version, found.version)
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = self._holders.run(self._keep_fresh())
+        return found
+
+    async def _keep_fresh(self) -> None:
+        """Learn of moves in time, and let the resolver know that nothing old is in use."""
+        while self._actors.connection.is_open:
+            await asyncio.sleep(self.options.rules.max_stale / 4)
+            try:
+                self._renew_reader()
+                await self._refresh()
+            except RelevoError:
+                continue
+
+    async def _made(self) -> ResolverCalls:
+        connection = self._actors.connection.opened
+        proxy = self._actors.proxy(ResolverCalls, self.name, type=RESOLVER_TYPE)
+        if self._declared is not connection:
+            await proxy.declare(self.options)
+            self._declared = connection
+        return proxy
+
+
+async def _never() -> bool:
+    return False
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,93 @@
+"""One budget for jobs, messages and actors, on the kit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from relevo import App
+from relevo.governance.core.windows import Rate
+from relevo.jobs.model import Lane
+
+pytestmark = pytest.mark.anyio
+
+
+class Gauge:
+    """Counts runs at once."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+        self.ended: dict[str, int] = {}
+
+    async def run(self, what: str) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0.002)
+        self.running -= 1
+        self.ended[what] = self.ended.get(what, 0) + 1
+
+
+def define(app: App, gauge: Gauge) -> Any:
+    app.governance.pool("erp", size=3)
+    app.jobs.configure(Lane(name="erp", slots=8, pool="erp"))
+
+    @app.job("charge", lane="erp")
+    async def charge() -> None:
+        await gauge.run("charge")
+
+    @app.job("refund", pool="erp")
+    async def refund() -> None:
+        await gauge.run("refund")
+
+    orders = app.queue("orders")
+
+    @app.consumers("orders", sources=[orders], concurrency=8, pool="erp")
+    async def order(_: Any) -> None:
+        await gauge.run("order")
+
+    return orders
+
+
+async def test_jobs_messages_and_leases_share_a_pool(relevo_url: str) -> None:
+    gauge, first = Gauge(), App(relevo_url)
+    orders = define(first, gauge)
+    async with first, first.host():
+        pool = first.governance.pool("erp")
+        jobs = [await first.jobs.submit(name, {}) for name in ["charge", "refund"] * 30]
+        await asyncio.gather(*(orders.send(b"x") for _ in range(30)))
+        for _ in range(5):
+            async with pool.lease("by hand", timeout=60):
+                await gauge.run("lease")
+        async with asyncio.timeout(60):
+            for job in jobs:
+                await job.wait(timeout=60)
+            while gauge.ended.get("order", 0) < 30:
+                await asyncio.sleep(0.01)
+    assert gauge.most <= 3  # I44
+    assert gauge.ended == {"charge": 30, "refund": 30, "order": 30, "lease": 5}
+
+
+async def test_a_limited_lane_keeps_the_limit(relevo_url: str) -> None:
+    app, ran = App(relevo_url), []
+    limit = app.governance.limit("mail", rates=[Rate(20, per=86_400)])
+    app.governance.pool("smtp", size=2)
+    app.jobs.configure(Lane(name="mail", slots=4, pool="smtp", limit="mail"))
+
+    @app.job("mail", lane="mail")
+    async def mail(number: int) -> None:
+        ran.append(number)
+
+    async with app, app.host():
+        jobs = [await app.jobs.submit("mail", {"number": number}) for number in range(30)]
+        async with asyncio.timeout(60):
+            while not ran:
+                await asyncio.sleep(0.01)
+            while await limit.try_acquire():  # until nothing is left
+                pass
+        assert len(ran) <= 20  # I46
+        await limit.change([Rate(100_000, per=86_400)])
+        for job in jobs:
+            await job.wait(timeout=60)
+    assert sorted(ran) == list(range(30))

@@ -1,0 +1,115 @@
+"""Resolvers: each entity its own resource, and moves during which nothing overlaps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from relevo import App
+from relevo.errors import Conflict, InUse, NotFound
+
+pytestmark = pytest.mark.anyio
+COUNT = 10_000 if "RELEVO_EXAMPLES" in os.environ else 1_000
+
+
+async def test_users_over_regions_by_a_function(relevo_url: str) -> None:
+    def assign(user: str) -> str:
+        region, number = user.split("-")
+        return f"{region}-{int(number) % 4}"
+
+    app = App(relevo_url)
+    dbs = app.governance.resolver("orders", assign=assign)
+    async with app, app.host():
+        for region in ("eu", "us"):
+            await dbs.add_resource(f"server-{region}", {"dsn": f"server_{region}"})
+            for number in range(4):
+                await dbs.add_partition(f"{region}-{number}", on=f"server-{region}")
+        users = [f"{'eu' if one % 2 else 'us'}-{one}" for one in range(COUNT)]
+        for start in range(0, COUNT, 500):
+            found = await asyncio.gather(*map(dbs.resolve, users[start : start + 500]))
+            for user, resolution in zip(users[start:], found, strict=False):  # I39
+                assert resolution.entity == user
+                assert resolution.partition == assign(user)
+                assert resolution.resource.data == {"dsn": f"server_{user[:2]}"}
+
+
+async def test_uses_of_old_and_new_resource_never_overlap(relevo_url: str) -> None:
+    apps = [App(relevo_url, host_name=name) for name in ("a", "b")]
+    dbs = [app.governance.resolver("orders", max_stale=2.0) for app in apps]
+    running: dict[str, int] = {"db1": 0, "db2": 0}
+    seen: list[str] = []
+    generations: list[int] = []
+    copied: list[tuple[str, str, str]] = []
+    stop = asyncio.Event()
+
+    async def use(number: int) -> None:
+        while not stop.is_set():
+            async with dbs[number % 2].use(f"user-{number}") as resolution:
+                name = resolution.resource.name
+                running[name] += 1
+                assert not all(running.values())  # I40
+                seen.append(name)
+                await asyncio.sleep(0.005)
+                running[name] -= 1
+
+    async def copy(partition: str, source: str, target: str) -> None:
+        assert not any(running.values())  # I40
+        copied.append((partition, source, target))
+
+    async def fail(partition: str, source: str, target: str) -> None:
+        raise OSError("the copy failed")
+
+    async with apps[0], apps[0].host(), apps[1], apps[1].host():
+        await dbs[0].add_resource("db1")
+        await dbs[0].add_resource("db2")
+        await dbs[0].add_partition("eu-0", on="db1")
+        users = [asyncio.create_task(use(number)) for number in range(6)]
+        generations.append((await dbs[0].resolve("user-0")).generation)
+        async with asyncio.timeout(60):
+            while len(seen) < 20:
+                await asyncio.sleep(0.01)
+            await dbs[0].move(partition="eu-0", to="db2", copy=copy)
+            while seen[-1] != "db2":
+                await asyncio.sleep(0.01)
+            generations.append((await dbs[0].resolve("user-0")).generation)
+            with pytest.raises(OSError, match="copy failed"):
+                await dbs[1].move(partition="eu-0", to="db1", copy=fail)
+            count = len(seen)
+            while len(seen) < count + 10:
+                await asyncio.sleep(0.01)
+            generations.append((await dbs[0].resolve("user-0")).generation)
+        assert seen[-1] == "db2"
+        stop.set()
+        await asyncio.gather(*users)
+        with pytest.raises(InUse):
+            await dbs[0].remove("db2")
+        await dbs[0].remove("db1")
+        with pytest.raises(NotFound):
+            await dbs[0].move(partition="eu-0", to="db9")
+    assert copied == [("eu-0", "db1", "db2")]
+    assert generations == sorted(set(generations))
+
+
+async def test_rebalancing_and_pins(relevo_url: str) -> None:
+    app = App(relevo_url)
+    dbs = app.governance.resolver("orders", assign="least_loaded")
+    async with app, app.host():
+        await dbs.add_resource("db1")
+        for number in range(4):
+            await dbs.add_partition(f"p{number}", on="db1")
+        for number in range(8):
+            await dbs.resolve(f"user-{number}")
+        await dbs.add_resource("db2")
+        plan = await dbs.plan_rebalance()
+        assert {one.target for one in plan} == {"db2"}
+        await dbs.apply(plan)
+        view = await dbs.view()
+        assert sorted(one.resource for one in view.partitions) == ["db1", "db1", "db2", "db2"]
+        entity = await dbs.resolve("user-0")
+        other = next(one for one in view.partitions if one.resource != entity.resource.name)
+        with pytest.raises(Conflict):
+            await dbs.pin("user-0", other.name)
+        await dbs.pin("new", other.name)
+        assert (await dbs.resolve("new")).partition == other.name
