@@ -179,9 +179,10 @@ class Arrival:
 
     def _abandon(self) -> None:
         """Nobody waits any more: a call that has not begun never runs."""
-        if self.activation is None:
+        work: Work | None = getattr(self, "work", None)
+        if self.activation is None or work is None:  # it has just ended
             return
-        work, turn = self.work, self.work.turn
+        turn = work.turn
         if turn is None:
             self.activation.mailbox.remove(work)
             for arrival in self._leave_ids():
