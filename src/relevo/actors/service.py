@@ -178,10 +178,9 @@ class Actors(Service):
         ref = cast("ProxyBase", proxy).ref
 
         async def store(message: OutgoingMessage) -> None:
-            group, slots = await self.ways.slots(ref.type)
-            placed = msgspec.structs.replace(
-                message, placement_group=group, slot=slot_of(message.receiver, slots)
-            )
+            await self.ways.slots(ref.type)  # read, if only other hosts define the type
+            group, slot = self.place(message.receiver, ref.type)
+            placed = msgspec.structs.replace(message, placement_group=group, slot=slot)
             await self.storage.sending.send([placed], tx=tx)
 
         options = SendOptions(attempts=attempts, on_dead=on_dead)
