@@ -217,10 +217,9 @@ class Actors(Service):
         self._check_durable(ref.type)
 
         async def store(message: OutgoingMessage) -> None:
-            group, slots = await self.ways.slots(ref.type)
-            placed = msgspec.structs.replace(
-                message, placement_group=group, slot=slot_of(message.receiver, slots)
-            )
+            await self.ways.slots(ref.type)  # read, if only other hosts define the type
+            group, slot = self.place(message.receiver, ref.type)
+            placed = msgspec.structs.replace(message, placement_group=group, slot=slot)
             await self.storage.sending.send([placed], tx=tx)
 
         options = SendOptions(attempts=attempts, on_dead=on_dead)
