@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-TEST_JOBS ?= 3
+TEST_JOBS ?= 4
 # Tests start hundreds of processes: without compiled modules on disk each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 

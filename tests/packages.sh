@@ -13,7 +13,10 @@ elif [ "$(id -u)" != 0 ]; then
 else
   # In CI also what is installed is brought up to date: the tests are about the current release.
   export DEBIAN_FRONTEND=noninteractive
-  { apt-get update && apt-get install -y $packages; } >/dev/null 2>&1 ||
+  # `postgresql` only depends on the package with the server, which has to be named for that.
+  servers=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 'postgresql-[0-9]*' 2>/dev/null |
+    sed -n 's/^installed \(postgresql-[0-9]*\)$/\1/p')
+  { apt-get update && apt-get install -y $packages $servers; } >/dev/null 2>&1 ||
     echo "skipped: tests that need $packages, since apt-get could not install them"
 fi
 exit 0

@@ -21,6 +21,8 @@ PROBE_CONNECTION_SECONDS_MAX: Final = 2.0
 BACKLOG_MAX: Final = 1_024
 DESCRIPTORS_KEPT: Final = 128
 PIPELINED_REQUESTS_MAX: Final = 100
+SEND_BUFFER_BYTES: Final = 256 * KIB
+"""What the kernel takes of answers that a client has not read."""
 UNSENT_SECONDS_MAX: Final = 30.0
 UNSENT_BYTES_MIN: Final = 64 * KIB
 UNSENT_BYTES_MAX: Final = 256 * MIB

@@ -95,7 +95,7 @@ async def test_a_router_job_to_its_offer(open_site: Opens, relevo_url: str) -> N
                 await asyncio.sleep(0.01)
 
         walk = await files_touched(
-            offered, beside=("feed/", "jobs/", "kernel/telemetry/"), also=LEASE
+            offered, beside=("feed/", "jobs/", "kernel/telemetry/", "messaging/"), also=LEASE
         )
         await reader.close()
     assert_toured(walk, "A router job", 53)
@@ -113,7 +113,8 @@ async def test_submit_to_result(open_site: Opens) -> None:
             assert await (await app.jobs.submit("mail", {"to": "ana"})).wait() == "sent"
 
         async with app.host():
-            walk = await files_touched(submitted, beside=("feed/", "http/", "router/"))
+            beside = ("feed/", "http/", "messaging/", "router/")
+            walk = await files_touched(submitted, beside=beside)
     assert_toured(walk, "A system job", 26)
 
 
@@ -133,5 +134,6 @@ async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
             await came.wait()
 
         async with app.host():
-            walk = await files_touched(changed, beside=("http/", "jobs/", "router/"), also=LEASE)
+            beside = ("http/", "jobs/", "messaging/", "router/")
+            walk = await files_touched(changed, beside=beside, also=LEASE)
     assert_toured(walk, "A change", 37)

@@ -100,7 +100,7 @@ def plain_left_open_and_kept(ctx: Any) -> Any:
 async def test_a_misuse_fails_the_job_and_commits_nothing(
     office: Office, misuse: Misuse, why: str
 ) -> None:
-    await office.database.write("create table if not exists job_effect (id text)")
+    await office.database.write("create table if not exists job_effect (id text primary key)")
     await office.database.write("truncate job_effect")
     await office.host({"misuse": misuse})
     job = await office.jobs.submit("misuse")
@@ -113,7 +113,7 @@ async def test_a_misuse_fails_the_job_and_commits_nothing(
 
 
 async def test_a_transaction_is_not_used_after_its_end(office: Office) -> None:
-    await office.database.write("create table if not exists job_effect (id text)")
+    await office.database.write("create table if not exists job_effect (id text primary key)")
     await office.database.write("truncate job_effect")
     refused: list[str] = []
 

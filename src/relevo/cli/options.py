@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from relevo.cli.session import Session
 
@@ -93,10 +93,16 @@ class RelevoCommand(click.Command):
     ) -> None:
         super().__init__(*args, **attributes)
         self.context_settings = {**NAMES, **self.context_settings}
-        own = {name for parameter in self.params for name in parameter.opts}
+        self.params.extend(self.shared_options(self.params, shared))
+
+    def shared_options(
+        self, params: Sequence[click.Parameter], shared: tuple[SharedOption, ...]
+    ) -> list[SharedOption]:
+        """Return copies of the shared options, to follow the command's own parameters."""
+        own = {name for parameter in params for name in parameter.opts}
         for option in shared:
             assert not own & set(option.opts), f"{self.name}: {option.opts} is a shared option"
-        self.params.extend(copy.copy(option) for option in shared)
+        return [copy.copy(option) for option in shared]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in two sections."""

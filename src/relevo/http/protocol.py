@@ -120,6 +120,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.handshake is not None:
             self.handshake.over()
         super().connection_made(transport)
+        peer = transport.get_extra_info("socket")
+        if peer is not None:  # else the kernel takes megabytes for a client that reads nothing
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES)
         self._peer = self.client[0] if self.client else ""
         self._crowded = self.admission.enter(self, self._peer)
         crowded = self._crowded is not None

@@ -42,7 +42,7 @@ LANE_LENGTH_MAX: Final = 64
 IN_TRANSACTION: Final = Function(
     name="relevo.submit_jobs_in",
     types=(
-        "uuid[]", "text[]", "text[]", "text[]", "text[]", "timestamptz[]", "text[]", "smallint[]",
+        "uuid[]", "text[]", "text[]", "text[]", "text[]", "timestamptz[]", "text[]", "int2[]",
         "uuid[]", "text[]::jsonb[]",
     ),
     otherwise=", or call the SQL function relevo.submit_job yourself",

@@ -22,6 +22,7 @@ from relevo.errors import (
 )
 from relevo.kernel import checking, faults
 from relevo.kernel.postgres import catalog, foreign
+from relevo.kernel.postgres.binding import transaction_in
 from relevo.kernel.postgres.grouping import Group
 from relevo.messaging.core import content, tokens
 from relevo.messaging.naming import KnownNames
@@ -198,7 +199,8 @@ class Receiving:
         if tx is None:
             await self._settlements.call(given)
             return
-        [error] = await self._settle_with(foreign.checked(tx), [given], remember=False)
+        tx = transaction_in(foreign.checked(tx), self._database.schema)
+        [error] = await self._settle_with(tx, [given], remember=False)
         if error is not None:
             raise error
 

@@ -39,7 +39,7 @@ OFF_LOOP: Final = 2_000
 IN_TRANSACTION: Final = foreign.Function(
     "relevo.arrive_messages",
     (
-        "text[]", "text[]::bytea[]", "smallint[]", "text[]", "smallint[]", "text[]", "text[]",
+        "text[]", "text[]::bytea[]", "int2[]", "text[]", "int2[]", "text[]", "text[]",
         "text[]", "float8[]", "timestamptz[]", "text[]",
     ),
     otherwise="; with another driver, run `select relevo.send_message(entity, body, …)`",

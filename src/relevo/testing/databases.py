@@ -138,6 +138,7 @@ class TestDatabases:
         try:
             if not await self._admin.fetchval("select 1 from pg_database where datname = $1", name):
                 await self._fill_template(name, migrated=migrated)
+            await self._cache_catalog(name)
         finally:
             await self._admin.execute("select pg_advisory_unlock($1)", _TEMPLATE_LOCK)
         return name
@@ -152,6 +153,15 @@ class TestDatabases:
             if migrated:
                 await migrate.up(database)
         await self._admin.execute(f'alter database "{raw}" rename to "{name}"')
+
+    async def _cache_catalog(self, name: str) -> None:
+        """Let PostgreSQL write its cache file of the catalog, which clones inherit.
+
+        A start of the server and each change of the catalog remove it; without it, the first
+        session of every clone writes it.
+        """
+        connection = await asyncpg.connect(self.url_of(name))
+        await connection.close()
 
 
 def _home() -> Path:

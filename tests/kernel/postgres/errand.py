@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 
 
 async def run_errands(url: str, *, table: str = "receipt", **options: Any) -> None:
-    """Handle one change, one job and one router job; fails if one of them does not come through."""
+    """Handle one change, job, message and router job; fails if one does not come through."""
     app = relevo.App(settings=settings.load({"database_url": url, **options}, environ={}))
     orders = app.container("orders", partition_key="/city")
     cooked: asyncio.Queue[str] = asyncio.Queue()
+    mail = app.queue("mail")
+    read: asyncio.Queue[Any] = asyncio.Queue()
+
+    @app.consumers("post", sources=[mail])
+    async def post(message: Any) -> None:
+        read.put_nowait(message.body)
 
     @orders.on_changes("kitchen", start="beginning")
     async def cook(changes: Sequence[Any]) -> None:
@@ -37,6 +43,8 @@ async def run_errands(url: str, *, table: str = "receipt", **options: Any) -> No
             pass
         jobs = [await receipt.submit(customer="ana") for _ in range(3)]
         assert [await job.wait(timeout=100) for job in jobs] == ["ana"] * 3
+        await mail.send(order)
+        assert await read.get() == order
         await _offer(app, order)
 
 

@@ -47,6 +47,34 @@ async def test_what_a_body_sets_in_its_session_is_gone_for_the_next(
         assert await database.fetchval(held) == 0
 
 
+@pytest.mark.parametrize("way", ["execute", "fetch", "prepare", "cursor", "nested", "run"])
+async def test_however_it_is_set(small: Callable[[], Any], way: str) -> None:
+    sets = "select set_config('statement_timeout', '12345ms', false)"
+
+    async def work(tx: Transaction) -> None:
+        match way:
+            case "execute":
+                await tx.execute(sets)
+            case "prepare":
+                await (await tx.prepare(sets)).fetch()
+            case "cursor":
+                await (await tx.cursor(sets)).fetchrow()
+            case "nested":
+                async with tx.transaction():
+                    await tx.execute(sets)
+            case _:
+                await tx.fetch(sets)
+
+    async with await small() as database:
+        for _ in range(2):
+            if way == "run":
+                await database.run(work)
+            else:
+                async with database.transaction() as tx:
+                    await work(tx)
+            assert await database.fetchval("show statement_timeout") == "0"
+
+
 async def test_a_transaction_that_was_kept_cannot_be_used_after_its_end(
     small: Callable[[], Any],
 ) -> None:

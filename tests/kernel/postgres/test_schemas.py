@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from relevo import App, settings
+from relevo import App, Message, settings
 from relevo.kernel.postgres import locks
 from relevo.kernel.postgres.pool.connections import Sleepers
 from relevo.testing.clock import Clock
@@ -179,6 +179,8 @@ async def test_both_take_part_in_one_transaction(relevo_url: str) -> None:
         apps = {HERE: here, THERE: there}
         for app in apps.values():
             await app.container("orders", partition_key="/city").upsert({"id": "0", "city": "x"})
+            await app.queue("mail").send_many([Message(b"letter")] * 3)
+        received = {schema: await app.queue("mail").receive(3) for schema, app in apps.items()}
         async with AsyncExitStack() as stack:
             connection = await stack.enter_async_context(connected(relevo_url))
             given = [
@@ -191,11 +193,13 @@ async def test_both_take_part_in_one_transaction(relevo_url: str) -> None:
                     item = {"id": f"{schema}{number}", "city": "Vigo"}
                     await app.container("orders").upsert(item, tx=tx)
                     await app.jobs.submit("receipt", {"in": schema}, lane="default", tx=tx)
+                    await received[schema][number].complete(tx=tx)
         for schema, app in apps.items():
             rows = await app.database.fetch(f'select id from "{schema}".item order by id')
             assert [row["id"] for row in rows] == ["0", *(f"{schema}{n}" for n in range(3))]
             datas = await app.database.fetch(f'select distinct data from "{schema}".job')
             assert [row["data"] for row in datas] == [f'{{"in":"{schema}"}}']
+            assert await app.database.fetchval(f'select count(*) from "{schema}".message') == 0
 
 
 async def test_jobs_of_other_drivers_go_to_the_schema_of_their_app(relevo_url: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
@@ -17,21 +17,9 @@ import pytest
 import relevo
 from tests.kernel.postgres.errand import run_errands
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 pytestmark = pytest.mark.anyio
 
 ROOT: Final = Path(relevo.__file__).parent
-TYPES: Final = [
-    "text", "uuid", "bigint", "integer", "smallint", "boolean", "jsonb", "json", "timestamptz",
-    "interval", "float8", "bytea", "numeric", "text[]", "uuid[]", "bigint[]", "integer[]",
-    "smallint[]", "boolean[]", "timestamptz[]", "jsonb[]", "float8[]",
-]  # fmt: skip
-OPERATORS: Final = [
-    "=", "<>", "<", ">", "<=", ">=", "||", "@>", "<@", "&&", "+", "-", "*", "/", "->", "->>", "#>",
-    "#>>", "&", "#", "?", "~",
-]  # fmt: skip
 PLANT: Final = """
 create or replace function pg_temp.plant(place text, names text[], types text[], operators text[])
 returns integer language plpgsql as $plant$
@@ -60,15 +48,16 @@ begin
     select name, a || ', ' || b from sized cross join pair where arity = 2
     union all
     select 'operator ' || o, a || ', ' || b from unnest(operators) as o cross join pair
+    where exists (select from pg_operator where oprname = o and oprkind = 'b')
   loop
     planted := planted + 1;
     execute format(
       'create function %1$I.%2$I(%3$s) returns %4$s language plpgsql as $body$ begin '
-      'perform setval(''%1$s.sprung'', %5$s); raise exception ''sprung: %2$s(%3$s)''; end $body$',
+      'perform setval(''%1$s.sprung'', %5$s); raise exception using message = %6$L; end $body$',
       place, trap.name, trap.arguments,
       case when trap.name ~ '^operator ([=<>~?]|@>|&&)' then 'boolean'
            else split_part(trap.arguments, ', ', 1) end,
-      planted);
+      planted, format('sprung: %s(%s)', trap.name, trap.arguments));
     if trap.name like 'operator %' then
       execute format(
         'create operator %1$I.%2$s (leftarg = %3$s, rightarg = %4$s, function = %1$I.%5$I)',
@@ -81,17 +70,48 @@ end $plant$;
 """
 
 
+TYPES_USED: Final = """
+with used as (
+  select a.atttypid as type from pg_attribute a join pg_class c on c.oid = a.attrelid
+  where c.relnamespace = 'relevo'::regnamespace and a.attnum > 0 and not a.attisdropped
+  union select unnest(p.proargtypes) from pg_proc p where p.pronamespace = 'relevo'::regnamespace
+  union select p.prorettype from pg_proc p where p.pronamespace = 'relevo'::regnamespace
+  union select unnest(p.proallargtypes) from pg_proc p
+    where p.pronamespace = 'relevo'::regnamespace
+  union select to_regtype(name) from unnest($1::text[]) as cast_to (name)
+)
+select array_agg(distinct format_type(t.oid, null)) from used join pg_type t on t.oid = used.type
+where t.typnamespace = 'pg_catalog'::regnamespace and t.typtype in ('b', 'm', 'r')
+"""
+UNPINNED: Final = """
+select p.oid::regprocedure::text from pg_proc p
+where p.pronamespace = 'relevo'::regnamespace and p.prosqlbody is null
+  and p.prolang <> (select oid from pg_language where lanname = 'internal')
+  and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)
+"""
+
+
 def functions_used() -> list[str]:
     """Every name that our SQL calls like a function."""
-    texts: Iterable[str] = (path.read_text("utf-8") for path in ROOT.rglob("sql/**/*.sql"))
-    return sorted({name for text in texts for name in re.findall(r"(?<!\.)\b([a-z_0-9]+)\(", text)})
+    return _all_of(r"(?<!\.)\b([a-z_0-9]+)\(")
+
+
+def operators_used() -> list[str]:
+    """Every operator of our SQL; `like` is one by another name."""
+    return [*_all_of(r"(?<![-+*/<>=~!@#%^&|`?])([-+*/<>=~!@#%^&|`?]+)"), "~~"]
+
+
+def _all_of(pattern: str) -> list[str]:
+    texts = (path.read_text("utf-8") for path in ROOT.rglob("sql/**/*.sql"))
+    return sorted({name for text in texts for name in re.findall(pattern, text)})
 
 
 async def plant(connection: asyncpg.Connection, place: str) -> int:
     """Plant a trap for each function and operator, with every pair of types that we use."""
     await connection.execute(PLANT)
+    types = await connection.fetchval(TYPES_USED, _all_of(r"::\s*([a-z_0-9]+(?:\[\])?)"))
     planted: int = await connection.fetchval(
-        "select pg_temp.plant($1, $2, $3, $4)", place, functions_used(), TYPES, OPERATORS
+        "select pg_temp.plant($1, $2, $3, $4)", place, functions_used(), types, operators_used()
     )
     return planted
 
@@ -104,19 +124,42 @@ async def test_what_lies_in_public_is_never_called(relevo_url: str) -> None:
     await weak.close()
 
 
+async def test_every_function_has_a_search_path_of_its_own(relevo_url: str) -> None:
+    """Those with a body of SQL need none: PostgreSQL looked up its names when they were made."""
+    admin = await asyncpg.connect(relevo_url)
+    assert [row[0] for row in await admin.fetch(UNPINNED)] == []
+    await admin.close()
+
+
 async def test_functions_for_callers_trust_neither_public_nor_their_temporary_schema(
     relevo_url: str,
 ) -> None:
-    async with relevo.App(relevo_url) as app:
-        await app.store.container("orders", "/city").upsert({"id": "0", "city": "Vigo"})
-    caller = await asyncpg.connect(relevo_url)
+    caller = await asyncpg.connect(relevo_url, statement_cache_size=0)
     await plant(caller, "public")
-    await caller.execute("create temporary table now (a int); create temporary table job (a int)")
-    for name in ("uuid", "text", "jsonb", "integer", "bigint", "timestamptz"):
-        await caller.execute(f"create domain pg_temp.{name} as pg_catalog.bool")
-    async with caller.transaction():
-        await caller.execute("select relevo.submit_job('receipt', '{}')")
-        await caller.execute("""select relevo.put_item('orders', '{"id": "1", "city": "Vigo"}')""")
+    async with relevo.App(relevo_url) as app:
+        orders, mail = app.store.container("orders", "/city"), app.queue("mail")
+        await orders.upsert({"id": "0", "city": "Vigo"})
+        await mail.ensure()
+
+        async def write() -> None:
+            await caller.execute("select relevo.submit_job('receipt', '{}')")
+            put = """select relevo.put_item('orders', '{"id": "1", "city": "Vigo"}')"""
+            await caller.execute(put)
+            await caller.execute("select relevo.send_message('mail', 'first')")
+            await app.jobs.submit("receipt", tx=caller)
+            await orders.upsert({"id": "2", "city": "Vigo"}, tx=caller)
+            await mail.send(b"second", tx=caller)
+
+        learning = caller.transaction()  # about types, by statements of the driver's that trust all
+        await learning.start()
+        await write()
+        await learning.rollback()
+        await caller.execute("create temporary table now (a int); create temporary table job ()")
+        for name in ("uuid", "text", "jsonb", "int2", "integer", "bigint", "timestamptz"):
+            await caller.execute(f"create domain pg_temp.{name} as pg_catalog.bool")
+        async with caller.transaction():
+            await write()
     assert not await caller.fetchval("select is_called from public.sprung")
-    assert await caller.fetchval("select pg_catalog.count(*) from relevo.item") == 2
+    for table, rows in {"item": 3, "job": 2, "message_arrival": 2}.items():
+        assert await caller.fetchval(f"select pg_catalog.count(*) from relevo.{table}") == rows
     await caller.close()

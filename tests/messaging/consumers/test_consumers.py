@@ -152,7 +152,7 @@ async def test_messages_of_a_host_that_has_ended_come_back_counted(depot: Depot)
 
 async def test_a_transaction_commits_effects_and_completion_or_neither(depot: Depot) -> None:
     await depot.queue(max_delivery_count=2)
-    await depot.database.write("create table if not exists meal (body text)")
+    await depot.database.write("create table if not exists meal (body text primary key)")
     await depot.database.write("delete from meal")
 
     async def cook(msg: Received) -> None:
@@ -170,7 +170,7 @@ async def test_a_transaction_commits_effects_and_completion_or_neither(depot: De
 
 async def test_a_transaction_of_a_lost_message_commits_nothing(depot: Depot) -> None:
     await depot.queue()
-    await depot.database.write("create table if not exists meal (body text)")
+    await depot.database.write("create table if not exists meal (body text primary key)")
     await depot.database.write("delete from meal")
     errors: list[Exception] = []
 
@@ -263,7 +263,7 @@ async def test_complete_in_a_transaction_of_the_handlers_own(depot: Depot) -> No
 
 async def test_plain_functions_run_in_threads(depot: Depot) -> None:
     await depot.queue()
-    await depot.database.write("create table if not exists meal (body text)")
+    await depot.database.write("create table if not exists meal (body text primary key)")
     await depot.database.write("delete from meal")
     seen: list[Any] = []
 

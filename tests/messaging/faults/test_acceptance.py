@@ -74,7 +74,7 @@ async def draw(msg):
 """
 TABLES = (
     "create table if not exists meal (number serial primary key, dish text, class text)",
-    "create table if not exists waiter (served integer)",
+    "create table if not exists waiter (served integer primary key)",
     "truncate meal, waiter restart identity",
     "insert into waiter values (0) returning served",
 )

@@ -32,7 +32,7 @@ insert into relevo.message (rank, enqueued_at, entity_id, sub_queue, class, stat
   body_kind, size, message_id, body)
 select 0, relevo.now(), $1, 1, i % 3, 0, 4, 0, 1, i::text, 'x' from generate_series(1, 20000) i
 """
-PAGES_PER_MESSAGE = 60
+PAGES_PER_MESSAGE = 80
 """Its row, and every index that has it, a few times; a scan would be thousands of pages."""
 
 

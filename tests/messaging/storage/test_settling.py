@@ -279,16 +279,16 @@ async def test_received_and_deleted_messages_are_gone(rows: Rows) -> None:  # T6
 
 
 async def test_a_lock_is_renewed_up_to_its_greatest_age(rows: Rows) -> None:
-    entity = await rows.entity(lock_seconds=60.0, max_lock_age=100.0)
+    entity = await rows.entity(lock_seconds=600.0, max_lock_age=1_000.0)
     message = await locked(rows, entity)
-    await rows.advance(50)
+    await rows.advance(500)
     assert await rows.settle("renew", message) == [message["sequence"]]
     row = await rows.row(message["sequence"])
     assert row is not None
-    assert row["locked_until"] - row["locked_at"] == timedelta(seconds=100)
-    await rows.advance(49)
+    assert row["locked_until"] - row["locked_at"] == timedelta(seconds=1_000)
+    await rows.advance(400)
     assert await rows.settle("renew", message) == [message["sequence"]]
-    await rows.advance(2)
+    await rows.advance(101)
     assert await rows.settle("renew", message) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -47,7 +48,7 @@ def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS
         group = root
         for noun in nouns:
             group = group_of(group, fields.singular(noun).replace("_", "-"))
-        group.add_command(_command(operation, verb.replace("_", "-")))
+        group.add_command(_OperationCommand(operation, verb.replace("_", "-")))
 
 
 def group_of(parent: click.Group, noun: str) -> click.Group:
@@ -76,32 +77,46 @@ class _Noun(CommandGroup):
         return f"{(self.name or '').capitalize()}: {', '.join(sorted(self.commands))}."
 
 
-def _command(operation: Operation, verb: str) -> RelevoCommand:
-    parameters = [
-        one
-        for one in fields.parameters(operation)
-        if one.name != "cursor" or operation.name not in _DOCUMENTS
-    ]
-    if _is_paged(operation):
-        parameters.append(click.Option(["follow", "--all"], is_flag=True, help="Return all pages."))
-    if _is_final(operation):
-        parameters.append(
-            click.Option(["yes", "--yes"], is_flag=True, help="Do not ask for confirmation.")
+class _OperationCommand(RelevoCommand):
+    """The command of an operation.
+
+    Its parameters are made when they are needed: to make those of all operations takes longer than
+    most commands.
+    """
+
+    def __init__(self, operation: Operation, verb: str) -> None:
+        @click.pass_obj
+        def run(session: Session, /, **given: Any) -> int:
+            return _run(operation, session, given)
+
+        about = f"\n\n{_ONE_HOST}" if operation.name in ABOUT_ONE_HOST else ""
+        super().__init__(
+            verb,
+            callback=run,
+            help=f"{operation.summary}{about}",
+            short_help=operation.summary,
         )
+        self._operation = operation
+        del self.params  # the empty list hides the property
 
-    @click.pass_obj
-    def run(session: Session, /, **given: Any) -> int:
-        return _run(operation, session, given)
-
-    about = f"\n\n{_ONE_HOST}" if operation.name in ABOUT_ONE_HOST else ""
-    return RelevoCommand(
-        verb,
-        callback=run,
-        params=parameters,
-        help=f"{operation.summary}{about}",
-        short_help=operation.summary,
-        shared=EVERYWHERE,
-    )
+    @cached_property
+    def params(self) -> list[click.Parameter]:  # type: ignore[override]
+        """The parameters of the operation, then the shared options."""
+        operation = self._operation
+        parameters = [
+            one
+            for one in fields.parameters(operation)
+            if one.name != "cursor" or operation.name not in _DOCUMENTS
+        ]
+        if _is_paged(operation):
+            parameters.append(
+                click.Option(["follow", "--all"], is_flag=True, help="Return all pages.")
+            )
+        if _is_final(operation):
+            parameters.append(
+                click.Option(["yes", "--yes"], is_flag=True, help="Do not ask for confirmation.")
+            )
+        return [*parameters, *self.shared_options(parameters, EVERYWHERE)]
 
 
 def _is_final(operation: Operation) -> bool:

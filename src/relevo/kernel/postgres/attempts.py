@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 import asyncpg
@@ -19,8 +18,6 @@ from relevo.errors import (
 from relevo.kernel.postgres.failures import is_own, meaning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from relevo.kernel.postgres.pool.session import Block, PoolConnection
 
 Ending = Literal["aborted", "refused", "unknown", "closed", "fault"]
@@ -52,29 +49,40 @@ class Attempt:
     """The body of its transaction failed by itself."""
 
 
-@asynccontextmanager
-async def transaction_of(
-    connection: PoolConnection, attempt: Attempt, *, theirs: bool = False, opening: str = ""
-) -> AsyncIterator[None]:
-    """Open a transaction; notes when its commit is sent, and whose error ends it.
+class OpenTransaction:
+    """A transaction for a block; notes when its commit is sent, and whose error ends it.
 
     The error of the body is raised even if the connection is dead by then.
     """
-    transaction = connection.transaction(isolation="read_committed")
-    transaction.theirs, transaction.opening = theirs, opening
-    try:
-        await transaction.start()
-    except asyncio.CancelledError:
-        cut(connection)  # it is unknown whether it has begun
-        raise
-    try:
-        yield
-    except BaseException as error:
-        attempt.own = is_own(error)
-        await _roll_back(connection, transaction)
-        raise
-    attempt.committing = True
-    await transaction.commit()
+
+    __slots__ = ("_attempt", "_connection", "_transaction")
+
+    def __init__(
+        self,
+        connection: PoolConnection,
+        attempt: Attempt,
+        *,
+        theirs: bool = False,
+        opening: str = "",
+    ) -> None:
+        self._connection, self._attempt = connection, attempt
+        self._transaction = connection.transaction(isolation="read_committed")
+        self._transaction.theirs, self._transaction.opening = theirs, opening
+
+    async def __aenter__(self) -> None:
+        try:
+            await self._transaction.start()
+        except asyncio.CancelledError:
+            cut(self._connection)  # it is unknown whether it has begun
+            raise
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            self._attempt.committing = True
+            await self._transaction.commit()
+            return
+        self._attempt.own = is_own(error)
+        await _roll_back(self._connection, self._transaction)
 
 
 def cut(connection: asyncpg.Connection) -> None:

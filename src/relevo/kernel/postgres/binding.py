@@ -12,17 +12,26 @@ Inside of string literals a name is bound only where it names an object, such as
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from relevo.kernel.postgres import locks
-from relevo.kernel.postgres.catalog import marked_with
+from relevo.kernel.postgres.catalog import is_own, marked_with
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Transaction
 
 DEFAULT: Final = "relevo"
+OWN_PATH: Final = "pg_catalog, pg_temp"
+"""The search path of Relevo's statements: `pg_temp` last, for unless it is named it is first."""
+TURN_OWN: Final = (
+    "select pg_catalog.current_setting('search_path'),"
+    f" pg_catalog.set_config('search_path', '{OWN_PATH}', true)"
+)
+"""Sets it for the rest of a transaction; returns the path before."""
+TURN_BACK: Final = "select pg_catalog.set_config('search_path', $1, true)"
 NAME_MAX: Final = 50
 """Names that begin with the schema's, as those of roles and sessions, have at most 63 bytes."""
 _PLAIN: Final = re.compile(rf"[a-z_][a-z0-9_]{{0,{NAME_MAX - 1}}}")
@@ -101,13 +110,16 @@ def transaction_in(tx: Any, schema: str) -> Any:
 
     A connection of another Relevo would bind them to its own schema, and any other to none.
     """
-    if getattr(tx, "schema", DEFAULT) == schema:
+    if getattr(tx, "schema", None) == schema:
         return tx
     return BoundTransaction(tx, schema)
 
 
 class BoundTransaction:
-    """A connection of asyncpg whose owner is not the Relevo that runs statements on it."""
+    """A connection of asyncpg whose owner is not the Relevo that runs statements on it.
+
+    Relevo's statements run with its search path, and the caller's comes back after each.
+    """
 
     def __init__(self, inner: Any, schema: str) -> None:
         self._inner = cast("Transaction", inner)
@@ -115,6 +127,18 @@ class BoundTransaction:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name not in _STATEMENTS:
-            return found
-        return lambda sql, *args, **options: found(bound(sql, self.schema), *args, **options)
+        return functools.partial(self._run, found) if name in _STATEMENTS else found
+
+    async def _run(self, method: Any, sql: str, *args: Any, **options: Any) -> Any:
+        sql = bound(sql, self.schema)
+        if not is_own(sql) or hasattr(self._inner, "schema"):  # one of Relevo's does it by itself
+            return await method(sql, *args, **options)
+        before = await self._inner.fetchval(TURN_OWN)
+        try:
+            result = await method(sql, *args, **options)
+        except Exception:
+            with contextlib.suppress(Exception):  # if the transaction failed, its end does it
+                await self._inner.fetchval(TURN_BACK, before)
+            raise
+        await self._inner.fetchval(TURN_BACK, before)
+        return result

@@ -29,10 +29,10 @@ from relevo.kernel.postgres.attempts import (
     Attempt,
     Ending,
     NotConnected,
+    OpenTransaction,
     cut,
     ending_of,
     may_repeat,
-    transaction_of,
     verdict,
 )
 from relevo.kernel.postgres.failures import is_demoted
@@ -158,7 +158,7 @@ class Database:
             opening = STAY_AWAKE if self.endpoint.pooled else ""
             async with (
                 self._borrowed() as connection,
-                transaction_of(connection, attempt, opening=opening),
+                OpenTransaction(connection, attempt, opening=opening),
             ):
                 return await work(connection)
 
@@ -167,7 +167,7 @@ class Database:
     @asynccontextmanager
     async def _borrowed(self) -> AsyncIterator[PoolConnection]:
         use = uses.INSIDE if uses.is_holding(self) else uses.current()
-        connection = await self._take(use)
+        connection = await self.take(use)
         try:
             yield connection
         except BaseException as error:
@@ -197,7 +197,7 @@ class Database:
         """
 
         async def transaction(attempt: Attempt) -> T:
-            async with self._lent(attempt) as connection:
+            async with _Loan(self, attempt, theirs=False) as connection:
                 return await work(connection)
 
         return await self._timed(transaction, repeatable=idempotent)
@@ -211,37 +211,21 @@ class Database:
         attempt = Attempt()
         try:
             with self.sleepers.watch():
-                async with self._lent(attempt, theirs=not own) as connection:
+                async with _Loan(self, attempt, theirs=not own) as connection:
                     yield connection
         except Exception as error:
             self._raise(error, ending_of(error, attempt), unknown=False)
-
-    @asynccontextmanager
-    async def _lent(self, attempt: Attempt, *, theirs: bool = False) -> AsyncIterator[Transaction]:
-        use = uses.NESTED if uses.is_holding(self) else uses.current()
-        connection = await self._take(use)
-        held = uses.hold(self)
-        try:
-            async with transaction_of(connection, attempt, theirs=theirs):
-                yield connection
-        except BaseException as error:
-            if is_demoted(error):
-                cut(connection)
-            raise
-        finally:
-            uses.let_go(held)
-            self._connections.release(_pooled(connection), use)
 
     async def _statement(
         self, sql: str, args: tuple[Any, ...], attempt: Attempt | None = None
     ) -> list[asyncpg.Record]:
         use = uses.INSIDE if uses.is_holding(self) else uses.current()
-        connection = await self._take(use)
+        connection = await self.take(use)
         try:
             rows: list[asyncpg.Record]
             if self.endpoint.pooled:
                 # Parse and execute are two messages; only a transaction keeps them on one server.
-                async with transaction_of(
+                async with OpenTransaction(
                     connection, attempt or Attempt(), theirs=not catalog.is_own(sql),
                     opening=STAY_AWAKE,
                 ):  # fmt: skip
@@ -258,7 +242,8 @@ class Database:
         self._connections.keep(_pooled(connection), use)
         return rows
 
-    async def _take(self, use: Use) -> PoolConnection:
+    async def take(self, use: Use) -> PoolConnection:
+        """Return a connection for a use; it is given back, or kept at hand."""
         if self._closed:
             raise Closed("the database is closed; no further statement is possible")
         try:
@@ -268,6 +253,10 @@ class Database:
             if self._closed:
                 raise Closed("the database was closed while the call waited") from error
             raise NotConnected(error) from error
+
+    def give_back(self, connection: PoolConnection, use: Use) -> None:
+        """Return a connection that may have to be reset."""
+        self._connections.release(_pooled(connection), use)
 
     async def _timed(self, work: Callable[[Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()
@@ -299,6 +288,44 @@ class Database:
         if outcome is error:
             raise error
         raise outcome from error
+
+
+class _Loan:
+    """A connection inside a transaction, for the length of a block."""
+
+    __slots__ = ("_attempt", "_connection", "_database", "_held", "_theirs", "_transaction", "_use")
+
+    def __init__(self, database: Database, attempt: Attempt, *, theirs: bool) -> None:
+        self._database, self._attempt, self._theirs = database, attempt, theirs
+
+    async def __aenter__(self) -> Transaction:
+        self._use = uses.NESTED if uses.is_holding(self._database) else uses.current()
+        self._connection = await self._database.take(self._use)
+        self._held = uses.hold(self._database)
+        self._transaction = OpenTransaction(self._connection, self._attempt, theirs=self._theirs)
+        try:
+            await self._transaction.__aenter__()
+        except BaseException as error:
+            self._end(error)
+            raise
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        try:
+            await self._transaction.__aexit__(kind, error, trace)
+        except BaseException as late:
+            error = late
+            raise
+        finally:
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is not None and is_demoted(error):
+            cut(self._connection)
+        uses.let_go(self._held)
+        self._database.give_back(self._connection, self._use)
 
 
 def _pooled(connection: PoolConnection) -> Pooled:

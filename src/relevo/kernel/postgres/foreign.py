@@ -35,7 +35,7 @@ class Function(Struct, frozen=True):
     name: str
     """With the schema `relevo`, whatever that of the caller's Relevo is."""
     types: tuple[str, ...]
-    """The type of each array, such as `uuid[]`, or a chain of casts: `text[]::jsonb[]`."""
+    """The type of each array as `pg_catalog` names it, or a chain of casts: `text[]::jsonb[]`."""
     otherwise: str
     """The advice for a caller with another driver."""
 
@@ -53,7 +53,7 @@ class Function(Struct, frozen=True):
             import sqlalchemy  # an optional dependency
 
             names = [f"v{n}" for n in range(len(values))]
-            casts = iter(f"cast(:{name} as text)" for name in names)
+            casts = iter(f"cast(:{name} as pg_catalog.text)" for name in names)
             clause = sqlalchemy.text(bound(self._sql_of_values(arrays, casts), schema))
             found = await _done(tx.execute(clause, dict(zip(names, values, strict=True))))
             return found.scalar()
@@ -69,7 +69,8 @@ class Function(Struct, frozen=True):
 
     def _sql(self, arguments: Iterable[str]) -> str:
         typed = (f"{one}::{type_}" for one, type_ in zip(arguments, self.types, strict=True))
-        sql = f"select {self.name}({', '.join(typed)})"
+        # Callers have search paths of their own, in which a type may have another meaning.
+        sql = f"select {self.name}({', '.join(typed)})".replace("::", "::pg_catalog.")
         return catalog.own(self.name, sql, any_path=True)
 
     def _sql_of_values(self, arrays: Sequence[Sequence[Any]], marks: Iterator[str]) -> str:

@@ -87,8 +87,10 @@ order by k.n;
 
 -- name: put_rows
 -- Writes items in the caller's transaction, which stamps them when it commits; see the function.
-select outcome, 0::bigint as lsn, written_ordinal as ordinal, written_ts as ts
-from relevo.put_rows($1, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[]);
+-- path: any
+select outcome, 0::pg_catalog.int8 as lsn, written_ordinal as ordinal, written_ts as ts
+from relevo.put_rows($1, $2::pg_catalog.text[], $3::pg_catalog.text[], $4::pg_catalog.text[], $5::pg_catalog.text[],
+  $6::pg_catalog.text[], $7::pg_catalog.text[], $8::pg_catalog.int4[]);
 
 -- name: stamp_writes
 -- Stamps the writes of the transaction, a row per range; the commit follows.

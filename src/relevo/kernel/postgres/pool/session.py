@@ -19,7 +19,7 @@ import asyncpg
 from asyncpg.transaction import Transaction as DriverTransaction
 
 from relevo.kernel.postgres import catalog
-from relevo.kernel.postgres.binding import DEFAULT, bound
+from relevo.kernel.postgres.binding import DEFAULT, OWN_PATH, TURN_BACK, TURN_OWN, bound
 from relevo.kernel.postgres.failures import Unanswered, explain
 
 if TYPE_CHECKING:
@@ -31,23 +31,18 @@ START_UP: Final = {
     "default_transaction_isolation": "read committed",
 }
 """The settings of every direct session; a reset restores them."""
-OWN_PATH: Final = "pg_catalog, pg_temp"
-"""`pg_temp` last, for unless it is named it is searched first."""
 _PIN: Final = f"set search_path = {OWN_PATH}"
 _UNPIN: Final = "set search_path to default"
 _LOCAL: Final = " set local standard_conforming_strings = on; set local jit = off;"
 _LOCAL_PIN: Final = f" set local search_path = {OWN_PATH};"
 _LOCAL_DEFAULT: Final = " set local search_path to default;"
-_TURN_OWN: Final = (
-    "select pg_catalog.current_setting('search_path'),"
-    f" pg_catalog.set_config('search_path', '{OWN_PATH}', true)"
-)
-_TURN_BACK: Final = "select pg_catalog.set_config('search_path', $1, true)"
 _ASK: Final = "select pg_catalog.current_setting('search_path')"
 _CONTROL: Final = re.compile(
     r"\s*(begin|start|commit|end|abort|rollback|savepoint|release|listen|unlisten)\b", re.IGNORECASE
 )
 """Statements that steer a transaction: they name no object, and run also when it has failed."""
+_BLOCK: Final = frozenset({"BEGIN ISOLATION LEVEL READ COMMITTED;", "COMMIT;", "ROLLBACK;"})
+"""What a block sends, which changes nothing of the session."""
 _UNDOES: Final = re.compile(r"\s*rollback\b", re.IGNORECASE)
 _LATE: Final = "the statement was not answered in its time"
 
@@ -158,13 +153,14 @@ class PoolConnection(asyncpg.Connection):
         elif block.theirs:
             self._opening = _LOCAL_DEFAULT + block.opening
             self.path = _Path(own=False)
-            self._lent = True
         else:
             self._opening = block.opening
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a command; see asyncpg."""
         own = query.startswith(catalog.OWN_MARK)
+        if not own and query not in _BLOCK:
+            self._lent = True
         if own is not self.path.own:
             await self._turn(query, own=own)
         opening, self._opening = self._opening, ""
@@ -215,7 +211,7 @@ class PoolConnection(asyncpg.Connection):
 
     def cursor(self, query: str, *args: Any, **options: Any) -> Any:
         """Return a cursor, to be iterated or awaited; see asyncpg."""
-        self._unseen = True
+        self._unseen = self._lent = True
         query = bound(query, self.schema) if self.schema != DEFAULT else query
         return _Cursor(self, query, partial(super().cursor, query, *args, **options))
 
@@ -250,6 +246,8 @@ class PoolConnection(asyncpg.Connection):
 
     async def _run(self, method: Any, query: str, args: Any, options: Any) -> Any:
         own = query.startswith(catalog.OWN_MARK)
+        if not own and not query.startswith(catalog.ANY_MARK):
+            self._lent = True
         if own is not self.path.own:
             await self._turn(query, own=own)
         if self.schema != DEFAULT:
@@ -283,13 +281,13 @@ class PoolConnection(asyncpg.Connection):
             await super().execute(_PIN if own else _UNPIN)
             self.path = _Path(own=own)
         elif own:
-            theirs = await super().fetchval(_TURN_OWN)
+            theirs = await super().fetchval(TURN_OWN)
             self.path = _Path(own=True, theirs=theirs)
         else:
             if before.theirs is None:
                 await super().execute(_LOCAL_DEFAULT)
             else:
-                await super().fetchval(_TURN_BACK, before.theirs)
+                await super().fetchval(TURN_BACK, before.theirs)
             self.path = _Path(own=False)
 
 
