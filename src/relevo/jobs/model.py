@@ -38,7 +38,8 @@ class Lane(Struct, frozen=True, kw_only=True):
 
     `stall_after` is for lanes without a time limit: a job that neither checkpoints nor reports
     progress for that many seconds counts as timed out. With `shared_tokens` all jobs of a token
-    form one chain; without it, each owner has a chain of its own.
+    form one chain; without it, each owner has a chain of its own. With `preempt`, which needs
+    `priority`, a running job makes room at its next checkpoint if an urgent job finds no slot.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     priority: bool = False
     max_running_per_owner: int | None = None
     shared_tokens: bool = False
+    preempt: bool = False
 
 
 LANES: Final = (
