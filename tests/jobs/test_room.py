@@ -79,6 +79,22 @@ async def test_a_running_job_makes_room_for_an_urgent_one_and_goes_on_from_its_s
     assert row["details"] == '{"preempted": 1}'
 
 
+async def test_a_running_job_makes_room_for_jobs_that_were_submitted_together(
+    office: Office, drawing: Drawing
+) -> None:
+    await studio(office, drawing, 1)
+    film = await office.jobs.submit("slow", name="film", priority=1, lane="studio")
+    await office.until_status(film, 20)
+    portraits = await office.jobs.submit_many(
+        "quick", [{} for _ in range(120)], priority=9, lane="studio"
+    )
+    assert await office.database.fetchval("select count(*) from relevo.job_parcel") == 1
+    for job in portraits:
+        await job.wait(20)
+    await film.wait(20)
+    assert (await office.row(film))["attempt"] == 2
+
+
 async def test_a_job_that_made_room_often_enough_is_left_alone(
     office: Office, drawing: Drawing
 ) -> None:
