@@ -237,7 +237,7 @@ MESSAGE_CLASSES_MAX: Final = 16
 MESSAGE_WEIGHT_MAX: Final = 1_000
 MESSAGE_FORWARD_HOPS_MAX: Final = 4
 MESSAGE_RECEIVED_MAX: Final = 4_000
-"""Messages that one receive returns."""
+"""Messages that one receive returns, or one `delete_batch` deletes."""
 MESSAGE_RECEIVERS_MAX: Final = 5_000
 """Receivers that wait at one entity."""
 MESSAGE_RERANK_SECONDS_MAX: Final = 3_600.0

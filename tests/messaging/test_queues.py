@@ -453,6 +453,35 @@ async def test_purging_leaves_what_is_held(app: App) -> None:  # 6.6
     assert (await queue.describe()).messages.active == 0
 
 
+async def test_a_batch_of_deletes_takes_the_oldest_that_nobody_holds(app: App) -> None:  # 6.6
+    queue = app.queue("q")
+    await queue.send_many([Message(body=n) for n in range(6)])
+    await queue.receive(1)
+    assert await queue.delete_batch(3) == 3
+    assert [one.body for one in await queue.peek()] == [0, 4, 5]
+    assert [await queue.delete_batch(4_000) for _ in range(2)] == [2, 0]
+    for bad in (0, 4_001):
+        with pytest.raises(InvalidValue, match="max_messages"):
+            await queue.delete_batch(bad)
+
+
+async def test_a_batch_takes_what_can_be_sent_at_once(app: App) -> None:  # 6.6
+    queue = app.queue("q", max_message_bytes=1024 * 1024)
+    batch = await queue.create_batch()
+    large = Message(b"x" * 500_000, properties={"n": 1})
+    batch.add(large)
+    batch.add(large)
+    before = batch.size
+    named = Message(b"", message_id="x" * 129)
+    for bad, error in ((large, TooLarge), (named, InvalidValue)):
+        with pytest.raises(error):
+            batch.add(bad)
+    assert (len(batch), batch.size) == (2, before)
+    assert len(await queue.send_many(batch)) == 2
+    with pytest.raises(TooLarge):
+        await queue.send_many([*batch, large])  # nor would it have been stored
+
+
 async def test_figures_say_what_is_there_and_what_was(app: App, post: Post) -> None:  # M29, M35
     queue = app.queue("q")
     await queue.send_many([Message(body=n, priority=8 if n < 2 else 4) for n in range(6)])

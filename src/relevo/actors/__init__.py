@@ -1,11 +1,11 @@
 """Virtual actors: named, single-threaded units of state and behaviour."""
 
 from relevo.actors.actor import Actor
-from relevo.actors.calling import headers
+from relevo.actors.calls.calling import headers
+from relevo.actors.calls.filters import ActorCall
 from relevo.actors.core.calls import Chain
 from relevo.actors.core.identity import ActorRef
 from relevo.actors.events import ActorEvent, Event, Events, Gap
-from relevo.actors.filters import ActorCall
 from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method, reminder_handler, timer, upgrade
 from relevo.actors.reminders import Reminders, Tick

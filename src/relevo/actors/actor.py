@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
+from relevo.actors.calls.message_proxies import MessageProxy, Noted, SendOptions
 from relevo.actors.events import EventMessage
-from relevo.actors.message_proxies import MessageProxy, Noted, SendOptions
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.maps import ActorMap, StateManager
@@ -20,9 +20,9 @@ from relevo.limits import ACTOR_SEND_ATTEMPTS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from relevo.actors.calls.proxies import ProxyBase
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
     from relevo.actors.events import Event
-    from relevo.actors.proxies import ProxyBase
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.context import ActorContext
     from relevo.actors.running.timers import Timers

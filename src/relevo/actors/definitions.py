@@ -22,10 +22,10 @@ from relevo.kernel.telemetry.metrics import ActorFigures
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from relevo.actors.filters import Filter
+    from relevo.actors.calls.filters import Filter
+    from relevo.actors.calls.message_proxies import Place
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.markers import TimerMark
-    from relevo.actors.message_proxies import Place
     from relevo.actors.running.activation import Activation
     from relevo.actors.signatures import MethodSpec
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from relevo.actors.commits import TOPIC
+from relevo.actors.calls.ways import KIT_GROUP
 from relevo.actors.core.routing import route_topic
-from relevo.actors.placement_groups import DeclaredType
 from relevo.actors.running.deadlocks import Prober
 from relevo.actors.running.due import DueWork
 from relevo.actors.running.runtime import ActorRuntime
 from relevo.actors.running.watchdog import LoopWatchdog
 from relevo.actors.service import Actors
-from relevo.actors.ways import KIT_GROUP
+from relevo.actors.storing.commits import TOPIC
+from relevo.actors.storing.placement_groups import DeclaredType
 from relevo.kernel.leases.model import ACTORS, Membership
 from relevo.kernel.part import Part
 from relevo.kernel.postgres import catalog

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from relevo.actors.calling import Calling
+from relevo.actors.calls.calling import Calling
+from relevo.actors.calls.message_proxies import MessageProxy, SendOptions
+from relevo.actors.calls.proxies import Proxies
+from relevo.actors.calls.subscriptions import EventStream
+from relevo.actors.calls.ways import ActorWays
 from relevo.actors.core.identity import ActorRef, Key, slot_of
 from relevo.actors.definitions import ActorDefinition, ActorOptions, ActorTypes
 from relevo.actors.interfaces import Interfaces
-from relevo.actors.message_proxies import MessageProxy, SendOptions
 from relevo.actors.operating.administration import Administration, ref_of
 from relevo.actors.operating.letters import Letters
 from relevo.actors.operating.quarantine import Quarantine
 from relevo.actors.operating.reminders import StoredReminders
-from relevo.actors.proxies import Proxies
 from relevo.actors.running.receiver import CallReceiver
 from relevo.actors.states import ActivationState
-from relevo.actors.storage import ActorStorage
-from relevo.actors.subscriptions import EventStream
+from relevo.actors.storing.storage import ActorStorage
 from relevo.actors.transport.network import Network
-from relevo.actors.ways import ActorWays
 from relevo.errors import Conflict, InvalidValue
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import clock
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from relevo.actors.actor import Actor
+    from relevo.actors.calls.filters import F, Filter
+    from relevo.actors.calls.gateway import NamedMethod
+    from relevo.actors.calls.proxies import CallOptions, ProxyBase
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
     from relevo.actors.events import Events
-    from relevo.actors.filters import F, Filter
-    from relevo.actors.gateway import NamedMethod
     from relevo.actors.operating.administration import ActorRecord, Named
-    from relevo.actors.proxies import CallOptions, ProxyBase
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
-    from relevo.actors.stored_actors import ListedActor
+    from relevo.actors.storing.stored_actors import ListedActor
     from relevo.kernel.pages import Fetched
     from relevo.kernel.part import Connection
     from relevo.kernel.sealing import Vault

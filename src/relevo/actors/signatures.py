@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from relevo.actors.calls.declared_errors import decode_error, encode_error
 from relevo.actors.core.signature_text import digest, type_text
-from relevo.actors.declared_errors import decode_error, encode_error
 from relevo.errors import ActorError, BadArguments, InvalidValue
 
 if TYPE_CHECKING:

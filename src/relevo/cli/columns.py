@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from relevo.actors.http.reminders import ReminderView
 from relevo.actors.operating.administration import ActorFault
 from relevo.actors.operating.letters import ActorLetter
-from relevo.actors.stored_actors import ListedActor, QuarantinedActor
+from relevo.actors.storing.stored_actors import ListedActor, QuarantinedActor
 from relevo.dataverse.http.bulk_deletes import BulkDeleteView
 from relevo.feed.http.changes import ChangeView
 from relevo.feed.http.dead_letters import LetterInfo

@@ -84,7 +84,7 @@ class JobCanceled(Interruption):
 
 
 class JobPaused(Interruption):
-    """Raised into a handler whose job was paused; let it pass, it is called again later."""
+    """Raised into a handler whose job was paused or makes room; let it pass, it is called again."""
 
 
 class LoopDetected(CallerError):

@@ -38,8 +38,9 @@ class Lane(Struct, frozen=True, kw_only=True):
 
     `stall_after` is for lanes without a time limit: a job that neither checkpoints nor reports
     progress for that many seconds counts as timed out. With `shared_tokens` all jobs of a token
-    form one chain; without it, each owner has a chain of its own. `pool` and `limit` name governed
-    resources: no more jobs are claimed than these have room for.
+    form one chain; without it, each owner has a chain of its own. With `preempt`, which needs
+    `priority`, a running job makes room at its next checkpoint if an urgent job finds no slot.
+    `pool` and `limit` name governed resources: no more jobs are claimed than these have room for.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     shared_tokens: bool = False
     pool: str | None = None
     limit: str | None = None
+    preempt: bool = False
 
 
 LANES: Final = (

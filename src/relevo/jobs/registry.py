@@ -193,6 +193,11 @@ class HandlerRegistry:
             raise InvalidValue(f"lane {lane.name!r} has {lane.slots} slots; it needs at least one")
         if not 1 <= len(lane.name) <= 64 or " " in lane.name:
             raise InvalidValue("a lane's name has 1 to 64 characters other than spaces")
+        if lane.preempt and not lane.priority:
+            raise InvalidValue(
+                f"lane {lane.name!r} has preempt=True, but its jobs run in the order of submission;"
+                " set priority=True as well"
+            )
         self.lanes[lane.name] = lane
         self._configured.add(lane.name)
 

@@ -1,5 +1,6 @@
 """Priority messaging: queues, topics and subscriptions whose priorities mean something."""
 
+from relevo.messaging.batches import MessageBatch
 from relevo.messaging.core.explaining import MessageExplanation
 from relevo.messaging.entities import EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Subscription, Topic
@@ -33,6 +34,7 @@ __all__ = [
     "EntityRecord",
     "Fifo",
     "Message",
+    "MessageBatch",
     "MessageCounts",
     "MessageExplanation",
     "Messaging",

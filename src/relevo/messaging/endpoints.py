@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from relevo import limits
 from relevo.errors import InvalidValue, MessageNotFound
 from relevo.kernel import checking, cpu
 from relevo.kernel.postgres import foreign
+from relevo.messaging.batches import MessageBatch
 from relevo.messaging.core import names
 from relevo.messaging.core.names import Path
 from relevo.messaging.entities import WantedEntity
@@ -169,6 +171,12 @@ class Destination(Entity):
         await self.ensure()
         return await sending.send(str(self.path), await self._checked(given, defined=True))
 
+    async def create_batch(self) -> MessageBatch:
+        """Return an empty batch, which takes messages up to what `send_many` stores at once."""
+        await self.ensure()
+        definition = await self._service.tools.definitions.of(str(self.path))
+        return MessageBatch(definition.properties)
+
     async def schedule(self, message: Message | Any, at: datetime) -> int:
         """Send a message that becomes visible at an instant; returns the number to cancel it by."""
         if not isinstance(message, Message):
@@ -292,6 +300,21 @@ class Source(Entity):
         record = await self._record()
         sub_queue = SUB_QUEUES[self.path.sub_queue]
         return await self._managing().purge(record.id, sub_queue, before=before)
+
+    async def delete_batch(self, max_messages: int, *, before: datetime | None = None) -> int:
+        """Delete the oldest messages that nobody holds, in one transaction; returns how many.
+
+        With `before`, only those that arrived before.
+        """
+        most = limits.MESSAGE_RECEIVED_MAX
+        if not 1 <= max_messages <= most:
+            raise InvalidValue(
+                f"max_messages is {max_messages}; it must be from 1 to {most}",
+                pointer="max_messages",
+            )
+        record = await self._record()
+        sub_queue = SUB_QUEUES[self.path.sub_queue]
+        return await self._managing().delete(record.id, sub_queue, max_messages, before=before)
 
     async def reprioritize(
         self,

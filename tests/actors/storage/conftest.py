@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.actors.storage import ActorStorage
+from relevo.actors.storing.storage import ActorStorage
 from relevo.kernel.postgres import Wakeups
 from tests.actors.storage.slots import Slots
 from tests.support.emptying import empty, emptying

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import limits
-from relevo.actors.commits import CommitConflict
 from relevo.actors.core.deltas import RecordedCall, StoredActor
 from relevo.actors.core.identity import slot_of
-from relevo.actors.placement_groups import DeclaredType
-from relevo.actors.stored_actors import TOMBSTONE_SECONDS, TRIM_ROWS
+from relevo.actors.storing.commits import CommitConflict
+from relevo.actors.storing.placement_groups import DeclaredType
+from relevo.actors.storing.stored_actors import TOMBSTONE_SECONDS, TRIM_ROWS
 from relevo.errors import SettingsMismatch
 from relevo.kernel.leases import Fence
 from tests.actors.storage.slots import GROUP, SLOTS, table
 
 if TYPE_CHECKING:
-    from relevo.actors.storage import ActorStorage
+    from relevo.actors.storing.storage import ActorStorage
     from relevo.kernel.postgres import Database
     from relevo.testing.clock import Clock
     from tests.actors.storage.slots import Slots

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import settings
-from relevo.actors.commits import CommitConflict, columns
 from relevo.actors.core.deltas import EntryChange, RecordedCall, ReminderChange, StoredActor
 from relevo.actors.core.folding import fold
-from relevo.actors.storage import SQL, ActorStorage
+from relevo.actors.storing.commits import CommitConflict, columns
+from relevo.actors.storing.storage import SQL, ActorStorage
 from relevo.errors import LeaseLost, OutcomeUnknown
 from relevo.kernel.postgres import Wakeups
 from relevo.kernel.postgres.database import Database

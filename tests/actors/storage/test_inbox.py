@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo.actors.commits import TOPIC, CommitConflict
 from relevo.actors.core.deltas import ReminderChange, StoredActor
 from relevo.actors.core.identity import slot_of
+from relevo.actors.storing.commits import TOPIC, CommitConflict
 from relevo.errors import LeaseLost
 from relevo.kernel.leases import Fence
 from tests.actors.storage.slots import GROUP, SLOTS, message, table
@@ -17,8 +17,8 @@ from tests.actors.storage.slots import GROUP, SLOTS, message, table
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from relevo.actors.inbox import Due
-    from relevo.actors.storage import ActorStorage
+    from relevo.actors.storing.inbox import Due
+    from relevo.actors.storing.storage import ActorStorage
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.testing.clock import Clock
     from tests.actors.storage.slots import Slots

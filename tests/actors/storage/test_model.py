@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.actors.commits import columns
 from relevo.actors.core.deltas import (
     Delta,
     EntryChange,
@@ -21,7 +20,8 @@ from relevo.actors.core.deltas import (
     ReminderChange,
 )
 from relevo.actors.core.folding import fold
-from relevo.actors.storage import SQL
+from relevo.actors.storing.commits import columns
+from relevo.actors.storing.storage import SQL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from relevo.actors.commits import columns
 from relevo.actors.core.deltas import Delta, EntryChange, RecordedCall, ReminderChange
 from relevo.actors.core.folding import fold
-from relevo.actors.storage import SQL
+from relevo.actors.storing.commits import columns
+from relevo.actors.storing.storage import SQL
 from tests.actors.storage.slots import message
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from relevo import settings
-from relevo.actors.storage import ActorStorage
+from relevo.actors.storing.storage import ActorStorage
 from relevo.errors import InvalidValue
 from relevo.kernel.postgres import Wakeups, grants
 from relevo.kernel.postgres.database import Database

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App, settings
+from relevo.actors.calls.routing import KIND, Routes
 from relevo.actors.core.routing import NOWHERE, Route, route_topic
-from relevo.actors.routing import KIND, Routes
 from relevo.kernel.leases.model import ACTORS, Membership
 from tests.actors.transport.conftest import PATIENCE
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from relevo import errors
-from relevo.actors.answers import answer_of_error, error_id_of, error_of, raised_by_method
+from relevo.actors.calls.answers import answer_of_error, error_id_of, error_of, raised_by_method
 from relevo.actors.core.calls import Answer, MovedTo, Raised, Refused
 from relevo.errors import ActorError, RelevoError
 from tests.actors.unit.bank import Account, Frozen, InsufficientFunds, Unnamed, interfaces

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 SLOTS = 8
 SERVICE_SECONDS = 0.25
-LOAD_SECONDS = 120.0
+LOAD_SECONDS = 150.0
+QUEUES = 6
+"""Of these together there are high messages enough for a percentile that one stall of a busy
+machine does not decide."""
+FLOOR = 0.05
 TABLES = (
     "message", "message_arrival", "message_session", "message_seen", "message_settled",
     "message_fairness", "message_delta", "message_wait_delta", "message_replica",
@@ -47,7 +51,7 @@ class Slots:
 
 async def flood(queue: Queue, per_second: float, high: float, seconds: float) -> Counter[str]:
     """Send at a rate, so many of them high; the body is the instant."""
-    loop, dice = asyncio.get_running_loop(), random.Random(7)
+    loop, dice = asyncio.get_running_loop(), random.Random(queue.name)
     begun, sent = loop.time(), Counter[str]()
     while (now := loop.time()) - begun < seconds:
         due = int((now - begun) * per_second) - sent.total()
@@ -59,36 +63,43 @@ async def flood(queue: Queue, per_second: float, high: float, seconds: float) ->
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 async def test_high_keeps_its_target_when_there_is_too_much_work(app: App, relevo_url: str) -> None:
     serving = App(settings=told(relevo_url, host_name="a"))
     slots = Slots(SERVICE_SECONDS)
-    serving.queue("render").on_messages("drawers", concurrency=SLOTS)(slots)
+    names = [f"render-{n}" for n in range(QUEUES)]
+    for name in names:
+        serving.queue(name).on_messages(name, concurrency=SLOTS)(slots)
     capacity = SLOTS / SERVICE_SECONDS
     async with serving.host():
-        sent = await flood(app.queue("render"), 1.3 * capacity, 0.01, LOAD_SECONDS)
+        floods = (flood(app.queue(one), 1.3 * capacity, 0.01, LOAD_SECONDS) for one in names)
+        sent = sum(await asyncio.gather(*floods), Counter[str]())
         waits = sorted(slots.waits["high"])
         served = len(slots.order)
-    assert sent["high"] > 20
-    assert served > 0.7 * capacity * LOAD_SECONDS  # the slots were in use
+    assert sent["high"] >= 300
+    assert len(waits) >= sent["high"] - QUEUES  # none is left behind
+    assert served > 0.7 * QUEUES * capacity * LOAD_SECONDS  # the slots were in use
     assert waits[int(len(waits) * 0.99)] <= 2 * SERVICE_SECONDS
-    assert len(slots.waits["low"]) >= 0.05 * served
+    assert len(slots.waits["low"]) >= FLOOR * served
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(300)
 async def test_low_gets_its_floor_share_and_no_more_while_high_is_too_much(
     app: App, relevo_url: str
 ) -> None:  # M9
     serving = App(settings=told(relevo_url, host_name="a"))
-    slots = Slots(0.01)
-    queue = app.queue("render", ordering=Aging(floor_share=0.05))
-    for _ in range(6):
-        await queue.send_many([Message(0.0, priority_class="high")] * 500)
-        await queue.send_many([Message(0.0, priority_class="low")] * 100)
+    slots = Slots(SERVICE_SECONDS)
+    queue = app.queue("render", ordering=Aging(floor_share=FLOOR))
+    await queue.ensure()
     serving.queue("render").on_messages("drawers", concurrency=SLOTS)(slots)
+    capacity, high, low = SLOTS / SERVICE_SECONDS, 1.2, 0.2
     async with serving.host():
-        await until(lambda: len(slots.order) >= 2_000, "2,000 messages", timeout=60)
-    served = Counter(slots.order[:2_000])
-    assert abs(served["low"] - 100) <= 2
+        await flood(queue, (high + low) * capacity, high / (high + low), LOAD_SECONDS / 2)
+    backlogged = slots.order[len(slots.order) // 5 :]  # until then high may have run out
+    share = Counter(backlogged)["low"] / len(backlogged)
+    assert len(backlogged) > 0.5 * capacity * LOAD_SECONDS / 2
+    assert abs(share - FLOOR) <= 0.01
 
 
 class Day:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Struct
 
-from relevo.messaging.core import times
-from relevo.messaging.model import Aging, Deadline, Fifo, Strict, Weighted
+from relevo.messaging.core import ordering, times
+from relevo.messaging.core.classes import CLASSES
+from relevo.messaging.model import Aging, Deadline, Fifo, PriorityClass, Strict, Weighted
 from relevo.messaging.states import (
     ACTIVE,
     DEAD,
@@ -29,6 +30,7 @@ from tests.messaging.storage.rows import STATES, Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
     from uuid import UUID
 
     from relevo.messaging.model import Ordering
@@ -42,11 +44,12 @@ EVENTS = ("complete", "abandon", "delay", "defer", "dead_letter", "release", "su
 
 
 POLICIES: tuple[tuple[Ordering, bool], ...] = (
-    (Fifo(), False), (Strict(), False), (Strict(), True), (Aging(), False), (Deadline(), False),
-    (Weighted(), False), (Weighted(), True),
+    (Fifo(), False), (Strict(), False), (Strict(), True), (Aging(), False),
+    (Aging(floor_share=0), False), (Deadline(), False), (Weighted(), False), (Weighted(), True),
 )  # fmt: skip
-"""With fairness or without. The messages have one class, priority and tenant, so that each policy
-serves them as they came."""
+"""With fairness or without."""
+NAMES = tuple(one.name for one in CLASSES)
+TENANTS = (None, "acme", "zeta")
 
 
 def seldom(random: Random) -> bool:
@@ -66,7 +69,11 @@ def either(random: Random) -> bool:
 
 
 GIVEN: dict[str, dict[str, Callable[[Random], Any]]] = {
-    "send": {"count": some, "ttl": either, "later": seldom},
+    "send": {
+        "count": some, "ttl": either, "later": seldom,
+        "of": lambda random: random.choice(NAMES), "level": lambda random: random.randrange(3),
+        "tenant": lambda random: random.choice(TENANTS),
+    },
     "cancel": {"index": index},
     "claim": {"wanted": some, "by_host": either, "delete": seldom, "letters": seldom},
     "receive_deferred": {"index": index},
@@ -88,6 +95,9 @@ class Model(Struct):
     number: int
     state: str
     expires: int | None
+    of: PriorityClass
+    priority: int
+    tenant: str | None
     buried: bool = False
     """Whether it is in the dead-letter queue."""
     count: int = 0
@@ -149,12 +159,23 @@ class Lives:
 
     # What senders do.
 
-    def send(self, count: int, ttl: bool, later: bool) -> None:
+    def send(
+        self, count: int, ttl: bool, later: bool, of: str, level: int, tenant: str | None
+    ) -> None:
+        kind = CLASSES[NAMES.index(of)]
+        priority = kind.priorities[0] + level
         due = self.do(self.rows.now()) + timedelta(seconds=STEP / 2) if later else None
         lives = STEP / 2 if ttl else None
-        numbers = self.do(self.rows.send(self.entity, count, due=due, ttl=lives))
+        numbers = self.do(
+            self.rows.send(
+                self.entity, count, due=due, ttl=lives, of=of, priority=priority, key=tenant
+            )
+        )
         for number in numbers:
-            model = Model(number, SCHEDULED if later else ACTIVE, self.time + 1 if ttl else None)
+            model = Model(
+                number, SCHEDULED if later else ACTIVE, self.time + 1 if ttl else None, kind,
+                priority, tenant,
+            )  # fmt: skip
             model.visible = self.time + 1 if later else None
             self.models.append(model)
 
@@ -172,6 +193,8 @@ class Lives:
 
     def claim(self, wanted: int, by_host: bool, delete: bool, letters: bool) -> None:
         host = self.host if by_host else None
+        sql = "select sequence, enqueued_at from relevo.message"
+        arrived = {row["sequence"]: row["enqueued_at"] for row in self.do(self.rows.db.fetch(sql))}
         found = self.do(
             self.rows.claim(self.entity, wanted, host=host, delete=delete, sub_queue=int(letters))
         )
@@ -180,13 +203,41 @@ class Lives:
             if one.state == ACTIVE and one.visible is None and one.buried == letters
             and (one.expires is None or one.expires > self.time)
         ]  # fmt: skip
-        expected = sorted(claimable, key=lambda one: one.number)[:wanted]
-        assert [row["sequence"] for row in found] == [one.number for one in expected]
-        for row, model in zip(found, expected, strict=True):
+        by_number = {one.number: one for one in claimable}
+        assert len(found) == min(wanted, len(claimable))
+        taken = [by_number[row["sequence"]] for row in found]
+        self.check_order(taken, claimable, arrived)
+        for row, model in zip(found, taken, strict=True):
+            assert row["class"] == NAMES.index(model.of.name)  # M32
             assert row["delivery_count"] == model.count
             self.move(model, "take" if delete else "lock")
             if not delete:
                 model.token, model.host, model.locked_at = row["token"], by_host, self.time
+
+    def check_order(
+        self, taken: list[Model], claimable: list[Model], arrived: dict[int, datetime]
+    ) -> None:
+        """Of all that compete by rank alone, the first were taken, in their order."""
+        policy, fair = self.entity.ordering, self.entity.fair
+        shared = fair or isinstance(policy, Weighted)
+        floor = isinstance(policy, Aging) and policy.floor_share
+
+        def group(one: Model) -> Any:
+            """Weights, tenants and the floor share decide between groups."""
+            of = one.of.name if shared else one.of.express if floor else None
+            return of, one.tenant if fair else None
+
+        def place(one: Model) -> Any:
+            if shared:
+                return one.number
+            at = round(arrived[one.number].timestamp() * ordering.MICROS)
+            rank = ordering.rank(policy, one.of, priority=one.priority, arrived=at)
+            return ordering.tier(policy, one.of), rank, one.number
+
+        for key in {group(one) for one in claimable}:
+            those = [one.number for one in taken if group(one) == key]
+            first = sorted((one for one in claimable if group(one) == key), key=place)
+            assert those == [one.number for one in first[: len(those)]]  # M6, M7, M8, M13
 
     def receive_deferred(self, index: int) -> None:
         model = self.chosen(index, DEFERRED)
@@ -287,8 +338,8 @@ class Lives:
             model.state, model.buried, model.visible, model.count = ACTIVE, False, None, 0
 
     def switch(self, policy: tuple[Ordering, bool]) -> None:
-        ordering, fair = policy
-        self.entity = self.do(self.rows.switch(self.entity, ordering, fair=fair))
+        order, fair = policy
+        self.entity = self.do(self.rows.switch(self.entity, order, fair=fair))
 
     def fold(self) -> None:
         self.do(self.rows.db.execute("select relevo.fold_message_counts()"))

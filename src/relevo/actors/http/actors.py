@@ -14,7 +14,7 @@ from relevo.actors.http.models import ONE, SCOPE, ByActor, ByType, shown
 from relevo.actors.operating import figures
 from relevo.actors.operating.administration import FAULTS_MAX, ActorFault
 from relevo.actors.operating.figures import SlotsOfHost, StoredWork, TypeAtWork
-from relevo.actors.stored_actors import ListedActor
+from relevo.actors.storing.stored_actors import ListedActor
 from relevo.errors import Conflict, NoHost, NotFound
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page

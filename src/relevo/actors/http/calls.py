@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo import limits
-from relevo.actors.gateway import NamedMethod
+from relevo.actors.calls.gateway import NamedMethod
+from relevo.actors.calls.proxies import CallOptions
 from relevo.actors.http.models import ONE, SCOPE, ByActor
-from relevo.actors.proxies import CallOptions
 from relevo.errors import (
     ActivationFailed,
     BadArguments,

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from relevo import limits
 from relevo.actors.http.models import ONE, SCOPE, ByActor, decoded
-from relevo.actors.stored_actors import QuarantinedActor
+from relevo.actors.storing.stored_actors import QuarantinedActor
 from relevo.errors import InvalidValue, NotFound
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page

@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from relevo import limits
+from relevo.actors.calls.proxies import CallOptions, ProxyBase
 from relevo.actors.core.identity import ActorRef, checked_type, slot_of
 from relevo.actors.operating import events
 from relevo.actors.operating.events import ActorData, Note
-from relevo.actors.proxies import CallOptions, ProxyBase
 from relevo.actors.running.control import PREFIX, ActivationReport, control_method
-from relevo.actors.stored_actors import ListedActor
+from relevo.actors.storing.stored_actors import ListedActor
 from relevo.errors import InvalidValue, NotFound
 from relevo.kernel.leases.directory import Directory
 from relevo.kernel.postgres import catalog

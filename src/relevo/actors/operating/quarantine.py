@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from relevo.actors.core.identity import ActorRef
     from relevo.actors.operating.administration import Named
     from relevo.actors.service import Actors
-    from relevo.actors.stored_actors import QuarantinedActor
+    from relevo.actors.storing.stored_actors import QuarantinedActor
     from relevo.kernel.pages import Fetched
 
 

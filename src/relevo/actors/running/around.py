@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from relevo.actors.filters import ActorCall, filtered
+from relevo.actors.calls.filters import ActorCall, filtered
 from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:

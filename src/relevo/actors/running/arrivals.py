@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relevo.actors.answers import answer_of_error, raised_by_method
+from relevo.actors.calls.answers import answer_of_error, raised_by_method
 from relevo.actors.core.calls import Answer, Raised, Returned
 from relevo.actors.core.deltas import RecordedCall
 from relevo.actors.running.deferred import Deferred

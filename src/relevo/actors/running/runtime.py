@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
-from relevo.actors.answers import answer_of_error
+from relevo.actors.calls.answers import answer_of_error
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.events import SubscribeRequest
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.turn import Turn
     from relevo.actors.states import DeactivationReason
-    from relevo.actors.storage import ActorStorage
+    from relevo.actors.storing.storage import ActorStorage
     from relevo.kernel.leases.held import Holder, Lease
     from relevo.kernel.leases.model import Fence
 

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
-from relevo.actors.routing import Routes
+from relevo.actors.calls.routing import Routes
 from relevo.actors.transport.handshake import PURPOSE, PeerIdentity
 from relevo.actors.transport.listener import Listener
 from relevo.actors.transport.peers import Peers

@@ -65,6 +65,8 @@ class JobContext:
     # Defaults are on the class, because most runs change none of them.
     asked: int = states.IN_PROGRESS
     """The status of the job, as far as this host knows: 21 to pause, 22 to cancel."""
+    makes_room = False
+    """Whether the handler is to make room for an urgent job."""
     gone = False
     """Whether the job was deleted, or is not this host's any more."""
     cut_for: BaseException | None = None
@@ -157,19 +159,22 @@ class JobContext:
         return self._claim.owner
 
     def check(self) -> None:
-        """Raise `JobCanceled` or `JobPaused` if that was asked for; costs nothing."""
+        """Raise `JobCanceled` or `JobPaused` if the handler is to stop; costs nothing."""
         if self.cut_for is not None:
             raise self.cut_for
         if self.gone or self.asked == states.CANCELING:
             raise JobCanceled(f"job {self.id} was canceled")
         if self.asked == states.PAUSING:
             raise JobPaused(f"job {self.id} was paused")
+        if self.makes_room:
+            raise JobPaused(f"job {self.id} makes room for a more urgent one")
 
     async def checkpoint(self, *, progress: float | None = None, state: Any = _UNSAID) -> None:
-        """Store how far the work is; then raise if the job was paused or canceled.
+        """Store how far the work is; then raise if the handler is to stop.
 
-        The stored state is `ctx.state` when the handler is called again after a pause, a retry
-        or a crash.
+        That is so if the job was paused or canceled, or is to make room for an urgent one. The
+        stored state is `ctx.state` when the handler is called again after a pause, a retry or a
+        crash.
         """
         self._writes()
         saved = None if state is _UNSAID else msgspec.json.encode(state).decode()

@@ -15,6 +15,7 @@ from relevo.jobs.running.claims import JobClaim, JobSettlement, arguments, is_pl
 from relevo.jobs.running.context import Checkpoint, JobContext, Workplace
 from relevo.jobs.running.execution import JobRun, call
 from relevo.jobs.running.lone import LoneJobs
+from relevo.jobs.running.room import RoomForJobs
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
 from relevo.kernel.running.calls import Limits
@@ -61,6 +62,8 @@ class JobLedger:
         self._in_process = in_process
         self._brakes = brakes
         self._lone = LoneJobs(database, host, name)
+        preempting = {name: lane for name, lane in lanes.items() if registry.lanes[name].preempt}
+        self._room = RoomForJobs(database, host, preempting)
         self._handlers = registry.handlers
         self._limits = {
             handler.name: Limits(
@@ -197,7 +200,7 @@ class JobLedger:
                 run.ctx.asked = states.IN_PROGRESS
 
     async def prepare(self, hands: Rounds[JobClaim, JobSettlement]) -> None:
-        """Make room for a job that must run alone, claim it, and go on after it."""
+        """Make room for urgent jobs, and for one that must run alone: claim it, go on after it."""
         lone, now = self._lone, time.monotonic()
         if lone.claim is not None:
             await lone.watch(now, over=not hands.holds(lone.claim.id))
@@ -208,6 +211,8 @@ class JobLedger:
                 await hands.claim_one(
                     lambda number, free: lone.take(number, self._served(free), vacant=vacant)
                 )
+        elif self._room.is_due(now) and not hands.stopping:
+            await self._room.make(hands, now, self._stopped)
 
     @property
     def keeps_others_away(self) -> bool:

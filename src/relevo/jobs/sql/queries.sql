@@ -65,6 +65,18 @@ update relevo.job set postpone_until = relevo.now() + interval '1 hour', friendl
 -- Stores checkpoints, and returns the status of their jobs.
 select * from relevo.checkpoint_jobs($1, $2::uuid[], $3::bigint[], $4::real[], $5::text[]);
 
+-- name: urgent_jobs
+-- Ready jobs of handlers that running ones make room for, the most urgent first.
+select * from relevo.urgent_jobs($1::text[], $2);
+
+-- name: jobs_to_stop
+-- Running jobs of a host that may make room, with how often they did.
+select * from relevo.jobs_to_stop($1, $2::uuid[]);
+
+-- name: ask_for_room
+-- Notes which running job makes room for which waiting one, and returns those that do.
+select id from relevo.ask_for_room($1, $2::text[], $3::uuid[], $4::uuid[], $5::bigint[], $6) as id;
+
 -- name: hold_job
 -- Locks the row of a job that a host still holds under a claim, so that no other host can take it until the transaction
 -- ends. Checkpoints remain possible. A process that is suspended loses the lock.

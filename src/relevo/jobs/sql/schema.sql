@@ -112,6 +112,9 @@ create table relevo.job (
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
 -- With `alone` in the index, claims never read jobs that must run alone, and vice versa.
 create index job_claims on relevo.job (handler, alone, rank, sequence) where status = 0 and not chained and not capped;
+-- Jobs of a priority above the usual one, which running jobs make room for.
+create index job_urgent on relevo.job (handler, priority desc, rank, sequence)
+  where status = 0 and not chained and not capped and not alone and priority > 4;
 create index job_due on relevo.job (postpone_until) where status = 10 and postpone_until is not null and not waiting_event;
 create index job_hosts on relevo.job (host) where host is not null;
 create index job_chains on relevo.job (chain, sequence) where chain is not null;

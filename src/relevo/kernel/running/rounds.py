@@ -278,6 +278,10 @@ class Rounds(Generic[C, S]):
         for run in self._runs.values():
             yield run.claim
 
+    def runs_of(self, lane: str) -> list[Run[C, S]]:
+        """Return the runs of a lane."""
+        return [run for run in self._runs.values() if run.claim.lane == lane]
+
     def _known(self) -> set[Hashable]:
         """Keys of claims that wait, run, or are to be settled."""
         claims = chain(self.in_hand(), (one.claim for one in self.finished))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
+from relevo.kernel.running import preempting
+from relevo.kernel.running.preempting import RunningWork
 from relevo.messaging.model import PriorityClass
 
 if TYPE_CHECKING:
@@ -36,16 +38,13 @@ def choose_victim(
     """
     if not waiting.preempts:
         return None
-    candidates = [
-        one
-        for one in running
-        if one.of.preemptible
-        and waiting.base - one.of.base >= rules.gap
-        and one.elapsed >= rules.min_run
-        and one.preempt_count < rules.max_preemptions
-        and not one.asked
+    able = {one.sequence: one for one in running if one.of.preemptible}
+    work = [
+        RunningWork(one.sequence, one.of.base, one.elapsed, one.preempt_count, one.asked)
+        for one in able.values()
     ]
-    return min(candidates, key=lambda one: (one.of.base, one.elapsed, one.sequence), default=None)
+    victim = preempting.choose_victim(waiting.base, work, rules)
+    return None if victim is None else able[victim.key]
 
 
 def choose_victims(

@@ -71,12 +71,19 @@ class Managing:
 
     async def purge(self, entity: int, sub_queue: int, *, before: datetime | None = None) -> int:
         """Delete messages that nobody holds; returns how many."""
-        if before is not None:
-            checking.aware(before, "before")
         purged = 0
-        while gone := await self._value(SQL.purge, entity, sub_queue, before, ROWS):
+        while gone := await self.delete(entity, sub_queue, ROWS, before=before):
             purged += gone
         return purged
+
+    async def delete(
+        self, entity: int, sub_queue: int, limit: int, *, before: datetime | None = None
+    ) -> int:
+        """Delete so many messages that nobody holds, the oldest first; returns how many."""
+        if before is not None:
+            checking.aware(before, "before")
+        deleted: int = await self._value(SQL.purge, entity, sub_queue, before, limit)
+        return deleted
 
     async def reprioritize(
         self,

@@ -79,7 +79,9 @@ begin
         deleted = j.deleted or g.event = 'delete',
         details = case  -- since when no host has known its arguments; a run resets it
           when g.event = 'defer' then jsonb_build_object('deferred_since', at) || coalesce(j.details, '{}')
-          when g.event in ('retry', 'suspend', 'await', 'yield') then j.details - 'deferred_since'
+          when g.event = 'yield' and j.status = 20 and (j.details -> 'asked')::bigint = j.claim then  -- it made room
+            (j.details - '{deferred_since,asked}'::text[]) || jsonb_build_object('preempted', coalesce((j.details -> 'preempted')::integer, 0) + 1)
+          when g.event in ('retry', 'suspend', 'await', 'yield') then j.details - '{deferred_since,asked}'::text[]
           else j.details end,
         alone = j.alone and g.event not in ('retry', 'suspend', 'await', 'yield'),  -- a run that ended in order
         capped = case when t.to_status >= 20 then j.capped else l.owner_cap is not null and j.owner is not null end

@@ -13,7 +13,7 @@ from relevo.limits import ACTOR_SEND_ATTEMPTS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from relevo.actors.proxies import ProxyBase
+    from relevo.actors.calls.proxies import ProxyBase
     from relevo.actors.signatures import MethodSpec
 
 

@@ -6,13 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from relevo import limits
-from relevo.actors.commits import Commits
 from relevo.actors.core.deltas import RecordedCall, StoredActor
-from relevo.actors.dead_letters import DeadLetters
-from relevo.actors.inbox import Inbox
-from relevo.actors.placement_groups import PlacementGroups
-from relevo.actors.sending import Sending
-from relevo.actors.stored_actors import StoredActors
+from relevo.actors.storing.commits import Commits
+from relevo.actors.storing.dead_letters import DeadLetters
+from relevo.actors.storing.inbox import Inbox
+from relevo.actors.storing.placement_groups import PlacementGroups
+from relevo.actors.storing.sending import Sending
+from relevo.actors.storing.stored_actors import StoredActors
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres import Database, Wakeups
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.actors")
 LOAD_BYTES: Final = 8 * limits.MIB
 """Documents that one statement gives."""
 

@@ -16,7 +16,7 @@ from relevo.errors import ActorError, Moved, OutcomeUnknown, RelevoError, Remote
 from relevo.kernel import error_text
 
 if TYPE_CHECKING:
-    from relevo.actors.gateway import NamedMethod
+    from relevo.actors.calls.gateway import NamedMethod
     from relevo.actors.signatures import MethodSpec
 
 E = TypeVar("E", bound=BaseException)

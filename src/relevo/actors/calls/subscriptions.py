@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from relevo.actors.answers import error_of
+from relevo.actors.calls.answers import error_of
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import slot_of
 from relevo.actors.events import ActorEvent, EventMessage, Gap, SubscribeRequest
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from relevo.actors.calls.ways import ActorWays
     from relevo.actors.core.identity import ActorRef
     from relevo.actors.events import Event, Events
     from relevo.actors.interfaces import Interfaces
-    from relevo.actors.ways import ActorWays
 
 RENEW_SECONDS: Final = ACTOR_SUBSCRIPTION_SECONDS / 3
 AGAIN_SECONDS: Final = 0.1

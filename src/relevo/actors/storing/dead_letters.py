@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from relevo import limits
-from relevo.actors.commits import TOPIC
 from relevo.actors.operating import events
+from relevo.actors.storing.commits import TOPIC
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres import Database, Wakeups
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.actors")
 
 
 class DeadMessage(Struct, frozen=True):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases import Fence
     from relevo.kernel.postgres import Database
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.actors")
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
     from relevo.kernel.postgres.database import Transaction
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.actors")
 
 
 class DeclaredType(Struct, frozen=True):

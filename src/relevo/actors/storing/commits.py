@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from relevo.actors.core.folding import Folded
     from relevo.kernel.postgres import Database, Wakeups
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.actors")
 TOPIC: Final = "actors:{}"
 """Wakes the hosts of a placement group: durable messages have arrived."""
 STATEMENT_BYTES: Final = 16 * limits.MIB

@@ -12,11 +12,11 @@ from relevo.limits import ACTOR_CALL_ID_LENGTH_MAX, ACTOR_CALL_SECONDS, ACTOR_HE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from relevo.actors.calls.subscriptions import EventStream
     from relevo.actors.core.identity import ActorRef
     from relevo.actors.events import Events
     from relevo.actors.interfaces import InterfaceSpec
     from relevo.actors.signatures import MethodSpec
-    from relevo.actors.subscriptions import EventStream
 
 
 class CallOptions(Struct, frozen=True):

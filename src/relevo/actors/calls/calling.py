@@ -12,13 +12,13 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from relevo.actors.answers import error_of
+from relevo.actors.calls.answers import error_of
+from relevo.actors.calls.filters import ActorCall, filtered
+from relevo.actors.calls.gateway import NamedMethod
+from relevo.actors.calls.proxies import checked_headers
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.numbers import Numbers
-from relevo.actors.filters import ActorCall, filtered
-from relevo.actors.gateway import NamedMethod
-from relevo.actors.proxies import checked_headers
 from relevo.actors.running.turn import CURRENT, Turn
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import (
@@ -39,8 +39,8 @@ from relevo.limits import ACTOR_POISON_CRASHES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from relevo.actors.filters import Filter
-    from relevo.actors.proxies import CallOptions
+    from relevo.actors.calls.filters import Filter
+    from relevo.actors.calls.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
 HOST_SECONDS: Final = 0.25

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
-from relevo.actors.commits import TOPIC, transposed
+from relevo.actors.storing.commits import TOPIC, transposed
 from relevo.errors import InvalidValue
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.grouping import Group
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from relevo.actors.core.deltas import OutgoingMessage
     from relevo.kernel.postgres import Database, Wakeups
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.actors")
 UNKNOWN_SLOT: Final = "RV020"
 IN_TRANSACTION: Final = foreign.Function(
     "relevo.send_actor_messages",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres import Database
 
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.actors")
 TRIM_ROWS: Final = 1_000
 TRIM_ROUNDS: Final = 200
 TRIM_SECONDS: Final = 600.0

@@ -7,7 +7,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from relevo.actors.calling import Way, Ways
+from relevo.actors.calls.calling import Way, Ways
 from relevo.actors.core.calls import MovedTo
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.routing import Route
@@ -18,11 +18,11 @@ from relevo.limits import ACTOR_KIT_SLOTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from relevo.actors.calls.subscriptions import OpenSubscription
     from relevo.actors.core.calls import Answer, Call
     from relevo.actors.definitions import ActorTypes
     from relevo.actors.running.runtime import ActorRuntime
-    from relevo.actors.storage import ActorStorage
-    from relevo.actors.subscriptions import OpenSubscription
+    from relevo.actors.storing.storage import ActorStorage
     from relevo.actors.transport.network import Network
     from relevo.settings import Settings
 

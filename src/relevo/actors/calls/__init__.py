@@ -1,0 +1,1 @@
+"""How a call finds its actor and comes back: proxies, routes, repeats, answers."""

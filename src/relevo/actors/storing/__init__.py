@@ -1,0 +1,1 @@
+"""The stored side of actors: states, turns, messages, reminders, and their administration."""
