@@ -45,7 +45,8 @@ class ActorOptions(Struct, frozen=True, kw_only=True):
     persist: Persist = "durable"
     reentrancy: Reentrancy = "chain"
     schema: int = 1
-    idle_after: float = limits.ACTOR_IDLE_SECONDS
+    idle_after: float | None = None
+    """None is the setting `actors_idle_seconds`."""
     mailbox: int = limits.ACTOR_MAILBOX_CALLS
     overflow: Overflow = "newest"
     turn_timeout: float = limits.ACTOR_TURN_SECONDS
@@ -59,7 +60,8 @@ class ActorOptions(Struct, frozen=True, kw_only=True):
             if value not in allowed:
                 raise InvalidValue(f"{name} is {' or '.join(allowed)}, not {value!r}", pointer=name)
         for name in ("idle_after", "turn_timeout", "mailbox", "schema"):
-            if not getattr(self, name) > 0:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
                 raise InvalidValue(f"{name} must be above 0", pointer=name)
 
 

@@ -135,6 +135,7 @@ class ActorsPart(Part[Actors]):
             service.types, service.storage, slots_of=service.ways.count,
             activations_max=service.settings.actors_activations_max, now=service.now,
         )  # fmt: skip
+        runtime.idle_seconds = service.settings.actors_idle_seconds
         service.may_act = lambda: host.leases.may_act
         runtime.owner_elsewhere = service.ways.known
         runtime.began = self._slot_began

@@ -37,6 +37,7 @@ from relevo.limits import (
     ACTOR_CHAIN_DEPTH_MAX,
     ACTOR_HOST_CALLS_MAX,
     ACTOR_IDLE_SCAN_SECONDS,
+    ACTOR_IDLE_SECONDS,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class ActorRuntime:
         self.random = random.Random()  # noqa: S311 - jitter, not a secret
         self.call_later: Callable[..., asyncio.TimerHandle] = asyncio.get_running_loop().call_later
         """The time of timers, which a test may move."""
+        self.idle_seconds = ACTOR_IDLE_SECONDS
+        """How long actors stay in memory without use, where their type does not say."""
         self.pending = 0
         """Calls that have arrived and are not answered."""
         self.activations = 0
@@ -374,7 +377,7 @@ class ActorRuntime:
         now = asyncio.get_running_loop().time()
         for slot in list(self.slots.values()):
             for activation in list(slot.activations.values()):
-                idle_after = activation.definition.options.idle_after
+                idle_after = activation.definition.options.idle_after or self.idle_seconds
                 if now >= max(activation.used_at + idle_after, activation.keep_until) and (
                     activation.is_idle
                 ):
