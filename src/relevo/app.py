@@ -116,6 +116,7 @@ class App(PipelineDefinitions):
         self.parts.add(FeedPart(self.feeds))
         self.router = self.parts.add(RouterPart(Router(settings, self.events, self.vault)))
         self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
+        self.metrics.registry.register(self.actors.types.figures)
         self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.users = Users(connection)
         self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from relevo.actors.core.schedules import ReminderSchedule
 from relevo.dataverse.bulk import RowQuery
 from relevo.dataverse.http.rows import Rows
 from relevo.http.operations import OPERATIONS, operation
@@ -70,6 +71,8 @@ WHOLE = {
         ],
         "what does not fit into an answer is released: see tests/messaging/http",
     ),
+    "actors.errors": "200 at most, each with a bounded text",
+    "actors.figures": "a row for each host and each type",
     "messages.send_batch": "a receipt for each message that was sent",
     "topics.messages.send_batch": "a receipt for each message that was sent",
 }  # fmt: skip
@@ -141,6 +144,10 @@ WALKS: dict[str, Walk] = {
         "/v1/topics/t0/subscriptions/talks/sessions", ("session_id",)
     ),
     "consumers.list": Walk("/v1/consumers", ("name",)),
+    "actors.list": Walk("/v1/actors/till"),
+    "actors.letters.list": Walk("/v1/actor-letters"),
+    "actors.quarantine.list": Walk("/v1/actor-quarantine"),
+    "actors.reminders.list": Walk("/v1/actors/till/s:0/reminders", ("name",)),
     "bulk_deletes.list": Walk("/v1/bulk-deletes"),
     "bulk_deletes.failures": Walk("/v1/bulk-deletes/{delete}/failures", ("row_id",)),
     "dataverse.rows.list": Walk("/api/data/v9.2/asyncoperations", ("asyncoperationid",)),
@@ -179,6 +186,7 @@ SHORT = {
     "users.enable": "a user's teams and rights",
     "bulk_deletes.get": "one bulk delete",
     "letters.get": "one dead letter",
+    "actors.letters.get": "one dead letter",
     "queues.get": "its properties and classes",
     "topics.get": "its properties and classes",
     "subscriptions.get": "its properties and classes",
@@ -211,6 +219,7 @@ async def full(open_site: Opens) -> AsyncIterator[tuple[Site, dict[str, str]]]:
     async with open_site(page_bytes=PAGE_BYTES) as site:
         values = {**await _people(site), **await _jobs(site)}
         await _queues(site)
+        await _actors(site)
         async with _feeds(site):
             await _router(site)
             await _hosts(site)  # at the end: leases would wait for hosts that are none
@@ -253,6 +262,32 @@ async def _jobs(site: Site) -> dict[str, str]:
         ROWS,
     )
     return {"delete": str(deletes[0].id), "user": str(user)}
+
+
+async def _actors(site: Site) -> None:
+    """Actors in quarantine, and reminders and messages that are not tried any more."""
+    database = site.services.app.database
+    await database.write(
+        "insert into relevo.actor (id, placement_group, slot, revision, commit_number, updated_at,"
+        " quarantined_at, quarantine_error)"
+        " select 'till/s:' || $1 || n, 'default', 0, 1, 1, relevo.now(), relevo.now(), $1"
+        " from generate_series(1, $2) as n",
+        LONG, ROWS,
+    )  # fmt: skip
+    await database.write(
+        "insert into relevo.actor_reminder (actor, name, placement_group, slot, due, method,"
+        " schedule, payload, dead_at, error)"
+        " select 'till/s:0', $1 || n, 'default', 0, relevo.now(), 'ring', $3, ''::bytea,"
+        " relevo.now(), $1 from generate_series(1, $2) as n",
+        LONG, ROWS, msgspec.msgpack.encode(ReminderSchedule(start=LATER)),
+    )  # fmt: skip
+    await database.write(
+        "insert into relevo.actor_message (dead_at, slot, attempts, on_dead, placement_group,"
+        " receiver, sender, method, digest, headers, body, error)"
+        " select relevo.now(), 0, 1, 'continue', 'default', 'till/s:0', '', 'add', '', '{}',"
+        " ''::bytea, $1 from generate_series(1, $2) as n",
+        LONG, ROWS,
+    )  # fmt: skip
 
 
 async def _queues(site: Site) -> None:

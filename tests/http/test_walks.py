@@ -115,7 +115,7 @@ async def test_submit_to_result(open_site: Opens) -> None:
         async with app.host():
             beside = ("feed/", "http/", "messaging/", "router/")
             walk = await files_touched(submitted, beside=beside)
-    assert_toured(walk, "A system job", 26)
+    assert_toured(walk, "A system job", 27)
 
 
 async def test_upsert_to_the_change_handler(open_site: Opens) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Transaction
     from relevo.kernel.postgres.wakeups import Signal
 
-SQL = catalog.load("relevo.kernel.leases")
+SQL = catalog.load("relevo.actors")
 COLLECT: Final = "actors.collect"
 WATCHDOG: Final = "actors.watchdog"
 DUE: Final = "actors.due"

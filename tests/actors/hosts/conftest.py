@@ -61,6 +61,11 @@ class Site:
             return await self.app.actors.owner(ref) == host
 
         await self.cluster.until(owned, f"{key} at {host}")
+        await self.read_routes()
+
+    async def read_routes(self) -> None:
+        """Let the next calls of this process go to the owners of now; they may be a second old."""
+        await self.app.actors.network.routes.refresh("default")
 
     async def until_called(self, ledger: Ledger, calls: int) -> None:
         wanted = ledger.calls + calls
@@ -78,6 +83,7 @@ class Site:
             return False
 
         await self.cluster.until(owned, f"{key} at {host}")
+        await self.read_routes()
 
     def ref(self, key: str) -> ActorRef:
         return ActorRef.of(TYPE, key)

@@ -21,8 +21,8 @@ UNKNOWN = frozenset({"OutcomeUnknown", "ActivationLost", "DeadlineExceeded"})
 
 async def until_served(site: Site, ledger: Ledger) -> None:
     """Wait until each actor has answered a call, sent by the routes as they are now."""
+    await site.read_routes()
     for key in ledger.keys:
-        await site.app.actors.owner(site.ref(key))
         await ledger.tally(key).with_(timeout=60).counts()  # type: ignore[attr-defined]
 
 

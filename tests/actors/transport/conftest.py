@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +17,7 @@ from relevo.actors.transport.listener import Listener
 from relevo.actors.transport.peers import Peers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from relevo.actors.transport.receiving import Peer
 
@@ -180,6 +181,13 @@ class Relay:
 
 
 @pytest.fixture
-async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
+def short_path() -> Iterator[Path]:
+    """A folder whose path is short, as those of sockets have to be."""
+    with tempfile.TemporaryDirectory(prefix="rel-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def processes(short_path: Path) -> AsyncIterator[Processes]:
     async with AsyncExitStack() as stack:
-        yield Processes(tmp_path, stack)
+        yield Processes(short_path, stack)

@@ -332,11 +332,11 @@ async def test_plain_tcp_to_another_machine_is_never_tried(processes: Processes)
 
 
 async def test_sockets_are_private_and_those_of_dead_processes_go(
-    processes: Processes, tmp_path: Path
+    processes: Processes, short_path: Path
 ) -> None:
     first = await processes.host("a")
     path = Path(first.address.removeprefix("unix:"))
-    assert path.parent == tmp_path / "actors"
+    assert path.parent == short_path / "actors"
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     dead = path.with_name("dead.sock")
@@ -352,10 +352,10 @@ async def test_sockets_are_private_and_those_of_dead_processes_go(
 
 
 async def test_a_folder_that_others_can_enter_is_refused(
-    processes: Processes, tmp_path: Path
+    processes: Processes, short_path: Path
 ) -> None:
-    (tmp_path / "actors").mkdir(mode=0o755)
-    (tmp_path / "actors").chmod(0o755)
+    (short_path / "actors").mkdir(mode=0o755)
+    (short_path / "actors").chmod(0o755)
     with pytest.raises(SettingsError, match="chmod 700"):
         await processes.host("a")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database
     from relevo.kernel.postgres.wakeups import Wakeups
 
-SQL = catalog.load("relevo.kernel.leases")
+SQL = catalog.load("relevo.actors")
 KIND: Final = "actors"
 """Of the units whose leases are slots."""
 POLL_SECONDS: Final = 1.0

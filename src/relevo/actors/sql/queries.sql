@@ -252,3 +252,17 @@ order by 1, 2 limit $4;
 -- name: append_actor_events
 -- Appends events about actors, as the last statement of a transaction.
 select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[]);
+
+-- name: read_routes
+-- The owner of each lease of a unit, if it lives, and where it takes what is for that lease.
+select u.id as unit_id, l.name, l.epoch, h.incarnation as owner, h.name as host, m.address,
+       (extract(epoch from h.started_at) * 1000000)::bigint as since
+from relevo.unit u
+join relevo.lease l on l.unit_id = u.id
+left join relevo.host h on h.incarnation = l.owner and h.ended_at is null and h.lease_until > relevo.now()
+left join relevo.member m on m.unit_id = u.id and m.host = h.incarnation
+where u.kind = $1 and u.name = $2;
+
+-- name: registered_at
+-- When an incarnation registered, in microseconds.
+select (extract(epoch from started_at) * 1000000)::bigint from relevo.host where incarnation = $1;

@@ -116,20 +116,6 @@ on conflict (unit_id, host) do update set draining = false, weight = excluded.we
   min_leases = excluded.min_leases, max_leases = excluded.max_leases, address = excluded.address
 returning unit_id;
 
--- name: read_routes
--- The owner of each lease of a unit, if it lives, and where it takes what is for that lease.
-select u.id as unit_id, l.name, l.epoch, h.incarnation as owner, h.name as host, m.address,
-       (extract(epoch from h.started_at) * 1000000)::bigint as since
-from relevo.unit u
-join relevo.lease l on l.unit_id = u.id
-left join relevo.host h on h.incarnation = l.owner and h.ended_at is null and h.lease_until > relevo.now()
-left join relevo.member m on m.unit_id = u.id and m.host = h.incarnation
-where u.kind = $1 and u.name = $2;
-
--- name: registered_at
--- When an incarnation registered, in microseconds.
-select (extract(epoch from started_at) * 1000000)::bigint from relevo.host where incarnation = $1;
-
 -- name: drain_member
 -- A host that leaves a unit has quota 0 in it.
 update relevo.member set draining = true where unit_id = $1 and host = $2;
