@@ -13,7 +13,7 @@ from relevo.actors.events import EventMessage
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.maps import ActorMap, StateManager
-from relevo.actors.running.turn import CURRENT, Work, turn_of
+from relevo.actors.running.turn import Work, turn_of
 from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
@@ -243,9 +243,3 @@ class Actor(Generic[S]):
             if work.turn is None:
                 self._activation.mailbox.remove(work)
             raise
-
-
-def current_actor() -> str | None:
-    """Return the canonical id of the actor in whose turn the present code runs."""
-    turn = CURRENT.get()
-    return None if turn is None or turn.is_over else turn.activation.canonical

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
 
 KIT_GROUP: Final = "relevo"
-"""The placement group of Relevo's own actors, which every host serves."""
+"""The placement group of the actors of governance; hosts of apps that use it serve it."""
 LATE_SECONDS: Final = 1.0
 """An owner that hands a slot over has answered before; its last answers may overtake the news of
 that, or come a little after it. What comes later was held up in a host that had lost the slot."""
