@@ -162,7 +162,6 @@ class Actors(Service):
                     self.place,
                 )
             )
-            cls._service = self
             return cls
 
         return register

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.actors.core.identity import checked_key
 from relevo.errors import Conflict, InvalidValue
-from relevo.governance.actors.cache_actor import define_cache
-from relevo.governance.actors.limit_actor import define_limit
-from relevo.governance.actors.pool_actor import define_pool
-from relevo.governance.actors.resolver_actor import define_resolver
-from relevo.governance.actors.writer_actor import define_writer
+from relevo.governance.actors.kit import Kit
+from relevo.governance.actors.types import define_types
 from relevo.governance.budgets import ClusterBudgets
 from relevo.governance.caches import ResultCache
 from relevo.governance.calls.cache_calls import CacheDefinition
@@ -62,26 +59,19 @@ class Governance(Service):
         self._actors = actors
         self.holders = Holders()
         self.clock = StoreClock(actors.now)
+        self._kit = Kit(self.clock, self._ended_lives)
         self.budgets = ClusterBudgets(self)
         """What lanes and consumers share by naming pools and limits."""
         self._pools: dict[str, ResourcePool] = {}
         self._limits: dict[str, RateLimit] = {}
-        self._writers: dict[str, WriterDefinition] = {}
-        self._caches: dict[str, CacheDefinition] = {}
         self._resolvers: dict[str, Resolver] = {}
-        self._assigning: dict[str, Callable[[str], str]] = {}
         self._serves = False
 
     def _serve(self) -> None:
         """Let this app know the actors of the kit; hosts of apps that use none serve none."""
-        if self._serves:
-            return
-        self._serves = True
-        define_cache(self._actors, self._caches)
-        define_resolver(self._actors, self.clock, self._ended_lives, self._assigning)
-        define_writer(self._actors, self._writers)
-        define_limit(self._actors, self.clock)
-        define_pool(self._actors, self.clock, self._ended_lives)
+        if not self._serves:
+            self._serves = True
+            define_types(self._actors, self._kit)
 
     def pool(
         self,
@@ -179,7 +169,7 @@ class Governance(Service):
             max_batch=max_batch, max_bytes=max_bytes, max_delay=max_delay, max_buffer=max_buffer
         )
         definition = WriterDefinition(name, sink, options, ack)
-        known = self._writers.setdefault(name, definition)
+        known = self._kit.writers.setdefault(name, definition)
         if known != definition:
             raise Conflict(
                 f"writer {name!r} is defined twice, with other settings; give each a name"
@@ -207,7 +197,7 @@ class Governance(Service):
         if not ttl > 0 or not stale >= 0 or not (refresh is None or 0 < refresh < ttl):
             raise InvalidValue("ttl is above 0, stale 0 or more, and refresh between 0 and ttl")
         definition = CacheDefinition(name, load, AgeRules(ttl=ttl, refresh=refresh, stale=stale))
-        if self._caches.setdefault(name, definition) != definition:
+        if self._kit.caches.setdefault(name, definition) != definition:
             raise Conflict(f"cache {name!r} is defined twice, with other settings; rename one")
         return ResultCache(definition, self._actors)
 
@@ -243,7 +233,7 @@ class Governance(Service):
         if policy not in ("function", *POLICIES):
             raise InvalidValue(f"assign is {assign!r}; it is one of {', '.join(POLICIES)}")
         if callable(assign):
-            self._assigning[name] = assign
+            self._kit.assigning[name] = assign
         rules = MoveRules(max_stale=max_stale, max_pause=max_pause, use_ttl=use_ttl)
         options = ResolverOptions(assign=policy, rules=rules)
         known = self._resolvers.setdefault(

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from relevo.actors.actor import Actor
 from relevo.errors import NotFound, SettingsMismatch
+from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.limit_calls import (
     LEND_SECONDS,
-    LIMIT_TYPE,
     Admission,
     CostAsk,
-    LimitCalls,
     LimitOptions,
     LimitView,
 )
@@ -28,8 +26,6 @@ from relevo.governance.errors import PoolExhausted
 
 if TYPE_CHECKING:
     from relevo.actors.running.deferred import Deferred
-    from relevo.actors.service import Actors
-    from relevo.governance.clock import StoreClock
 
 WAITERS_MAX: Final = 10_000
 TIDY_SECONDS: Final = 60.0
@@ -51,132 +47,129 @@ class _CostWaiter:
         self.until = until
 
 
-def define_limit(actors: Actors, clock: StoreClock) -> None:
-    """Define the type of actors that are limits."""
+class LimitActor(KitActor[LimitState]):
+    """Admits costs of the rates of one limit."""
 
-    @actors.define(LIMIT_TYPE, implements=LimitCalls, placement_group="relevo", mailbox=20_000)
-    class LimitActor(Actor[LimitState]):
-        async def on_activate(self) -> None:
-            self._spent = self.map("spent", WindowsState)
-            self._queues: dict[str, deque[_CostWaiter]] = {}
-            self._waiting: dict[str, _CostWaiter] = {}
-            self._buckets: Buckets | None = None
-            self.timers.set("tidy", self._tidy, every=TIDY_SECONDS)
-            if (options := self.state.options) is not None:
-                self._buckets = Buckets(options.rates, options.burst)
+    async def on_activate(self) -> None:
+        self._spent = self.map("spent", WindowsState)
+        self._queues: dict[str, deque[_CostWaiter]] = {}
+        self._waiting: dict[str, _CostWaiter] = {}
+        self._buckets: Buckets | None = None
+        self.timers.set("tidy", self._tidy, every=TIDY_SECONDS)
+        if (options := self.state.options) is not None:
+            self._buckets = Buckets(options.rates, options.burst)
 
-        def _known(self) -> Buckets:
-            if self._buckets is None:
-                raise NotFound(f"there is no limit {self.ctx.key!r}")
-            return self._buckets
+    def _known(self) -> Buckets:
+        if self._buckets is None:
+            raise NotFound(f"there is no limit {self.ctx.key!r}")
+        return self._buckets
 
-        async def declare(self, options: LimitOptions) -> None:
-            if self._buckets is None:
-                self._buckets = Buckets(options.rates, options.burst)
-                self.state.declared = self.state.options = options
-            elif options not in (self.state.declared, self.state.options):
-                raise SettingsMismatch(
-                    f"limit {self.ctx.key!r} exists with {_shown(self.state.options)}, and this"
-                    f" program declares {_shown(options)}; declare the same, or change the limit"
-                    " with change"
-                )
+    async def declare(self, options: LimitOptions) -> None:
+        if self._buckets is None:
+            self._buckets = Buckets(options.rates, options.burst)
+            self.state.declared = self.state.options = options
+        elif options not in (self.state.declared, self.state.options):
+            raise SettingsMismatch(
+                f"limit {self.ctx.key!r} exists with {_shown(self.state.options)}, and this"
+                f" program declares {_shown(options)}; declare the same, or change the limit"
+                " with change"
+            )
 
-        async def ask(self, ask: CostAsk) -> Any:
-            now = await clock.now()
-            windows = await self._windows(ask.key, now)
-            queue = self._queues.get(ask.key)
-            admission = self._admit(windows, ask, now) if not queue else None
-            if admission is not None and admission:
-                await self._store(ask.key, windows)
-                return admission
-            wait = windows.wait(1.0 if ask.lend else ask.cost, now)
-            if ask.wait <= 0:
-                return Admission(0.0, wait)
-            if len(self._waiting) >= WAITERS_MAX:
-                raise PoolExhausted(
-                    f"{WAITERS_MAX} callers wait for limit {self.ctx.key!r} already; try again"
-                    " later"
-                )
-            deferred: Deferred[Admission] = self.defer()
-            waiter = _CostWaiter(ask, deferred, now + ask.wait)
-            self._queues.setdefault(ask.key, deque()).append(waiter)
-            self._waiting[ask.ticket] = waiter
-            if not queue:
-                self._come_back(ask.key, wait)
-            return deferred
+    async def ask(self, ask: CostAsk) -> Any:
+        now = await self.kit.clock.now()
+        windows = await self._windows(ask.key, now)
+        queue = self._queues.get(ask.key)
+        admission = self._admit(windows, ask, now) if not queue else None
+        if admission is not None and admission:
+            await self._store(ask.key, windows)
+            return admission
+        wait = windows.wait(1.0 if ask.lend else ask.cost, now)
+        if ask.wait <= 0:
+            return Admission(0.0, wait)
+        if len(self._waiting) >= WAITERS_MAX:
+            raise PoolExhausted(
+                f"{WAITERS_MAX} callers wait for limit {self.ctx.key!r} already; try again later"
+            )
+        deferred: Deferred[Admission] = self.defer()
+        waiter = _CostWaiter(ask, deferred, now + ask.wait)
+        self._queues.setdefault(ask.key, deque()).append(waiter)
+        self._waiting[ask.ticket] = waiter
+        if not queue:
+            self._come_back(ask.key, wait)
+        return deferred
 
-        def _admit(self, windows: Windows, ask: CostAsk, now: float) -> Admission:
-            if ask.lend:
-                windows.wait(1.0, now)
-                lent = windows.lend(ask.cost, now, seconds=LEND_SECONDS)
-                return Admission(lent, valid_until=now + LEND_SECONDS)
-            wait = windows.admit(ask.cost, now)
-            return Admission(0.0, wait) if wait else Admission(ask.cost)
+    def _admit(self, windows: Windows, ask: CostAsk, now: float) -> Admission:
+        if ask.lend:
+            windows.wait(1.0, now)
+            lent = windows.lend(ask.cost, now, seconds=LEND_SECONDS)
+            return Admission(lent, valid_until=now + LEND_SECONDS)
+        wait = windows.admit(ask.cost, now)
+        return Admission(0.0, wait) if wait else Admission(ask.cost)
 
-        async def _windows(self, key: str, now: float) -> Windows:
-            buckets = self._known()
-            if key not in buckets and (stored := await self._spent.get(_entry(key))) is not None:
-                buckets.put(key, Windows.restored(stored, now))
-            return buckets.of(key, now)
+    async def _windows(self, key: str, now: float) -> Windows:
+        buckets = self._known()
+        if key not in buckets and (stored := await self._spent.get(_entry(key))) is not None:
+            buckets.put(key, Windows.restored(stored, now))
+        return buckets.of(key, now)
 
-        async def _store(self, key: str, windows: Windows) -> None:
-            await self._spent.set(_entry(key), windows.state())
+    async def _store(self, key: str, windows: Windows) -> None:
+        await self._spent.set(_entry(key), windows.state())
 
-        def _come_back(self, key: str, seconds: float) -> None:
-            self.timers.set(f"serve {key}", self._serve, key, after=max(0.001, seconds))
+    def _come_back(self, key: str, seconds: float) -> None:
+        self.timers.set(f"serve {key}", self._serve, key, after=max(0.001, seconds))
 
-        async def _serve(self, key: str) -> None:
-            """Admit those of a key who wait, as far as it goes."""
-            queue, now = self._queues.get(key), await clock.now()
-            if queue is None:
-                return
-            windows, admitted, wait = await self._windows(key, now), False, 0.0
-            while queue:
-                waiter = queue[0]
-                if waiter.deferred.is_over or waiter.until <= now:
-                    self._leave(queue.popleft(), Admission(0.0, 0.0))
-                    continue
-                admission = self._admit(windows, waiter.ask, now)
-                if not admission:
-                    wait = windows.wait(1.0 if waiter.ask.lend else waiter.ask.cost, now)
-                    break
-                admitted = True
-                self._leave(queue.popleft(), admission)
-            if admitted:
-                await self._store(key, windows)
-            if queue:
-                self._come_back(key, wait)
-            else:
-                del self._queues[key]
+    async def _serve(self, key: str) -> None:
+        """Admit those of a key who wait, as far as it goes."""
+        queue, now = self._queues.get(key), await self.kit.clock.now()
+        if queue is None:
+            return
+        windows, admitted, wait = await self._windows(key, now), False, 0.0
+        while queue:
+            waiter = queue[0]
+            if waiter.deferred.is_over or waiter.until <= now:
+                self._leave(queue.popleft(), Admission(0.0, 0.0))
+                continue
+            admission = self._admit(windows, waiter.ask, now)
+            if not admission:
+                wait = windows.wait(1.0 if waiter.ask.lend else waiter.ask.cost, now)
+                break
+            admitted = True
+            self._leave(queue.popleft(), admission)
+        if admitted:
+            await self._store(key, windows)
+        if queue:
+            self._come_back(key, wait)
+        else:
+            del self._queues[key]
 
-        def _leave(self, waiter: _CostWaiter, admission: Admission) -> None:
-            self._waiting.pop(waiter.ask.ticket, None)
-            waiter.deferred.resolve(admission)
+    def _leave(self, waiter: _CostWaiter, admission: Admission) -> None:
+        self._waiting.pop(waiter.ask.ticket, None)
+        waiter.deferred.resolve(admission)
 
-        async def cancel(self, tickets: list[str]) -> None:
-            for ticket in tickets:
-                waiter = self._waiting.pop(ticket, None)
-                if waiter is not None:
-                    waiter.deferred.resolve(Admission(0.0, 0.0))
-                    queue = self._queues[waiter.ask.key]
-                    queue.remove(waiter)
-                    self._come_back(waiter.ask.key, 0.0)
+    async def cancel(self, tickets: list[str]) -> None:
+        for ticket in tickets:
+            waiter = self._waiting.pop(ticket, None)
+            if waiter is not None:
+                waiter.deferred.resolve(Admission(0.0, 0.0))
+                queue = self._queues[waiter.ask.key]
+                queue.remove(waiter)
+                self._come_back(waiter.ask.key, 0.0)
 
-        async def change(self, options: LimitOptions) -> None:
-            self._known().change(options.rates, options.burst)
-            self.state.options = options
-            for key in self._queues:
-                self._come_back(key, 0.0)
+    async def change(self, options: LimitOptions) -> None:
+        self._known().change(options.rates, options.burst)
+        self.state.options = options
+        for key in self._queues:
+            self._come_back(key, 0.0)
 
-        async def view(self) -> LimitView:
-            buckets = self._known()
-            assert self.state.options is not None
-            return LimitView(self.state.options, len(buckets), len(self._waiting))
+    async def view(self) -> LimitView:
+        buckets = self._known()
+        assert self.state.options is not None
+        return LimitView(self.state.options, len(buckets), len(self._waiting))
 
-        async def _tidy(self) -> None:
-            if self._buckets is not None:
-                for key in self._buckets.forget_idle(await clock.now()):
-                    await self._spent.delete(_entry(key))
+    async def _tidy(self) -> None:
+        if self._buckets is not None:
+            for key in self._buckets.forget_idle(await self.kit.clock.now()):
+                await self._spent.delete(_entry(key))
 
 
 def _entry(key: str) -> str:

@@ -12,14 +12,12 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from relevo.actors.actor import Actor
 from relevo.errors import NotFound, SettingsMismatch
+from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.pool_calls import (
     ANSWER_SECONDS,
-    POOL_TYPE,
     GrantedPermit,
     PermitAsk,
-    PoolCalls,
     PoolView,
     StoredPermit,
 )
@@ -28,14 +26,10 @@ from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
 from relevo.governance.errors import PoolExhausted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from datetime import datetime
+    from collections.abc import Iterable
 
     from relevo.actors.running.deferred import Deferred
-    from relevo.actors.service import Actors
-    from relevo.governance.clock import StoreClock
 
-    EndedLives = Callable[[Iterable[UUID]], Awaitable[tuple[datetime, set[UUID]]]]
 
 LOOK_SECONDS: Final = 1.0
 """How often a pool looks for permits that have ended while somebody waits."""
@@ -66,225 +60,223 @@ class _Ask:
         self.until = until
 
 
-def define_pool(actors: Actors, clock: StoreClock, ended_lives: EndedLives) -> None:
-    """Define the type of actors that are pools."""
+class PoolActor(KitActor[PoolState]):
+    """Grants the permits of one pool."""
 
-    @actors.define(POOL_TYPE, implements=PoolCalls, placement_group="relevo", mailbox=20_000)
-    class PoolActor(Actor[PoolState]):
-        async def on_activate(self) -> None:
-            self._pool: Pool | None = None
-            self._stored = self.map("permits", StoredPermit)
-            self._numbers: dict[str, int] = {}
-            """Permits by ticket."""
-            self._tickets: dict[int, str] = {}
-            """Tickets by permit."""
-            self._waiting: dict[str, int] = {}
-            """Waiters by ticket."""
-            self._waiters: dict[int, str] = {}
-            self._asks: dict[str, _Ask] = {}
-            """Who waits for an answer, by ticket."""
-            self._left_at: dict[str, float] = {}
-            """Since when nobody waits for the answer to a waiting ticket."""
-            self._forgotten: OrderedDict[str, None] = OrderedDict()
-            if self.state.options is not None:
-                await self._restore(self.state.options)
+    async def on_activate(self) -> None:
+        self._pool: Pool | None = None
+        self._stored = self.map("permits", StoredPermit)
+        self._numbers: dict[str, int] = {}
+        """Permits by ticket."""
+        self._tickets: dict[int, str] = {}
+        """Tickets by permit."""
+        self._waiting: dict[str, int] = {}
+        """Waiters by ticket."""
+        self._waiters: dict[int, str] = {}
+        self._asks: dict[str, _Ask] = {}
+        """Who waits for an answer, by ticket."""
+        self._left_at: dict[str, float] = {}
+        """Since when nobody waits for the answer to a waiting ticket."""
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
+        if self.state.options is not None:
+            await self._restore(self.state.options)
 
-        async def _restore(self, options: PoolOptions) -> None:
-            permits = []
-            async for _, stored in self._stored.scan():
-                permits.append(stored.permit)
-                self._numbers[stored.ticket] = stored.permit.number
-                self._tickets[stored.permit.number] = stored.ticket
-            state = PermitState(options.size, self.state.last, tuple(permits), options.items)
-            self._pool = Pool(options, PermitLedger.restored(state))
+    async def _restore(self, options: PoolOptions) -> None:
+        permits = []
+        async for _, stored in self._stored.scan():
+            permits.append(stored.permit)
+            self._numbers[stored.ticket] = stored.permit.number
+            self._tickets[stored.permit.number] = stored.ticket
+        state = PermitState(options.size, self.state.last, tuple(permits), options.items)
+        self._pool = Pool(options, PermitLedger.restored(state))
 
-        def _known(self) -> Pool:
-            if self._pool is None:
-                raise NotFound(f"there is no pool {self.ctx.key!r}")
-            return self._pool
+    def _known(self) -> Pool:
+        if self._pool is None:
+            raise NotFound(f"there is no pool {self.ctx.key!r}")
+        return self._pool
 
-        async def declare(self, options: PoolOptions) -> None:
-            if self._pool is None:
-                self._pool = Pool(options)
-                self.state.declared = self.state.options = options
-            elif options not in (self.state.declared, self.state.options):
-                raise SettingsMismatch(
-                    f"pool {self.ctx.key!r} exists with {_shown(self.state.options)}, and this"
-                    f" program declares {_shown(options)}; declare the same, or change the pool"
-                    " with resize"
-                )
+    async def declare(self, options: PoolOptions) -> None:
+        if self._pool is None:
+            self._pool = Pool(options)
+            self.state.declared = self.state.options = options
+        elif options not in (self.state.declared, self.state.options):
+            raise SettingsMismatch(
+                f"pool {self.ctx.key!r} exists with {_shown(self.state.options)}, and this"
+                f" program declares {_shown(options)}; declare the same, or change the pool"
+                " with resize"
+            )
 
-        async def ask(self, ask: PermitAsk) -> Any:
-            pool, now = self._known(), await clock.now()
-            tickets = [ticket for ticket in ask.tickets if ticket not in self._forgotten]
-            entered = False
-            for ticket in tickets:
-                if ticket not in self._numbers and ticket not in self._waiting:
-                    try:
-                        await self._enter(pool, ask, ticket, now)
-                    except PoolExhausted:
-                        if not entered:
-                            raise
-                        break  # those before it count
-                    entered = True
-            granted = self._granted(tickets)
-            waiting = [ticket for ticket in tickets if ticket in self._waiting]
-            if granted or not waiting:
-                self._leave_waiting(waiting, now)
-                return granted
-            if ask.wait <= 0:
-                await self._drop(pool, waiting, now)
-                return []
-            deferred: Deferred[list[GrantedPermit]] = self.defer()
-            entry = _Ask(deferred, waiting, now + min(ask.wait, ANSWER_SECONDS))
-            for ticket in waiting:
-                self._asks[ticket] = entry
-                self._left_at.pop(ticket, None)
+    async def ask(self, ask: PermitAsk) -> Any:
+        pool, now = self._known(), await self.kit.clock.now()
+        tickets = [ticket for ticket in ask.tickets if ticket not in self._forgotten]
+        entered = False
+        for ticket in tickets:
+            if ticket not in self._numbers and ticket not in self._waiting:
+                try:
+                    await self._enter(pool, ask, ticket, now)
+                except PoolExhausted:
+                    if not entered:
+                        raise
+                    break  # those before it count
+                entered = True
+        granted = self._granted(tickets)
+        waiting = [ticket for ticket in tickets if ticket in self._waiting]
+        if granted or not waiting:
+            self._leave_waiting(waiting, now)
+            return granted
+        if ask.wait <= 0:
+            await self._drop(pool, waiting, now)
+            return []
+        deferred: Deferred[list[GrantedPermit]] = self.defer()
+        entry = _Ask(deferred, waiting, now + min(ask.wait, ANSWER_SECONDS))
+        for ticket in waiting:
+            self._asks[ticket] = entry
+            self._left_at.pop(ticket, None)
+        self._watch()
+        return deferred
+
+    async def _enter(self, pool: Pool, ask: PermitAsk, ticket: str, now: float) -> None:
+        request = Request(
+            key=ask.key, weight=ask.weight, priority=ask.priority,
+            holder=Holder(host=ask.host, name="" if ask.host else ticket),
+            ttl=None if ask.host else ask.ttl,
+        )  # fmt: skip
+        number, grants = pool.ask(request, now)
+        self._waiting[ticket], self._waiters[number] = number, ticket
+        await self._store(grants)
+
+    async def _store(self, grants: list[Grant]) -> None:
+        """Store grants, and answer those who wait for them."""
+        answered: dict[int, _Ask] = {}
+        for grant in grants:
+            ticket, permit = self._waiters.pop(grant.waiter), grant.permit
+            del self._waiting[ticket]
+            self._left_at.pop(ticket, None)
+            self._numbers[ticket], self._tickets[permit.number] = permit.number, ticket
+            await self._stored.set(str(permit.number), StoredPermit(permit, ticket))
+            self.state.last = max(self.state.last, permit.number)
+            if (entry := self._asks.get(ticket)) is not None:
+                answered[id(entry)] = entry
+        for entry in answered.values():
+            await self._answer(entry)
+
+    async def _answer(self, entry: _Ask) -> None:
+        now = await self.kit.clock.now()
+        for ticket in entry.tickets:
+            self._asks.pop(ticket, None)
+        self._leave_waiting([one for one in entry.tickets if one in self._waiting], now)
+        entry.deferred.resolve(self._granted(entry.tickets))
+
+    def _leave_waiting(self, tickets: list[str], now: float) -> None:
+        """Let requests go on waiting whose caller is expected to ask again."""
+        for ticket in tickets:
+            self._left_at[ticket] = now
+        if tickets:
             self._watch()
-            return deferred
 
-        async def _enter(self, pool: Pool, ask: PermitAsk, ticket: str, now: float) -> None:
-            request = Request(
-                key=ask.key, weight=ask.weight, priority=ask.priority,
-                holder=Holder(host=ask.host, name="" if ask.host else ticket),
-                ttl=None if ask.host else ask.ttl,
-            )  # fmt: skip
-            number, grants = pool.ask(request, now)
-            self._waiting[ticket], self._waiters[number] = number, ticket
-            await self._store(grants)
+    def _granted(self, tickets: Iterable[str]) -> list[GrantedPermit]:
+        found = []
+        for ticket in tickets:
+            number = self._numbers.get(ticket)
+            permit = None if number is None else self._known().ledger.get(number)
+            if permit is not None:
+                found.append(GrantedPermit(ticket, permit.number, permit.item))
+        return found
 
-        async def _store(self, grants: list[Grant]) -> None:
-            """Store grants, and answer those who wait for them."""
-            answered: dict[int, _Ask] = {}
-            for grant in grants:
-                ticket, permit = self._waiters.pop(grant.waiter), grant.permit
-                del self._waiting[ticket]
+    async def release(self, tickets: list[str]) -> None:
+        if self._pool is None:
+            return
+        await self._drop(self._pool, tickets, await self.kit.clock.now())
+
+    async def _drop(self, pool: Pool, tickets: Iterable[str], now: float) -> None:
+        """Take back what tickets have, and forget what they ask for."""
+        numbers, given_up = [], []
+        for ticket in tickets:
+            number = self._numbers.pop(ticket, None)
+            if number is not None:
+                numbers.append(number)
+            elif (waiter := self._waiting.pop(ticket, None)) is not None:
+                pool.cancel(waiter)
+                del self._waiters[waiter]
                 self._left_at.pop(ticket, None)
-                self._numbers[ticket], self._tickets[permit.number] = permit.number, ticket
-                await self._stored.set(str(permit.number), StoredPermit(permit, ticket))
-                self.state.last = max(self.state.last, permit.number)
                 if (entry := self._asks.get(ticket)) is not None:
-                    answered[id(entry)] = entry
-            for entry in answered.values():
-                await self._answer(entry)
+                    given_up.append(entry)
+            else:
+                self._forgotten[ticket] = None
+        while len(self._forgotten) > FORGOTTEN_MAX:
+            self._forgotten.popitem(last=False)
+        await self._remove(numbers)
+        await self._store(pool.release(numbers, now))
+        for entry in given_up:
+            await self._answer(entry)
 
-        async def _answer(self, entry: _Ask) -> None:
-            now = await clock.now()
-            for ticket in entry.tickets:
-                self._asks.pop(ticket, None)
-            self._leave_waiting([one for one in entry.tickets if one in self._waiting], now)
-            entry.deferred.resolve(self._granted(entry.tickets))
+    async def _remove(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            await self._stored.delete(str(number))
+            ticket = self._tickets.pop(number, None)
+            if ticket is not None:
+                self._numbers.pop(ticket, None)
 
-        def _leave_waiting(self, tickets: list[str], now: float) -> None:
-            """Let requests go on waiting whose caller is expected to ask again."""
-            for ticket in tickets:
-                self._left_at[ticket] = now
-            if tickets:
-                self._watch()
+    async def renew(self, tickets: list[str], ttl: float) -> list[str]:
+        gone, now = [], await self.kit.clock.now()
+        for ticket in tickets:
+            number = self._numbers.get(ticket)
+            permit = None if number is None else self._known().ledger.get(number)
+            if permit is None or permit.expires_at is None or permit.expires_at <= now:
+                gone.append(ticket)
+                continue
+            renewed = self._known().ledger.renew(permit.number, now + ttl)
+            await self._stored.set(str(permit.number), StoredPermit(renewed, ticket))
+        return gone
 
-        def _granted(self, tickets: Iterable[str]) -> list[GrantedPermit]:
-            found = []
-            for ticket in tickets:
-                number = self._numbers.get(ticket)
-                permit = None if number is None else self._known().ledger.get(number)
-                if permit is not None:
-                    found.append(GrantedPermit(ticket, permit.number, permit.item))
-            return found
+    async def resize(self, size: int) -> None:
+        pool = self._known()
+        if pool.options.size == size and pool.options.items is None:
+            return
+        options = structs.replace(pool.options, size=size)
+        grants = pool.change(options, await self.kit.clock.now())
+        self.state.options = options
+        await self._store(grants)
 
-        async def release(self, tickets: list[str]) -> None:
-            if self._pool is None:
-                return
-            await self._drop(self._pool, tickets, await clock.now())
+    async def view(self) -> PoolView:
+        pool = self._known()
+        await self._collect(pool)
+        permits = tuple(StoredPermit(one, self._tickets[one.number]) for one in pool.ledger)
+        return PoolView(pool.ledger.size, pool.ledger.in_use, pool.waiting, permits)
 
-        async def _drop(self, pool: Pool, tickets: Iterable[str], now: float) -> None:
-            """Take back what tickets have, and forget what they ask for."""
-            numbers, given_up = [], []
-            for ticket in tickets:
-                number = self._numbers.pop(ticket, None)
-                if number is not None:
-                    numbers.append(number)
-                elif (waiter := self._waiting.pop(ticket, None)) is not None:
-                    pool.cancel(waiter)
-                    del self._waiters[waiter]
-                    self._left_at.pop(ticket, None)
-                    if (entry := self._asks.get(ticket)) is not None:
-                        given_up.append(entry)
-                else:
-                    self._forgotten[ticket] = None
-            while len(self._forgotten) > FORGOTTEN_MAX:
-                self._forgotten.popitem(last=False)
-            await self._remove(numbers)
-            await self._store(pool.release(numbers, now))
-            for entry in given_up:
-                await self._answer(entry)
+    # -- what ends by itself ------------------------------------------------------------------
 
-        async def _remove(self, numbers: Iterable[int]) -> None:
-            for number in numbers:
-                await self._stored.delete(str(number))
-                ticket = self._tickets.pop(number, None)
-                if ticket is not None:
-                    self._numbers.pop(ticket, None)
+    def _watch(self) -> None:
+        if "look" not in self.timers.names:
+            self.timers.set("look", self._look, after=0.0, every=LOOK_SECONDS)
 
-        async def renew(self, tickets: list[str], ttl: float) -> list[str]:
-            gone, now = [], await clock.now()
-            for ticket in tickets:
-                number = self._numbers.get(ticket)
-                permit = None if number is None else self._known().ledger.get(number)
-                if permit is None or permit.expires_at is None or permit.expires_at <= now:
-                    gone.append(ticket)
-                    continue
-                renewed = self._known().ledger.renew(permit.number, now + ttl)
-                await self._stored.set(str(permit.number), StoredPermit(renewed, ticket))
-            return gone
+    async def _look(self) -> None:
+        pool = self._known()
+        if not self._waiting:
+            self.timers.cancel("look")
+            return
+        await self._collect(pool)
+        now = await self.kit.clock.now()
+        late = {id(one): one for one in self._asks.values() if one.until <= now}
+        for entry in late.values():
+            await self._answer(entry)
+        left = [one for one, at in self._left_at.items() if at + ANSWER_SECONDS <= now]
+        await self._drop(pool, left, now)
 
-        async def resize(self, size: int) -> None:
-            pool = self._known()
-            if pool.options.size == size and pool.options.items is None:
-                return
-            options = structs.replace(pool.options, size=size)
-            grants = pool.change(options, await clock.now())
-            self.state.options = options
-            await self._store(grants)
-
-        async def view(self) -> PoolView:
-            pool = self._known()
-            await self._collect(pool)
-            permits = tuple(StoredPermit(one, self._tickets[one.number]) for one in pool.ledger)
-            return PoolView(pool.ledger.size, pool.ledger.in_use, pool.waiting, permits)
-
-        # -- what ends by itself ------------------------------------------------------------------
-
-        def _watch(self) -> None:
-            if "look" not in self.timers.names:
-                self.timers.set("look", self._look, after=0.0, every=LOOK_SECONDS)
-
-        async def _look(self) -> None:
-            pool = self._known()
-            if not self._waiting:
-                self.timers.cancel("look")
-                return
-            await self._collect(pool)
-            now = await clock.now()
-            late = {id(one): one for one in self._asks.values() if one.until <= now}
-            for entry in late.values():
-                await self._answer(entry)
-            left = [one for one, at in self._left_at.items() if at + ANSWER_SECONDS <= now]
-            await self._drop(pool, left, now)
-
-        async def _collect(self, pool: Pool) -> None:
-            """Take back what has expired, or belonged to hosts that have ended."""
-            hosts = {UUID(one) for one in pool.ledger.hosts()}
-            if not hosts and all(one.expires_at is None for one in pool.ledger):
-                return
-            read, lives = await ended_lives(hosts)
-            now, ended = read.timestamp(), {str(one) for one in lives}
-            gone = [
-                one.number for one in pool.ledger
-                if one.holder.host in ended or (one.expires_at or now + 1) <= now
-            ]  # fmt: skip
-            if gone:
-                await self._remove(gone)
-                await self._store(pool.tick(now, ended))
+    async def _collect(self, pool: Pool) -> None:
+        """Take back what has expired, or belonged to hosts that have ended."""
+        hosts = {UUID(one) for one in pool.ledger.hosts()}
+        if not hosts and all(one.expires_at is None for one in pool.ledger):
+            return
+        read, lives = await self.kit.ended_lives(hosts)
+        now, ended = read.timestamp(), {str(one) for one in lives}
+        gone = [
+            one.number for one in pool.ledger
+            if one.holder.host in ended or (one.expires_at or now + 1) <= now
+        ]  # fmt: skip
+        if gone:
+            await self._remove(gone)
+            await self._store(pool.tick(now, ended))
 
 
 def _shown(options: PoolOptions | None) -> str:

@@ -15,14 +15,11 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from relevo.actors.actor import Actor
 from relevo.actors.markers import reminder_handler
 from relevo.errors import NotFound, OutcomeUnknown, RelevoError, Unavailable
+from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.writer_calls import (
-    WRITER_TYPE,
     RejectedEvent,
-    WriterCalls,
-    WriterDefinition,
 )
 from relevo.governance.core.buffers import Intent, WriterBuffer
 from relevo.governance.errors import Rejected, StaleSink
@@ -30,11 +27,10 @@ from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from relevo.actors.reminders import Tick
     from relevo.actors.running.deferred import Deferred, Offloaded
-    from relevo.actors.service import Actors
     from relevo.actors.states import DeactivationReason
     from relevo.governance.core.buffers import Piece, WriteAnswer
     from relevo.governance.sinks import Sink, SinkFence
@@ -63,213 +59,211 @@ class StoredEvent(Struct, frozen=True):
     id: str | None = None
 
 
-def define_writer(actors: Actors, writers: Mapping[str, WriterDefinition]) -> None:
-    """Define the type of actors that write."""
+class WriterActor(KitActor[WriterState]):
+    """Writes the events of one key, in batches."""
 
-    @actors.define(WRITER_TYPE, implements=WriterCalls, placement_group="relevo", mailbox=100_000)
-    class WriterActor(Actor[WriterState]):
-        async def on_activate(self) -> None:
-            name, _, self._key = str(self.ctx.key).partition(":")
-            definition = writers.get(name)
-            if definition is None:
-                raise NotFound(f"this program defines no writer {name!r}, and cannot serve it")
-            self._stores = definition.ack == "buffer"
-            self._buffer = WriterBuffer(definition.options, next_number=self.state.next_number)
-            self._random = random.Random()  # noqa: S311 - jitter, not a secret
-            self._events = self.map("events", StoredEvent)
-            self._refused = self.map("rejected", RejectedEvent)
-            self._ticket = self._entry = self._attempt = 0
-            self._open: dict[int, Deferred[int | None] | None] = {}
-            """Tickets that are not answered, the oldest first, and who waits for them."""
-            self._entries: dict[int, str] = {}
-            """Stored events by ticket."""
-            self._flushes: list[tuple[int, Deferred[None]]] = []
-            """Who waits until everything up to a ticket is answered."""
-            self._sink: Sink = definition.sink.for_key()
-            watermark = await self._sink.open(self._key, self.ctx.fence)
-            written = self._buffer.recover(self.state.intent, watermark, _now())
-            await self._take_up(set(self.state.entries) if written else set())
-            self._plan()
+    async def on_activate(self) -> None:
+        name, _, self._key = str(self.ctx.key).partition(":")
+        definition = self.kit.writers.get(name)
+        if definition is None:
+            raise NotFound(f"this program defines no writer {name!r}, and cannot serve it")
+        self._stores = definition.ack == "buffer"
+        self._buffer = WriterBuffer(definition.options, next_number=self.state.next_number)
+        self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._events = self.map("events", StoredEvent)
+        self._refused = self.map("rejected", RejectedEvent)
+        self._ticket = self._entry = self._attempt = 0
+        self._open: dict[int, Deferred[int | None] | None] = {}
+        """Tickets that are not answered, the oldest first, and who waits for them."""
+        self._entries: dict[int, str] = {}
+        """Stored events by ticket."""
+        self._flushes: list[tuple[int, Deferred[None]]] = []
+        """Who waits until everything up to a ticket is answered."""
+        self._sink: Sink = definition.sink.for_key()
+        watermark = await self._sink.open(self._key, self.ctx.fence)
+        written = self._buffer.recover(self.state.intent, watermark, _now())
+        await self._take_up(set(self.state.entries) if written else set())
+        self._plan()
 
-        async def _take_up(self, written: set[str]) -> None:
-            """Take in stored events, and remove those that the sink has."""
-            async for key, stored in self._events.scan():
-                self._entry = int(key)
-                if key in written:
-                    await self._events.delete(key)
-                else:
-                    self._accept(stored.data, stored.id, entry=key)
+    async def _take_up(self, written: set[str]) -> None:
+        """Take in stored events, and remove those that the sink has."""
+        async for key, stored in self._events.scan():
+            self._entry = int(key)
+            if key in written:
+                await self._events.delete(key)
+            else:
+                self._accept(stored.data, stored.id, entry=key)
 
-        async def write(self, event: bytes, id: str | None) -> Any:  # noqa: A002
-            if not self._stores:
-                deferred: Deferred[int | None] = self.defer()
-                self._accept(event, id, deferred=deferred)
-                self._plan()
-                return deferred
-            entry = f"{self._entry + 1:016d}"
-            if self._accept(event, id, entry=entry):
-                self._entry += 1
-                await self._events.set(entry, StoredEvent(event, id))
-                await self._remind()
-            self._plan()
-            return None
-
-        def _accept(
-            self, event: bytes, id: str | None, *,  # noqa: A002
-            deferred: Deferred[int | None] | None = None, entry: str | None = None,
-        ) -> bool:  # fmt: skip
-            """Take an event in; False if it was written already, or joins one that waits."""
-            self._ticket += 1
-            ticket, waiting = self._ticket, len(self._buffer)
-            answer = self._buffer.accept(ticket, event, id=id, now=_now())
-            if answer is not None:
-                if deferred is not None:
-                    deferred.resolve(answer.number)
-                return False
-            joins = len(self._buffer) == waiting
-            if deferred is not None or not joins:
-                self._open[ticket] = deferred
-            if entry is not None and not joins:
-                self._entries[ticket] = entry
-            return not joins
-
-        async def _remind(self) -> None:
-            if not self.state.reminding:
-                self.state.reminding = True
-                await self.reminders.set("remainder", self.remainder, every=REMIND_SECONDS)
-
-        @reminder_handler
-        async def remainder(self, _: Tick[None]) -> None:
-            """Bring the actor back after a crash; what it found is then written."""
-            if not self._entries:
-                self.state.reminding = False
-                await self.reminders.cancel("remainder")
-
-        async def flush(self) -> Any:
-            if not self._open:
-                return None
-            self._buffer.flush()
-            deferred: Deferred[None] = self.defer()
-            self._flushes.append((self._ticket, deferred))
+    async def write(self, event: bytes, id: str | None) -> Any:  # noqa: A002
+        if not self._stores:
+            deferred: Deferred[int | None] = self.defer()
+            self._accept(event, id, deferred=deferred)
             self._plan()
             return deferred
+        entry = f"{self._entry + 1:016d}"
+        if self._accept(event, id, entry=entry):
+            self._entry += 1
+            await self._events.set(entry, StoredEvent(event, id))
+            await self._remind()
+        self._plan()
+        return None
 
-        async def rejected(self, after: str, limit: int) -> dict[str, RejectedEvent]:
-            return {key: one async for key, one in self._refused.scan(after, limit)}
+    def _accept(
+        self, event: bytes, id: str | None, *,  # noqa: A002
+        deferred: Deferred[int | None] | None = None, entry: str | None = None,
+    ) -> bool:  # fmt: skip
+        """Take an event in; False if it was written already, or joins one that waits."""
+        self._ticket += 1
+        ticket, waiting = self._ticket, len(self._buffer)
+        answer = self._buffer.accept(ticket, event, id=id, now=_now())
+        if answer is not None:
+            if deferred is not None:
+                deferred.resolve(answer.number)
+            return False
+        joins = len(self._buffer) == waiting
+        if deferred is not None or not joins:
+            self._open[ticket] = deferred
+        if entry is not None and not joins:
+            self._entries[ticket] = entry
+        return not joins
 
-        # -- batches ------------------------------------------------------------------------------
+    async def _remind(self) -> None:
+        if not self.state.reminding:
+            self.state.reminding = True
+            await self.reminders.set("remainder", self.remainder, every=REMIND_SECONDS)
 
-        def _plan(self) -> None:
-            """Begin a batch if one is due, or come back when it will be."""
-            due = self._buffer.due(_now())
-            if due is None:
-                return
-            if due <= 0:
-                self._begin()
-            elif "flush" not in self.timers.names:
-                self.timers.set("flush", self._flush_due, after=due)
+    @reminder_handler
+    async def remainder(self, _: Tick[None]) -> None:
+        """Bring the actor back after a crash; what it found is then written."""
+        if not self._entries:
+            self.state.reminding = False
+            await self.reminders.cancel("remainder")
 
-        async def _flush_due(self) -> None:
-            self.timers.cancel("flush")
+    async def flush(self) -> Any:
+        if not self._open:
+            return None
+        self._buffer.flush()
+        deferred: Deferred[None] = self.defer()
+        self._flushes.append((self._ticket, deferred))
+        self._plan()
+        return deferred
+
+    async def rejected(self, after: str, limit: int) -> dict[str, RejectedEvent]:
+        return {key: one async for key, one in self._refused.scan(after, limit)}
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        """Begin a batch if one is due, or come back when it will be."""
+        due = self._buffer.due(_now())
+        if due is None:
+            return
+        if due <= 0:
+            self._begin()
+        elif "flush" not in self.timers.names:
+            self.timers.set("flush", self._flush_due, after=due)
+
+    async def _flush_due(self) -> None:
+        self.timers.cancel("flush")
+        self._plan()
+
+    def _begin(self) -> None:
+        self.timers.cancel("flush")
+        if self._buffer.close_batch(_now()) is not None:
+            self._send()
+
+    def _send(self) -> None:
+        """Store what is about to be written; the sink gets it when that is durable."""
+        piece = self._note_intent()
+        self.offload(_written(self._sink, piece, self.ctx.fence), then=self._sent)
+
+    async def _send_again(self) -> None:
+        if self._buffer.piece is not None:
+            self._send()
+
+    def _note_intent(self) -> Piece:
+        piece = self._buffer.piece
+        assert piece is not None
+        self.state.intent, self.state.next_number = self._buffer.intent(), piece.first
+        if self._stores:
+            self.state.entries = [
+                self._entries[ticket]
+                for event in piece.events for ticket in event.tickets
+                if ticket in self._entries
+            ]  # fmt: skip
+        return piece
+
+    async def _sent(self, outcome: Offloaded[None]) -> None:
+        if not await self._ended(outcome.error):
+            delay = AGAIN.delay(self._attempt, self._random)
+            self._attempt += 1
+            self.timers.set("again", self._send_again, after=delay, keep_alive=True)
+        elif self._buffer.piece is not None:
+            self._send()
+        else:
             self._plan()
 
-        def _begin(self) -> None:
-            self.timers.cancel("flush")
-            if self._buffer.close_batch(_now()) is not None:
-                self._send()
+    async def _ended(self, error: BaseException | None) -> bool:
+        """Take in what the sink did with the piece; False if it is to be tried again."""
+        if error is None:
+            answers = self._buffer.written(_now())
+        elif isinstance(error, Rejected):
+            answers = self._buffer.rejected(error.message, error.indexes)
+        elif isinstance(error, StaleSink):
+            answers = self._buffer.fail_all(error.message, in_flight="failed")
+            self.ctx.deactivate_when_idle()
+        else:
+            log.warning(
+                "writer.sink_failed", writer=self.ctx.key, attempt=self._attempt + 1,
+                error=error_text.shown(error),
+            )  # fmt: skip
+            return False
+        self._attempt = 0
+        await self._answer(answers)
+        return True
 
-        def _send(self) -> None:
-            """Store what is about to be written; the sink gets it when that is durable."""
+    async def _answer(self, answers: Iterable[WriteAnswer]) -> None:
+        for answer in answers:
+            deferred = self._open.pop(answer.ticket, None)
+            entry = self._entries.pop(answer.ticket, None)
+            if deferred is not None:
+                if answer.outcome == "written":
+                    deferred.resolve(answer.number)
+                else:
+                    deferred.fail(_error_of(answer))
+            if entry is not None and answer.outcome in ("written", "rejected"):
+                await self._settle(entry, answer)
+        oldest = next(iter(self._open), self._ticket + 1)
+        while self._flushes and self._flushes[0][0] < oldest:
+            self._flushes.pop(0)[1].resolve(None)
+
+    async def _settle(self, entry: str, answer: WriteAnswer) -> None:
+        """Remove a stored event that was written; keep one that the sink refuses apart."""
+        if answer.outcome == "rejected" and (stored := await self._events.get(entry)):
+            event = msgspec.msgpack.decode(stored.data)
+            await self._refused.set(entry, RejectedEvent(event, stored.id, answer.message))
+        await self._events.delete(entry)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    async def on_deactivate(self, reason: DeactivationReason) -> None:
+        if reason != "deleted":
+            await self._write_rest()
+        await self._answer(self._buffer.fail_all(f"the writer has ended ({reason})"))
+        await self._sink.close()
+
+    async def _write_rest(self) -> None:
+        self._buffer.flush()
+        while self._buffer.piece is not None or self._buffer.close_batch(_now()) is not None:
             piece = self._note_intent()
-            self.offload(_written(self._sink, piece, self.ctx.fence), then=self._sent)
-
-        async def _send_again(self) -> None:
-            if self._buffer.piece is not None:
-                self._send()
-
-        def _note_intent(self) -> Piece:
-            piece = self._buffer.piece
-            assert piece is not None
-            self.state.intent, self.state.next_number = self._buffer.intent(), piece.first
-            if self._stores:
-                self.state.entries = [
-                    self._entries[ticket]
-                    for event in piece.events for ticket in event.tickets
-                    if ticket in self._entries
-                ]  # fmt: skip
-            return piece
-
-        async def _sent(self, outcome: Offloaded[None]) -> None:
-            if not await self._ended(outcome.error):
-                delay = AGAIN.delay(self._attempt, self._random)
-                self._attempt += 1
-                self.timers.set("again", self._send_again, after=delay, keep_alive=True)
-            elif self._buffer.piece is not None:
-                self._send()
-            else:
-                self._plan()
-
-        async def _ended(self, error: BaseException | None) -> bool:
-            """Take in what the sink did with the piece; False if it is to be tried again."""
-            if error is None:
-                answers = self._buffer.written(_now())
-            elif isinstance(error, Rejected):
-                answers = self._buffer.rejected(error.message, error.indexes)
-            elif isinstance(error, StaleSink):
-                answers = self._buffer.fail_all(error.message, in_flight="failed")
-                self.ctx.deactivate_when_idle()
-            else:
-                log.warning(
-                    "writer.sink_failed", writer=self.ctx.key, attempt=self._attempt + 1,
-                    error=error_text.shown(error),
-                )  # fmt: skip
-                return False
-            self._attempt = 0
-            await self._answer(answers)
-            return True
-
-        async def _answer(self, answers: Iterable[WriteAnswer]) -> None:
-            for answer in answers:
-                deferred = self._open.pop(answer.ticket, None)
-                entry = self._entries.pop(answer.ticket, None)
-                if deferred is not None:
-                    if answer.outcome == "written":
-                        deferred.resolve(answer.number)
-                    else:
-                        deferred.fail(_error_of(answer))
-                if entry is not None and answer.outcome in ("written", "rejected"):
-                    await self._settle(entry, answer)
-            oldest = next(iter(self._open), self._ticket + 1)
-            while self._flushes and self._flushes[0][0] < oldest:
-                self._flushes.pop(0)[1].resolve(None)
-
-        async def _settle(self, entry: str, answer: WriteAnswer) -> None:
-            """Remove a stored event that was written; keep one that the sink refuses apart."""
-            if answer.outcome == "rejected" and (stored := await self._events.get(entry)):
-                event = msgspec.msgpack.decode(stored.data)
-                await self._refused.set(entry, RejectedEvent(event, stored.id, answer.message))
-            await self._events.delete(entry)
-
-        # -- the end ------------------------------------------------------------------------------
-
-        async def on_deactivate(self, reason: DeactivationReason) -> None:
-            if reason != "deleted":
-                await self._write_rest()
-            await self._answer(self._buffer.fail_all(f"the writer has ended ({reason})"))
-            await self._sink.close()
-
-        async def _write_rest(self) -> None:
-            self._buffer.flush()
-            while self._buffer.piece is not None or self._buffer.close_batch(_now()) is not None:
-                piece = self._note_intent()
-                await self.save()
-                failure: BaseException | None = None
-                try:
-                    await _written(self._sink, piece, self.ctx.fence)
-                except Exception as error:
-                    failure = error
-                if not await self._ended(failure):
-                    return
+            await self.save()
+            failure: BaseException | None = None
+            try:
+                await _written(self._sink, piece, self.ctx.fence)
+            except Exception as error:
+                failure = error
+            if not await self._ended(failure):
+                return
 
 
 async def _written(sink: Sink, piece: Piece, fence: SinkFence) -> None:
