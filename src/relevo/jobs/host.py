@@ -139,7 +139,8 @@ class JobsPart(Part[Jobs]):
 
     def _runner(self, leases: Leases) -> JobRunner:
         """Return the runtime that claims and runs jobs until the host's present life ends."""
-        jobs, host = self.service, leases.life.incarnation
+        jobs, life = self.service, leases.life
+        host = life.incarnation
         database, wakeups = jobs.connection.opened
         lanes = _served(jobs.registry)
         ledger = JobLedger(
@@ -148,7 +149,7 @@ class JobsPart(Part[Jobs]):
             asyncio.get_running_loop(),
         )  # fmt: skip
         topics = (TOPIC, HOST_TOPIC.format(host))
-        return Runner(wakeups, leases, lanes, ledger, self._numbers, topics, database.metrics)
+        return Runner(wakeups, leases, life, lanes, ledger, self._numbers, topics, database.metrics)
 
     async def stop(self, timeout: float) -> None:
         """Claim nothing more; let handlers end, then give back unfinished jobs."""

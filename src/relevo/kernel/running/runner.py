@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
     from relevo.kernel.leases import Leases
+    from relevo.kernel.leases.life import Life
     from relevo.kernel.postgres import Wakeups
     from relevo.kernel.postgres.wakeups import Signal
     from relevo.kernel.running.lanes import HostLane
@@ -58,17 +59,20 @@ class Runner(Generic[C, S]):
     """Claims and runs the work of a part in one life of a host."""
 
     def __init__(
-        self, wakeups: Wakeups, leases: Leases, lanes: Mapping[str, HostLane[C]],
+        self, wakeups: Wakeups, leases: Leases, life: Life, lanes: Mapping[str, HostLane[C]],
         ledger: Ledger[C, S], numbers: Iterator[int], topics: tuple[str, ...], metrics: Metrics,
     ) -> None:  # fmt: skip
         self._wakeups = wakeups
         self._leases = leases
-        self._life = leases.life
+        self._life = life
+        """The life in whose name the ledger claims; not always the present one."""
         self._lanes = lanes
         self._ledger = ledger
         self._topics = topics
         """The topics of its wake-ups."""
         self._over = asyncio.Event()
+        self._abandoned = False
+        """Whether claims were dropped: what they were is read anew, by the next runner."""
         self._runs: dict[Hashable, Run[C, S]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._loop = asyncio.get_running_loop()
@@ -121,7 +125,7 @@ class Runner(Generic[C, S]):
         try:
             while not self._rounds.stopping or self._unfinished:
                 self._told.clear()
-                if self.ended:
+                if self.ended or self._abandoned:
                     self._abandon()
                     return
                 try:
@@ -250,7 +254,12 @@ class Runner(Generic[C, S]):
         return yields
 
     def _abandon(self) -> None:
-        """End the life: cut off all runs, and write nothing."""
+        """End the life: cut off all runs, and write nothing.
+
+        If the life goes on after all, because a renewal came late, another runner returns what it
+        holds; this one does not know it any more.
+        """
+        self._abandoned = True
         for lane in self._lanes.values():
             lane.waiting.clear()
         for run in self._runs.values():

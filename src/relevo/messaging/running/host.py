@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.kernel.leases import Leases
+    from relevo.kernel.leases.life import Life
     from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database
     from relevo.kernel.running.budgets import Budgets
@@ -109,25 +110,27 @@ class ConsumersHost:
             if not leases.may_act:
                 await asyncio.sleep(0.1)
                 continue
-            life = leases.life.incarnation
-            self._runner = self._new_runner(leases, life, await self._declare(life))
+            life = leases.life
+            served = await self._declare(life.incarnation)  # it may be over when this returns
+            self._runner = self._new_runner(leases, life, served)
             await self._runner.run()
             if self._runner.stopping:  # `stop` ends this loop next
                 await asyncio.Event().wait()
 
     def _new_runner(
-        self, leases: Leases, life: UUID, served: dict[str, ServedConsumers]
+        self, leases: Leases, life: Life, served: dict[str, ServedConsumers]
     ) -> MessageRunner:
+        host = life.incarnation
         database, wakeups = self._service.connection.opened
         budgets = self._service.registry.budgets
         lanes = {name: _lane(one, budgets) for name, one in served.items()}
         ledger = MessageLedger(
-            database, wakeups, self._service.tools.receiving, life, served, lanes,
+            database, wakeups, self._service.tools.receiving, host, served, lanes,
             partial(call_in_process, self._processes), asyncio.get_running_loop(),
         )  # fmt: skip
         sources = {id_ for one in served.values() for id_ in one.sources}
-        topics = (HOST_TOPIC.format(life), *(TOPIC.format(id_) for id_ in sources))
-        return Runner(wakeups, leases, lanes, ledger, self._numbers, topics, database.metrics)
+        topics = (HOST_TOPIC.format(host), *(TOPIC.format(id_) for id_ in sources))
+        return Runner(wakeups, leases, life, lanes, ledger, self._numbers, topics, database.metrics)
 
     async def stop(self, timeout: float) -> None:
         """Claim nothing more; let handlers end, then give back unfinished messages."""

@@ -264,7 +264,7 @@ select * from relevo.serve_messages($1, $2, $3::integer[], $4::integer[], $5::te
 
 -- name: held_messages
 -- What a host holds, by the numbers of its claims, or all.
-select 'claimed', m.sequence, m.token, m.claim, m.entity_id, m.sub_queue, m.consumers, m.class, m.priority, m.body_kind, m.delivery_count,
+select 'claimed' as kind, m.sequence, m.token, m.claim, m.entity_id, m.sub_queue, m.consumers, m.class, m.priority, m.body_kind, m.delivery_count,
   m.preempt_count, m.enqueued_at, m.expires_at, m.locked_until, m.enqueued_sequence, m.message_id, m.fairness_key, null, m.head, m.body,
   m.checkpoint, m.dead
 from relevo.message m where m.host = $1 and ($2::bigint[] is null or m.claim = any ($2)) order by m.claim, m.sequence;
