@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.context import ActorContext
     from relevo.actors.running.timers import Timers
+    from relevo.actors.service import Actors
     from relevo.actors.states import DeactivationReason
 
 S = TypeVar("S")
@@ -50,6 +51,8 @@ class Actor(Generic[S]):
 
     ctx: ActorContext
     _activation: Activation
+    _service: ClassVar[Actors]
+    """Of the app that defines the type, for `ActorTest`."""
 
     def __init__(self, ctx: ActorContext) -> None:
         self.ctx = ctx

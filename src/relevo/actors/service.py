@@ -162,6 +162,7 @@ class Actors(Service):
                     self.place,
                 )
             )
+            cls._service = self
             return cls
 
         return register

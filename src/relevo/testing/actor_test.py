@@ -183,10 +183,9 @@ class ActorTest(Generic[A]):
     """One actor in memory: call its methods, move its time, look at what it did."""
 
     def __init__(self, cls: type[A], key: Any = "test", *, type: str | None = None) -> None:  # noqa: A002
-        service = cls.__dict__.get("_service")
-        if service is None:
+        if "_service" not in vars(cls):
             raise NotFound(f"{cls.__qualname__} is not below an @app.actor(…)")
-        self._service = service
+        self._service = service = cls._service
         names = [name for name, one in service.types.by_name.items() if one.cls is cls]
         self._definition: ActorDefinition = service.types.by_name[type or names[0]]
         self.ref = ActorRef.of(self._definition.name, key)
