@@ -1,4 +1,4 @@
-"""Hand-over of hosts and slots, and calls that wait for each other over hosts. I7, I19."""
+"""Hand-over of hosts and slots, and calls that wait for each other over hosts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def keys_of(site: Site, host: str, count: int) -> list[str]:
     raise AssertionError(f"{host} owns nothing")
 
 
-async def test_a_host_drains_under_load_without_an_error(site: Site) -> None:
+async def test_a_host_drains_under_load_without_an_error(site: Site) -> None:  # I7
     await site.start("a", "b")
     ledger = site.ledger(actors=6)
     ledger.start(callers=12, kinds=("add", "id"))
@@ -69,7 +69,7 @@ async def test_chains_cross_hosts_and_come_back(site: Site) -> None:
 @pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a")])
 async def test_chains_that_wait_for_each_other_are_told(
     site: Site, hosts: tuple[str, str], tmp_path: Path
-) -> None:
+) -> None:  # I19
     await site.start("a", "b")
     first = (await keys_of(site, hosts[0], 1))[0]
     second = (await keys_of(site, hosts[1], 2))[1]

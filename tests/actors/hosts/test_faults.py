@@ -1,4 +1,4 @@
-"""Hosts that are killed, frozen and cut off. I3 to I7, I9, I22, I27, I28, I31."""
+"""Hosts that are killed, frozen and cut off."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ async def until_served(site: Site, ledger: Ledger) -> None:
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kills", [4, pytest.param(300, marks=pytest.mark.soak)])
-async def test_no_kill_loses_or_doubles_a_turn(site: Site, kills: int) -> None:
+async def test_no_kill_loses_or_doubles_a_turn(
+    site: Site, kills: int
+) -> None:  # I2, I3, I4, I6, I22, I27, I28, I31
     await site.start("a", "b", "c")
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -65,7 +67,7 @@ def _wait(site: Site, name: str) -> None:
         return
 
 
-async def test_a_frozen_host_gives_nothing_out_after_its_end(site: Site) -> None:
+async def test_a_frozen_host_gives_nothing_out_after_its_end(site: Site) -> None:  # I3, I5, I6
     await site.start("a", "b")
     ledger = site.ledger(actors=6, timeout=20.0)
     ledger.start(callers=6, kinds=KINDS)
@@ -82,7 +84,7 @@ async def test_a_frozen_host_gives_nothing_out_after_its_end(site: Site) -> None
     assert set(ledger.errors) <= {*UNKNOWN, "CommitFailed"}
 
 
-async def test_a_frozen_turn_ends_without_effect(site: Site) -> None:
+async def test_a_frozen_turn_ends_without_effect(site: Site) -> None:  # I4, I5, I6, I24
     await site.start("a", "b")
     key = "k0"
     ledger = site.ledger(actors=1, timeout=30.0)
@@ -102,7 +104,7 @@ async def test_a_frozen_turn_ends_without_effect(site: Site) -> None:
     assert len(ledger.unknown[key] | ledger.not_run[key]) == 3
 
 
-async def test_a_host_without_its_database_stops_answering(site: Site) -> None:
+async def test_a_host_without_its_database_stops_answering(site: Site) -> None:  # I3, I5
     await site.start("a", "b")
     ledger = site.ledger(actors=6, timeout=20.0)
     ledger.start(callers=6, kinds=KINDS)
@@ -117,7 +119,9 @@ async def test_a_host_without_its_database_stops_answering(site: Site) -> None:
     assert set(ledger.errors) <= {*UNKNOWN, "CommitFailed"}
 
 
-async def test_a_lost_connection_leaves_outcomes_open_and_runs_nothing_twice(site: Site) -> None:
+async def test_a_lost_connection_leaves_outcomes_open_and_runs_nothing_twice(
+    site: Site,
+) -> None:  # I27, I28, I31
     await site.start("a")
     ledger = site.ledger(actors=4)
     ledger.start(callers=8, kinds=KINDS)

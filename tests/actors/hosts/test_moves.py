@@ -1,4 +1,4 @@
-"""Calls reach their actors on other hosts, also while slots move. I2, I3, I7, I9."""
+"""Calls reach their actors on other hosts, also while slots move."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("moves", [12, pytest.param(10_000, marks=pytest.mark.soak)])
-async def test_moves_under_load_cost_no_caller_an_error(site: Site, moves: int) -> None:
+async def test_moves_under_load_cost_no_caller_an_error(
+    site: Site, moves: int
+) -> None:  # I2, I3, I7, I9
     await site.start("a", "b")
     ledger = site.ledger(actors=4)
     ledger.start(callers=12, kinds=("add", "add", "id"))
