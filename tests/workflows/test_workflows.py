@@ -231,6 +231,36 @@ async def test_what_a_canceled_or_deleted_workflow_called_is_canceled(
     assert (ended["inner"], ended["long"]) == (states.CANCELED, states.CANCELED)
 
 
+@pytest.mark.parametrize("command", ["cancel", "delete"])
+async def test_what_it_called_is_canceled_also_if_old_waits_are_removed_before(
+    app: App, command: str
+) -> None:
+    @app.job("long")
+    async def long(ctx: Any) -> None:
+        while True:
+            await ctx.checkpoint()
+            await asyncio.sleep(0.01)
+
+    @app.workflow("caller")
+    async def caller(ctx: Any) -> AsyncGenerator[Any, Any]:
+        yield Call(long)
+
+    async with app.host():
+        job = await caller.submit()
+        await until(job, waits)
+    # No host leads now, so the duties of the leader come in the order of this test.
+    await getattr(job, command)()
+    await app.jobs.waits.forget()
+    async with app.host(), asyncio.timeout(30):
+        while await app.database.fetchval("select count(*) from relevo.live_job"):
+            await asyncio.sleep(0.01)
+    assert await app.database.fetchval(
+        "select status from relevo.jobs where handler = 'long'"
+    ) == states.CANCELED  # fmt: skip
+    await app.jobs.waits.forget()
+    assert not await app.database.fetchval("select count(*) from relevo.job_wait")
+
+
 async def test_workflows_that_call_each_other_end_at_depth_8(app: App) -> None:
     # 5.4, A14
     @app.workflow("self")

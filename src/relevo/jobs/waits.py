@@ -11,7 +11,7 @@ import msgspec
 from relevo.errors import InvalidValue
 from relevo.jobs import submission
 from relevo.jobs.commands import Ask
-from relevo.jobs.errors import JobMissing, JobRefused
+from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import transaction_in
@@ -75,7 +75,7 @@ class Waits:
         """
         rows = await self._database.fetch(SQL.orphans, WAKE_ROWS)
         for row in rows:
-            with contextlib.suppress(JobRefused, JobMissing):
+            with contextlib.suppress(JobRefused, JobMissing, PlatformJob):
                 await commands.give(Ask(id=row["id"], command="cancel", user=row["by"]))
         return len(rows)
 

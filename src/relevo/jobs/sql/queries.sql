@@ -543,11 +543,13 @@ where w.child is not null and not w.woken and (h.status = 32 or h.id is null)
   and not exists (select from relevo.job j where j.id = w.job and not j.deleted) and relevo.is_live(w.child) limit $1;
 
 -- name: forget_waits
--- Removes waits of jobs that are gone, and events that were kept too long.
+-- Removes waits of jobs that are gone, and events that were kept too long. A wait for a child that has not ended stays: it
+-- is how the leader finds the children of canceled and deleted jobs.
 with waits as (
   delete from relevo.job_wait w where w.ctid = any (array(
     select o.ctid from relevo.job_wait o
-    where not exists (select from relevo.job j where j.id = o.job) limit $2))
+    where not exists (select from relevo.job j where j.id = o.job) and (o.child is null or not relevo.is_live(o.child))
+    limit $2))
   returning 1
 ), events as (
   delete from relevo.job_event e where e.id = any (array(
