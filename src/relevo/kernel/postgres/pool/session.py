@@ -21,6 +21,7 @@ from asyncpg.transaction import Transaction as DriverTransaction
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import DEFAULT, OWN_PATH, TURN_BACK, TURN_OWN, bound
 from relevo.kernel.postgres.failures import Unanswered, explain
+from relevo.kernel.postgres.pool import array_types
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
@@ -238,6 +239,12 @@ class PoolConnection(asyncpg.Connection):
             return ""
         self.path = _Path(own=True)
         return catalog.own("postgres.reset", f"{super().get_reset_query()}\n{_PIN};")
+
+    async def _introspect_types(self, typeoids: Any, timeout: float | None) -> Any:
+        """Describe types to the driver, which asks before the first statement that uses them."""
+        if (types := array_types.known(typeoids)) is not None:
+            return types, array_types.Asked()
+        return await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]
 
     async def turn_to_theirs(self, query: str) -> None:
         """Set the search path for a statement of users that is about to be run."""
