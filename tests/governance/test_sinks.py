@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import fcntl
 import io
 import os
 import signal
@@ -122,15 +123,31 @@ async def test_a_lower_fence_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "a.log").read_bytes() == b""
 
 
-async def test_two_owners_cannot_have_a_file_open(tmp_path: Path) -> None:
-    sink = FileSink(tmp_path / "{key}.log")
-    await sink.open("a", Fence(1))
-    with pytest.raises(Conflict, match="another owner"):
-        await sink.for_key().open("a", Fence(2))
-    await sink.close()
-    other = sink.for_key()
-    await other.open("a", Fence(2))
-    await other.close()
+async def test_an_owner_that_was_lost_blocks_nobody_and_writes_no_more(tmp_path: Path) -> None:
+    lost, path = FileSink(tmp_path / "{key}.log"), tmp_path / "a.log"
+    await lost.open("a", Fence(1))
+    await lost.write(["one"], Fence(1), 1)
+    for epoch in (1, 2):  # of the same host, and of the next
+        sink = lost.for_key()
+        assert await sink.open("a", Fence(epoch)) == epoch
+        with pytest.raises(StaleSink):
+            await lost.write(["late"], Fence(1), 2)
+        await sink.write([str(epoch)], Fence(epoch), epoch + 1)
+        lost = sink
+    assert path.read_text() == "one\n1\n2\n"
+
+
+async def test_only_one_owner_writes_at_a_time(tmp_path: Path) -> None:
+    first, path = FileSink(tmp_path / "{key}.log"), tmp_path / "a.log"
+    await first.open("a", Fence(1))
+    with path.with_name("a.log.state").open("rb") as side:
+        fcntl.flock(side, fcntl.LOCK_EX)  # as by a process that stands still in a write
+        with pytest.raises(Conflict, match="another owner"):
+            await first.for_key().open("a", Fence(2))
+        with pytest.raises(Conflict, match="another owner"):
+            await first.write(["one"], Fence(1), 1)
+    await first.write(["one"], Fence(1), 1)
+    await first.close()
 
 
 async def test_files_of_others_and_cut_files_are_left_alone(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ new length and the number of its last event are recorded in the side file. What 
 recorded length was never confirmed, and is cut off when the file is opened.
 
 The side file has two records with checksums, which are written in turns: one that is torn leaves
-the other. It also records the epoch of the owner, and an owner with a lower one is refused. A lock
-on it keeps two processes of one machine apart.
+the other. It also records the epoch of the owner, and an owner with a lower one is refused. Whoever
+opens the file makes a record, too; an earlier owner then finds one that is not its own and writes
+no more, even if nobody told it that it has lost the file. A lock keeps two processes of one machine
+apart while one of them writes; it is not held in between, so an owner that was lost blocks nobody.
 
 Everything here blocks; sinks call it in threads.
 """
@@ -17,6 +19,7 @@ import fcntl
 import os
 import struct
 import zlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -27,6 +30,7 @@ from relevo.kernel import faults
 from relevo.kernel.durable import sync_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 STATE_SUFFIX: Final = ".state"
@@ -54,22 +58,23 @@ class RecordedFile:
         self._path = path
         self._data = -1
         self._side = -1
-        self._state = SideState()
+        self._state = self._attempt = SideState()
+        """The last record, and the one that was tried after it: it may be there all the same."""
         self._is_torn = True
         """Whether the file may be longer than recorded."""
 
     def open(self, epoch: int, header: bytes) -> int:
-        """Lock the file and cut it back; a new one begins with the header.
+        """Take the file over and cut it back; a new one begins with the header.
 
         Returns the number of its last event. Raises `StaleSink` if a younger owner has written.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         side = self._path.with_name(self._path.name + STATE_SUFFIX)
         self._side = os.open(side, _FLAGS, _MODE)
-        try:
-            fcntl.flock(self._side, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(f"another owner has {self._path} open; only one may write") from None
+        with self._locked():
+            return self._take_over(epoch, header)
+
+    def _take_over(self, epoch: int, header: bytes) -> int:
         known = self._read_state()
         self._state = known or SideState()
         self._refuse_older(epoch)
@@ -86,8 +91,17 @@ class RecordedFile:
         return self._state.seq
 
     def append(self, data: bytes, epoch: int, seq: int, count: int) -> None:
-        """Append so many events from the number `seq` on; they are durable when this returns."""
+        """Append so many events from the number `seq` on; they are durable when this returns.
+
+        Raises `StaleSink` if the file was opened again since this owner did.
+        """
+        with self._locked():
+            self._append(data, epoch, seq, count)
+
+    def _append(self, data: bytes, epoch: int, seq: int, count: int) -> None:
         self._refuse_older(epoch)
+        if self._read_state() not in (self._state, self._attempt):
+            raise StaleSink(f"{self._path} was taken over by another owner")
         if seq != self._state.seq + 1:
             raise Conflict(
                 f"{self._path} has the events up to {self._state.seq}, and {seq} was to follow"
@@ -102,11 +116,25 @@ class RecordedFile:
         faults.hit("after_sink_record")
 
     def close(self) -> None:
-        """Close the file, which lets go of the lock."""
+        """Close the file."""
         for descriptor in (self._data, self._side):
             if descriptor >= 0:
                 os.close(descriptor)
         self._data = self._side = -1
+
+    def __del__(self) -> None:
+        self.close()  # an owner that was lost closes nothing
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            fcntl.flock(self._side, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(f"another owner writes to {self._path} now; only one may") from None
+        try:
+            yield
+        finally:
+            fcntl.flock(self._side, fcntl.LOCK_UN)
 
     def _refuse_older(self, epoch: int) -> None:
         if epoch < self._state.epoch:
@@ -144,7 +172,7 @@ class RecordedFile:
         os.fsync(self._data)
 
     def _record(self, length: int, seq: int, epoch: int) -> None:
-        state = SideState(self._state.turn + 1, length, seq, epoch)
+        state = self._attempt = SideState(self._state.turn + 1, length, seq, epoch)
         fields = (state.turn, state.length, state.seq, state.epoch)
         body = _RECORD.pack(*fields, 0)
         record = _RECORD.pack(*fields, zlib.crc32(body))
