@@ -182,9 +182,19 @@ class Actor(Generic[S]):
         It starts once the present turn is durable. It gets its arguments only: the state belongs
         to turns.
         """
-        turn = turn_of(self._activation, "offload")
-        turn.journal.discards.append(work.close)
-        turn.journal.outputs.append(lambda: self._start_offload(work, then))
+        activation, journal = self._activation, turn_of(self._activation, "offload").journal
+        activation.offloads_to_come += 1
+
+        def start() -> None:
+            activation.offloads_to_come -= 1
+            self._start_offload(work, then)
+
+        def discard() -> None:
+            activation.offloads_to_come -= 1
+            work.close()
+
+        journal.discards.append(discard)
+        journal.outputs.append(start)
 
     def _start_offload(self, work: Coroutine[Any, Any, R], then: Any) -> None:
         activation = self._activation

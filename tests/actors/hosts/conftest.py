@@ -1,116 +1,21 @@
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo import App, settings
-from relevo.actors import ActorRef
-from relevo.errors import Conflict
-from relevo.testing import trace
-from relevo.testing.cluster import Cluster
-from tests.actors.hosts.ledger import Ledger
-from tests.actors.hosts.programs import TYPE
+from tests.actors.hosts.site import open_site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.kernel.leases import LeaseInfo
     from relevo.kernel.postgres import Database
+    from tests.actors.hosts.site import Site
 
-QUICK = {
-    "lease_expiration": 3.0, "lease_renew": 0.5, "lease_acquire": 1.0, "pool_size": 4,
-    "actors_slots": 4, "drain_seconds": 5.0,
-}  # fmt: skip
-
-
-class Site:
-    """Host processes with actors, and a client of them."""
-
-    def __init__(self, cluster: Cluster, app: App) -> None:
-        self.cluster = cluster
-        self.app = app
-        self.ledgers: list[Ledger] = []
-
-    def ledger(self, actors: int, *, timeout: float = 30.0) -> Ledger:
-        self.ledgers.append(Ledger(self.app, actors, timeout=timeout))
-        return self.ledgers[-1]
-
-    async def start(self, *names: str) -> None:
-        for name in names:
-            await self.cluster.start(name)
-        await self.until_shared(*names)
-
-    async def slots(self) -> list[LeaseInfo]:
-        return await self.app.directory.leases(kind="actors", unit="default")
-
-    async def until_shared(self, *hosts: str) -> None:
-        async def shared() -> bool:
-            owners = [slot.owner for slot in await self.slots()]
-            return set(owners) == set(hosts)
-
-        await self.cluster.until(shared, f"slots shared by {hosts}")
-
-    async def until_owned(self, key: str, host: str) -> None:
-        ref = self.ref(key)
-
-        async def owned() -> bool:
-            return await self.app.actors.owner(ref) == host
-
-        await self.cluster.until(owned, f"{key} at {host}")
-        await self.read_routes()
-
-    async def read_routes(self) -> None:
-        """Let the next calls of this process go to the owners of now; they may be a second old."""
-        await self.app.actors.network.routes.refresh("default")
-
-    async def until_called(self, ledger: Ledger, calls: int) -> None:
-        wanted = ledger.calls + calls
-        await self.cluster.until(lambda: ledger.calls >= wanted, "there is load")
-
-    async def bring(self, key: str, host: str) -> None:
-        """Let a host own an actor's slot, whatever the balancer does at the same time."""
-        ref = self.ref(key)
-
-        async def owned() -> bool:
-            if await self.app.actors.owner(ref) == host:
-                return True
-            with contextlib.suppress(Conflict):
-                await self.app.actors.move(ref, to=host)
-            return False
-
-        await self.cluster.until(owned, f"{key} at {host}")
-        await self.read_routes()
-
-    def ref(self, key: str) -> ActorRef:
-        return ActorRef.of(TYPE, key)
-
-    async def check(self) -> None:
-        changes = await trace.owner_changes(self.app.database)
-        acted = trace.acts(self.cluster.records())
-        trace.check_invariants(changes, acted)
-        assert acted, "the nodes did nothing; the check would prove nothing"
+TALLIES = "tests.actors.hosts.programs:tallies"
 
 
 @pytest.fixture
-async def site(
-    database: Database, relevo_url: str, request: pytest.FixtureRequest
-) -> AsyncIterator[Site]:
-    await trace.install(database)
-    # Paths of sockets are short.
-    with tempfile.TemporaryDirectory(prefix="rel-") as folder:
-        told = {**QUICK, "home": f"{folder}/home"}
-        chosen = settings.load({**told, "database_url": relevo_url}, environ={})
-        async with (
-            Cluster(
-                relevo_url, "tests.actors.hosts.programs:tallies", Path(folder), settings=told
-            ) as cluster,
-            App(settings=chosen) as app,
-        ):
-            made = Site(cluster, app)
-            yield made
-            for ledger in made.ledgers:
-                await ledger.cancel()  # a test that failed has not stopped its callers
+async def site(database: Database, relevo_url: str) -> AsyncIterator[Site]:
+    async with open_site(database, relevo_url, TALLIES) as made:
+        yield made

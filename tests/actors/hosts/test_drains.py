@@ -14,7 +14,7 @@ from tests.actors.hosts.programs import TYPE, Tally
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.actors.hosts.conftest import Site
+    from tests.actors.hosts.site import Site
 
 pytestmark = pytest.mark.anyio
 DETECTED_WITHIN = 30.0

@@ -11,8 +11,8 @@ import pytest
 from relevo.errors import OutcomeUnknown
 
 if TYPE_CHECKING:
-    from tests.actors.hosts.conftest import Site
     from tests.actors.hosts.ledger import Ledger
+    from tests.actors.hosts.site import Site
 
 pytestmark = pytest.mark.anyio
 KINDS = ("add", "put", "id")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.actors.hosts.conftest import Site
+    from tests.actors.hosts.site import Site
 
 pytestmark = pytest.mark.anyio
 

@@ -439,6 +439,25 @@ async def test_offloaded_work_is_outside_of_turns(lab: Host) -> None:
     assert await actor.number() == 6
 
 
+async def test_an_actor_stays_for_work_that_starts_with_a_commit(lab: Host) -> None:
+    actor, gates = of(lab, "held"), lab.gates
+    await actor.add(1)
+    activation = lab.activation("lab/s:held")
+    assert activation is not None
+    async with lab.app.database.transaction() as tx:
+        await tx.execute("select from relevo.actor where id = 'lab/s:held' for update")
+        calls = [asyncio.create_task(call) for call in (actor.add(1), actor.work("o"))]
+        await until(lambda: activation.offloads_to_come == 1, "its turn has ended")
+        assert not activation.is_idle  # I13: its commit is on its way
+        activation.deactivate("requested")
+    await gates.event("o").wait()
+    assert activation.state == "deactivating"
+    gates.open("o")
+    await asyncio.gather(*calls)
+    await activation.over.wait()
+    assert await actor.number() == 7
+
+
 async def test_tasks_that_outlive_their_turn_are_outside_of_it(lab: Host) -> None:
     actor = of(lab, "escape")
     await actor.escape()

@@ -107,6 +107,8 @@ class Activation:
         self.runner = TurnRunner(self)
         self.deferred: set[Deferred[Any]] = set()
         self.offloads: set[asyncio.Task[None]] = set()
+        self.offloads_to_come = 0
+        """Those that start once the turn that made them is durable."""
         self.calls_by_id: dict[str, Arrival] = {}
         """Calls with an id that wait, run, or are not durable yet."""
         self.entries = EntryCache()
@@ -172,7 +174,7 @@ class Activation:
             self.spawn(self._leave(reason))
 
     async def _leave(self, reason: DeactivationReason) -> None:
-        while self.offloads or not self.mailbox.is_idle:
+        while self.offloads or self.offloads_to_come or not self.mailbox.is_idle:
             self._changed.clear()
             await self._changed.wait()
         error = await self.runner.run_hook("on_deactivate", self.home.new_chain(), reason)
@@ -249,7 +251,7 @@ class Activation:
         """Whether nothing runs, waits or is pending."""
         return (
             self.state == "active" and self.mailbox.is_idle and not self.turns
-            and not self.deferred and not self.offloads
+            and not self.deferred and not self.offloads and not self.offloads_to_come
         )  # fmt: skip
 
     def admit(self, work: Work, *, first: bool = False) -> None:
