@@ -8,8 +8,10 @@ import pytest
 
 from relevo import App, settings
 from relevo.errors import Conflict, HostSuperseded, LeaseLost, SettingsMismatch, TooLarge
-from relevo.kernel.leases import SINGLETON, Membership, UnitSettings
+from relevo.kernel.leases import SINGLETON, Membership, UnitSettings, loops
 from relevo.kernel.leases.hosts import Deadline, instant
+from relevo.kernel.leases.loops import Duty
+from relevo.kernel.part import Part
 from relevo.kernel.postgres.pool.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -249,6 +251,32 @@ async def test_housekeeping_forgets_ended_hosts_and_raises_the_mark(
 
     await fleet.until(forgotten, "the ended host is gone", timeout=60)
     assert await database.fetchval("select mark > '-infinity' from relevo.clock")
+
+
+async def test_a_new_leader_does_last_what_is_rare(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "RARE_FIRST_SECONDS", 0.3)
+    done: list[str] = []
+    both = asyncio.Event()
+
+    async def rare() -> None:
+        done.append("rare")
+        both.set()
+
+    async def frequent() -> None:
+        done.append("frequent")
+
+    class Chores(Part[None]):
+        def duties(self) -> list[Duty]:
+            return [Duty("rare", 3_600.0, rare), Duty("frequent", 0.05, frequent)]
+
+    app.parts.add(Chores(None))
+    async with app.host():
+        async with asyncio.timeout(30):
+            await both.wait()
+    assert done[0] == "frequent"
+    assert done.count("rare") == 1
 
 
 @pytest.mark.parametrize(("seconds", "passed"), [(60.0, False), (-0.001, True)])

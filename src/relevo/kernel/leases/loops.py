@@ -7,7 +7,7 @@ that fails is logged and tried again at its next time.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 log = structlog.get_logger(__name__)
+RARE_SECONDS: Final = 60.0
+RARE_FIRST_SECONDS: Final = 5.0
+"""What is done once a minute or less has time: a new leader first catches up with what has not,
+and a host that starts gets to its handlers."""
 
 
 class Duty:
@@ -33,6 +37,11 @@ class Duty:
         self.every = every
         self.work = work
         self.failures = 0
+
+    @property
+    def first(self) -> float:
+        """Seconds until a new leader does it."""
+        return RARE_FIRST_SECONDS if self.every >= RARE_SECONDS else 0.0
 
 
 class Housekeeping:
@@ -52,7 +61,7 @@ class Housekeeping:
 
     async def _lead(self, lease: Lease) -> None:
         loop = asyncio.get_running_loop()
-        due = dict.fromkeys(self.duties, loop.time())
+        due = {duty: loop.time() + duty.first for duty in self.duties}
         while not lease.stopping.is_set():
             for duty in self.duties:
                 if due[duty] <= loop.time() and lease.may_act:
