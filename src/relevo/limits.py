@@ -257,6 +257,8 @@ ACTOR_STATE_BYTES_WARN: Final = 256 * KIB
 ACTOR_MAILBOX_CALLS: Final = 1_000
 ACTOR_HOST_CALLS_MAX: Final = 100_000
 """Calls that wait in all mailboxes of a host."""
+ACTOR_HOST_BYTES_MAX: Final = 256 * MIB
+"""Arguments of the calls that a host has taken in and not answered."""
 ACTOR_DEFERRED_MAX: Final = 100_000
 """Deferred answers pending of one actor."""
 ACTOR_ACTIVATIONS_MAX: Final = 50_000

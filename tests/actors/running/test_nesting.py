@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from relevo.actors import Actor, Interface, headers, method
-from relevo.errors import RemoteError
+from relevo.errors import ReadOnlyTurn, RemoteError
 from relevo.limits import ACTOR_CHAIN_DEPTH_MAX
 
 if TYPE_CHECKING:
@@ -62,8 +62,12 @@ def define_knot(app: App, gates: Gates, **options: Any) -> None:
 
         async def relay(self, path: list[str], number: int) -> int:
             self.state.total += number
-            if path:
-                await knot(path[0]).relay(path[1:], number)
+            try:
+                if path:
+                    await knot(path[0]).relay(path[1:], number)
+            except ReadOnlyTurn as error:
+                gates.log.append(("refused", error.executed))
+                raise
             return self.state.total
 
         async def fan(self, through: list[str], number: int) -> int:
@@ -146,6 +150,7 @@ async def test_chains_run_nested_and_fail_alone(hosts: Hosts) -> None:
     assert "only reads" in host.gates.log[-1]
     with pytest.raises(RemoteError, match="only reads"):
         await of("a").cheat("b")
+    assert host.gates.log[-1] == ("refused", False)
     assert await of("h").with_(headers={"a": "1"}).header("i") == {"a": "1", "b": "2"}
     with pytest.raises(RemoteError, match=f"{ACTOR_CHAIN_DEPTH_MAX} calls wait"):
         await of("0").dive(0)

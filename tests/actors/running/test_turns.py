@@ -299,7 +299,7 @@ async def test_queued_calls_that_are_cancelled_or_late_never_run(lab: Host) -> N
     lab.gates.open("t")
     assert await actor.number() == 12  # it went on
     assert ("cancelled", True) in lab.gates.log
-    assert lab.runtime.pending == 0
+    assert lab.runtime.room.calls == 0
 
 
 async def test_mailboxes_are_bounded(hosts: Hosts) -> None:
@@ -320,6 +320,25 @@ async def test_mailboxes_are_bounded(hosts: Hosts) -> None:
     assert await held is False
     await asyncio.gather(patient, *queued)
     assert await actor.number() == 4
+
+
+async def test_the_bytes_of_waiting_calls_are_bounded(
+    lab: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.actors.core.room.ACTOR_HOST_BYTES_MAX", 10_000)
+    actor = of(lab, "long")
+    held = asyncio.create_task(actor.watch("h"))
+    await lab.gates.event("h").wait()
+    long = asyncio.create_task(actor.watch("x" * 20_000))
+    await until(lambda: lab.runtime.room.bytes > 20_000, "it waits for its turn")
+    with pytest.raises(Overloaded) as full:  # I37
+        await actor.with_(timeout=0.05).add(1)
+    assert full.value.executed is False
+    lab.gates.open("h")
+    lab.gates.open("x" * 20_000)
+    await asyncio.gather(held, long)
+    assert lab.runtime.room.bytes == 0
+    assert await actor.add(1) == 3
 
 
 async def test_the_oldest_call_may_make_room(hosts: Hosts) -> None:

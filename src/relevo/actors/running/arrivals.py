@@ -67,7 +67,7 @@ class Arrival:
         )  # fmt: skip
         self.expiry = answer.get_loop().call_at(deadline, self._expire)
         answer.add_done_callback(self._cancelled)
-        runtime.pending += 1
+        runtime.room.enter(call)
 
     async def begin(self, instance: Any) -> Any:
         """Run the method; the result is encoded in the turn: it may be part of the state."""
@@ -145,7 +145,7 @@ class Arrival:
 
     def _close(self) -> None:
         self.expiry.cancel()
-        self.runtime.pending -= 1
+        self.runtime.room.leave(self.call)
 
     def _leave_ids(self) -> list[Arrival]:
         """Let calls of the same id no longer wait for this one; returns those who did."""

@@ -14,6 +14,7 @@ import structlog
 from relevo.actors.calls.answers import answer_of_error
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
+from relevo.actors.core.room import CallRoom
 from relevo.actors.events import SubscribeRequest
 from relevo.actors.running import control
 from relevo.actors.running.arrivals import Arrival, reused
@@ -22,7 +23,6 @@ from relevo.actors.running.slots import PAUSE_SECONDS, Slot
 from relevo.actors.running.turn import CURRENT
 from relevo.errors import (
     BadArguments,
-    MailboxFull,
     NotFound,
     ReadOnlyTurn,
     ReentrancyRefused,
@@ -35,7 +35,6 @@ from relevo.kernel import faults
 from relevo.kernel.running.threads import Threads
 from relevo.limits import (
     ACTOR_CHAIN_DEPTH_MAX,
-    ACTOR_HOST_CALLS_MAX,
     ACTOR_IDLE_SCAN_SECONDS,
     ACTOR_IDLE_SECONDS,
 )
@@ -84,8 +83,7 @@ class ActorRuntime:
         """The time of timers, which a test may move."""
         self.idle_seconds = ACTOR_IDLE_SECONDS
         """How long actors stay in memory without use, where their type does not say."""
-        self.pending = 0
-        """Calls that have arrived and are not answered."""
+        self.room = CallRoom()
         self.activations = 0
         self.waiting: set[Activation] = set()
         """Activations at which something may wait for a turn."""
@@ -131,8 +129,7 @@ class ActorRuntime:
                 f"{definition.name!r} has no method {call.method!r}; it has"
                 f" {', '.join(sorted(definition.methods))}"
             )
-        if self.pending >= ACTOR_HOST_CALLS_MAX:
-            raise MailboxFull(f"{self.pending:,} calls wait on this host")
+        self.room.check(call)
         if call.call_id is not None and not definition.is_durable:
             raise BadArguments(
                 f"{definition.name!r} is volatile and records no calls; a call id needs a type"
@@ -209,10 +206,12 @@ class ActorRuntime:
             if turn.root.work.mode == "interleave":
                 return None
             if turn.root.work.mode == "read" and arrival.work.mode == "write":
-                raise ReadOnlyTurn(
+                refused = ReadOnlyTurn(
                     f"{turn.root.work.name} of {activation.canonical} only reads, and waits for"
                     f" {arrival.work.name}, which writes"
                 )
+                refused.executed = False
+                raise refused
             return turn
         return None
 

@@ -113,9 +113,10 @@ select id, revision, schema, quarantined_at, quarantine_error, octet_length(docu
 from relevo.actor where quarantined_at is not null and id > $1 order by id limit $2::integer + 1;
 
 -- name: end_quarantine
--- An actor leaves quarantine, with the document it has or with another one; what a host knows of it is stale.
+-- An actor leaves quarantine, with the document it has or with another one; then what a host has in memory is stale.
 update relevo.actor set
-  quarantined_at = null, quarantine_error = null, revision = revision + 1, commit_number = -1, updated_at = relevo.now(),
+  quarantined_at = null, quarantine_error = null, updated_at = relevo.now(), revision = revision + $2::boolean::integer,
+  commit_number = case when $2::boolean then -1 else commit_number end,
   document = case when $2::boolean then $3::bytea else document end,
   schema = case when $2::boolean then $4::integer else schema end
 where id = $1 and quarantined_at is not null returning id;
