@@ -20,7 +20,7 @@ begin
     execute format('select exists (select from %s)', one) into filled;
     if filled then execute format('delete from %s', one); end if;
   end loop;
-  delete from relevo.event;
+  delete from relevo.event_batch;
   update relevo.clock set shift = '0', mark = '-infinity';
 end $$;
 """

@@ -72,7 +72,7 @@ class World:
     async def partitions(self) -> list[str]:
         rows = await self.database.fetch(
             "select inhrelid::regclass::text as name from pg_inherits"
-            " where inhparent = 'relevo.event'::regclass order by 1"
+            " where inhparent = 'relevo.event_batch'::regclass order by 1"
         )
         return [row["name"] for row in rows]
 

@@ -341,11 +341,11 @@ cross join lateral (
   select count(*) as looked_at, count(*) filter (where i.wanted) as pending,
          min(i.at) filter (where i.wanted) as oldest, max(i.lsn) as upto
   from (
-    select i.lsn, i.at, not exists (
-      select from relevo.feed_done d where d.lease_id = p.lease_id and d.lsn = i.lsn) as wanted
-    from relevo.event i
-    where i.stripe = p.stripe::integer and i.lsn > p.lsn
-    order by i.lsn limit $7
+    select l.lsn, b.at, not exists (
+      select from relevo.feed_done d where d.lease_id = p.lease_id and d.lsn = l.lsn) as wanted
+    from relevo.event_batch b cross join lateral unnest(b.lsns) as l (lsn)
+    where b.stripe = p.stripe::integer and b.last > p.lsn and l.lsn > p.lsn
+    order by b.last limit $7
   ) i
 ) c
 where c.looked_at > 0;

@@ -280,9 +280,12 @@ class EventLog(Service):
     async def trim(self) -> int:
         """Trim days that are older than the retention; return the number of dropped partitions.
 
+        Also notes how far the log has come, for readers that start at an instant.
+
         A day is declared trimmed first, and dropped by a call at least a minute later: so no
         statement that found it readable finds it gone.
         """
+        await self.database.write(SQL.mark_time, idempotent=True)
         dropped = await self._do(SQL.drop_trimmed)
         if trimmed := await self._do(SQL.trim):
             log.info("events.trimmed", days=trimmed)

@@ -1,17 +1,18 @@
 """Reads the log: some stripes from their positions on, in the order of LSNs, never past a gap.
 
-One statement reads one stripe for a lease of a processor, or all of them for a pull reader.
+One statement reads one stripe for a lease of a processor, or all of them for a pull reader. It
+gives whole batches, and a page may end within one: a position is always that of an event.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from relevo import limits
 from relevo.errors import FeedExpired, FeedRegressed, InvalidValue
+from relevo.kernel.events.batches import unfold
 from relevo.kernel.events.model import LOG_NAME, LogState, Recorded, Start, Stripe
 from relevo.kernel.postgres import catalog, clock, pages, restores
 
@@ -62,16 +63,18 @@ async def read(
     if not 1 <= max_items <= limits.FEED_ITEMS_MAX:
         raise InvalidValue(f"max_items is 1 to {limits.FEED_ITEMS_MAX}, not {max_items}")
     statement = (SQL.read_events, list(positions), list(positions.values()), max_items)
-    rows: Sequence[asyncpg.Record]
+    batches: Sequence[asyncpg.Record]
     if frugal:
-        rows = (
+        batches = (
             await pages.fetch_page(connection, *statement, rows=max_items, bytes_max=max_bytes)
         ).items
     else:
-        rows = await connection.fetch(*statement)
-    if rows and rows[0]["lsn"] is None:
-        raise _expired(rows[0]["stripe"], rows[0]["after"], rows[0]["trimmed_lsn"])
-    return tuple(_recorded(row, incarnation) for row in _within(rows, max_bytes))
+        batches = await connection.fetch(*statement)
+    if batches and batches[0]["last"] is None:
+        raise _expired(batches[0]["stripe"], batches[0]["after"], batches[0]["trimmed_lsn"])
+    events = [one for batch in batches for one in unfold(batch, incarnation, batch["after"])]
+    events.sort(key=attrgetter("lsn"))
+    return _within(events[:max_items], max_bytes)
 
 
 def check_positions(state: LogState, positions: Mapping[int, int]) -> None:
@@ -129,18 +132,10 @@ def _expired(stripe: int, lsn: int, oldest: int) -> FeedExpired:
     )
 
 
-def _within(rows: Sequence[asyncpg.Record], max_bytes: int) -> Sequence[asyncpg.Record]:
+def _within(events: Sequence[Recorded], max_bytes: int) -> tuple[Recorded, ...]:
     size = 0
-    for index, row in enumerate(rows):
-        size += len(row["data"])
+    for index, event in enumerate(events):
+        size += len(event.body)
         if size > max_bytes and index:
-            return rows[:index]
-    return rows
-
-
-def _recorded(row: asyncpg.Record, incarnation: str) -> Recorded:
-    return Recorded(
-        log=incarnation, stripe=row["stripe"], lsn=row["lsn"], at=row["at"], type=row["type"],
-        schema=row["schema"], subject=row["subject"], version=row["version"],
-        body=msgspec.Raw(row["data"]),
-    )  # fmt: skip
+            return tuple(events[:index])
+    return tuple(events)

@@ -190,8 +190,8 @@ cross join lateral (
          case when e.type not in ('relevo.router.offer.issued', 'relevo.router.job.completed') then e.data ->> 'jobId' end as job_id,
          case when e.type not in ('relevo.router.offer.issued', 'relevo.router.job.completed') then e.data ->> 'workerId' end as worker_id,
          case when e.type = 'relevo.router.touched' then e.data ->> 'resource' end as resource
-  from relevo.event e where e.stripe = p.stripe and e.lsn > p.lsn
-  order by e.lsn limit $3
+  from relevo.event e where e.stripe = p.stripe and e.batch > p.lsn and e.lsn > p.lsn
+  order by e.batch, e.lsn limit $3
 ) e;
 
 -- name: matching_jobs
@@ -424,10 +424,10 @@ select l.incarnation, s.trimmed_lsn, head.lsn as head, e.lsn, e.type, e.data
 from relevo.event_log l
 join relevo.event_stripe s on s.id = 2147480000 + (hashtext($1) & 15)
 cross join lateral (
-  select greatest(s.trimmed_lsn, (select max(e.lsn) from relevo.event e where e.stripe = s.id)) as lsn) head
+  select greatest(s.trimmed_lsn, (select max(b.last) from relevo.event_batch b where b.stripe = s.id)) as lsn) head
 left join lateral (
   select e.lsn, e.type, e.data from relevo.event e
-  where $2::bigint >= 0 and e.stripe = s.id and e.lsn > $2 and e.subject = $1
+  where $2::bigint >= 0 and e.stripe = s.id and e.batch > $2 and e.lsn > $2 and e.subject = $1
     and e.type in ('relevo.router.offer.issued', 'relevo.router.offer.accepted', 'relevo.router.offer.declined',
                    'relevo.router.offer.revoked', 'relevo.router.offer.expired')
   order by e.lsn limit $3

@@ -8,14 +8,14 @@ declare
   ends constant timestamptz := date_trunc('day', instant, 'UTC') + interval '24 hours';
   table_name text;
 begin
-  lock table relevo.event in share update exclusive mode;
+  lock table relevo.event_batch in share update exclusive mode;
   select max(p.high) into starts from relevo.event_partition p;
   if starts > instant then return false; end if;
   starts := coalesce(starts, ends - interval '24 hours');
   table_name := 'event_' || to_char(starts at time zone 'UTC', 'YYYYMMDD');
-  execute format('create table relevo.%I (like relevo.event including all)', table_name);
+  execute format('create table relevo.%I (like relevo.event_batch including all)', table_name);
   execute format('alter table relevo.%I replica identity full', table_name);
-  execute format('alter table relevo.event attach partition relevo.%I for values from (%L) to (%L)',
+  execute format('alter table relevo.event_batch attach partition relevo.%I for values from (%L) to (%L)',
                  table_name, starts, ends);
   insert into relevo.event_partition (low, high, name) values (starts, ends, table_name);
   return true;

@@ -13,7 +13,7 @@ begin
   select max(p.high) into edge from relevo.event_partition p where p.trimmed_at is not null;
   update relevo.event_log l set trimmed_before = greatest(l.trimmed_before, edge);
   update relevo.event_stripe s set trimmed_lsn = gone.lsn
-  from (select i.id, (select max(e.lsn) from relevo.event e where e.stripe = i.id and e.at < edge) as lsn
+  from (select i.id, (select max(b.last) from relevo.event_batch b where b.stripe = i.id and b.at < edge) as lsn
         from relevo.event_stripe i) as gone
   where gone.id = s.id and gone.lsn > s.trimmed_lsn;
   delete from relevo.event_time t where t.at < edge;

@@ -18,7 +18,7 @@ begin
       last := (select l.last_value from relevo.lsn l);
       if last < greatest(
            (select max((select max(i.lsn) from relevo.item i where i.range_id = r.id)) from relevo.feed_range r),
-           (select max((select max(e.lsn) from relevo.event e where e.stripe = s.id)) from relevo.event_stripe s)) then
+           (select max((select max(b.last) from relevo.event_batch b where b.stripe = s.id)) from relevo.event_stripe s)) then
         return 'behind';
       end if;
       perform setval('relevo.lsn'::regclass, last + skipped);
