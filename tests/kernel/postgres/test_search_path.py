@@ -130,7 +130,7 @@ async def test_every_function_has_a_search_path_of_its_own(relevo_url: str) -> N
     One takes arrays of any type, which such a body cannot, and qualifies every name instead.
     """
     admin = await asyncpg.connect(relevo_url)
-    assert [row[0] for row in await admin.fetch(UNPINNED)] == ["relevo.event_column(text,anyarray)"]
+    assert [row[0] for row in await admin.fetch(UNPINNED)] == ["event_column(text,anyarray)"]
     await admin.close()
 
 
