@@ -15,11 +15,16 @@ pytest_plugins = ["tests.support.folder_times", "tests.support.spans"]
 # Machines that run tests are busy; slowness belongs to bench/, not to a property's deadline. `make
 # test` tries the same examples every time, so that what passes once passes again; `make soak` looks
 # for new ones, and for more of them.
-EXAMPLES = int(os.environ.get("RELEVO_EXAMPLES", "40"))
-settings.register_profile(
-    "relevo", deadline=None, max_examples=EXAMPLES, derandomize="RELEVO_EXAMPLES" not in os.environ
-)
+SOAKING = "RELEVO_EXAMPLES" in os.environ
+EXAMPLES = int(os.environ.get("RELEVO_EXAMPLES", "25"))
+settings.register_profile("relevo", deadline=None, max_examples=EXAMPLES, derandomize=not SOAKING)
 settings.load_profile("relevo")
+
+
+def examples(full: int) -> int:
+    """Return how many examples to try for a property of many cases: a fifth in `make test`."""
+    return full if SOAKING else full // 5
+
 
 # Collecting tests makes a million objects that all stay; to look for garbage among them takes a
 # fifth of its time.

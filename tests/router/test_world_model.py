@@ -25,6 +25,7 @@ from relevo.router.core.states import JOB
 from relevo.router.events import ErrorData
 from relevo.router.matching.situation import Decision
 from relevo.router.model import CloseJobOptions
+from tests.conftest import examples
 from tests.router import scenes
 from tests.router.scenes import CHANNELS, Scene, check_loads, check_numbers
 
@@ -282,4 +283,6 @@ def _reaches(before: str, after: str, steps: int = 2) -> bool:
 
 
 def test_whatever_is_done_what_must_hold_holds() -> None:  # J1, J3, J4, J5, J10, J12, J13, J18
-    run_state_machine_as_test(Router, settings=settings(max_examples=200, stateful_step_count=40))
+    run_state_machine_as_test(
+        Router, settings=settings(max_examples=examples(200), stateful_step_count=40)
+    )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from relevo import limits
 from relevo.errors import InvalidValue, TooLarge
+from tests.conftest import examples
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
@@ -146,7 +147,7 @@ async def test_sql_refuses_numbers_that_readers_cannot_take(world: World) -> Non
         await world.database.fetch(PUT, item % f"{10**400}.5")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.text(max_size=260),
     city=st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=1_100),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from relevo.store import keys
 from relevo.store.keys import epk
+from tests.conftest import examples
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
@@ -25,7 +26,7 @@ component = (
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=component)
 async def test_sql_and_python_agree_on_hash_and_key(database: Database, value: Any) -> None:  # F8
     text = msgspec.json.encode(value).decode()

@@ -14,6 +14,7 @@ from relevo import limits
 from relevo.errors import BadContinuation, ContainerRecreated, InvalidValue
 from relevo.store import keys
 from relevo.store.query import CHOICES_MAX, CONDITIONS_MAX, Order, compile_filter
+from tests.conftest import examples
 
 if TYPE_CHECKING:
     from relevo.store import Container, Item
@@ -88,7 +89,7 @@ def place(item: Item[Any]) -> tuple[bytes, bytes]:
     return keys.text((item.partition_key,)).encode(), item.id.encode()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_bodies=st.lists(bodies, max_size=12), where=st.lists(condition, max_size=3))
 async def test_a_query_finds_what_a_filter_would(
     world: World, given_bodies: list[dict[str, Any]], where: list[Any]

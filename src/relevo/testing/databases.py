@@ -32,9 +32,11 @@ T = TypeVar("T")
 _TEMPLATE_LOCK = 727_001
 FAST = {
     "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
-    "wal_compression": "off", "max_wal_size": "256MB",
+    "wal_compression": "off", "max_wal_size": "256MB", "shared_buffers": "128MB",
+    "shared_preload_libraries": "plpgsql", "autovacuum_naptime": "60s",
 }  # fmt: skip
-"""Faster and less durable: acknowledged writes survive a killed process, but not a power cut."""
+"""Faster and less durable: acknowledged writes survive a killed process, but not a power cut. To
+drop a database takes a look at every buffer, and autovacuum looks at every database in turn."""
 PUBLISHED: Final = os.environ.get("RELEVO_TEST_PUBLICATION") == "1"
 """Whether every database publishes all its tables, as before an upgrade or with Debezium: then the
 server refuses to change rows of a table without a replica identity."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from relevo.governance.core.ages import AgeRules, Ages, Fail, LoadFirst, Serve, WaitForLoad
+from tests.conftest import examples
 
 RULES = AgeRules(ttl=10.0, refresh=3.0, stale=5.0, keys_max=3)
 
@@ -82,7 +83,7 @@ class Caches(RuleBasedStateMachine):
 
 
 TestCaches = Caches.TestCase
-TestCaches.settings = settings(max_examples=200, stateful_step_count=40)
+TestCaches.settings = settings(max_examples=examples(200), stateful_step_count=40)
 
 
 def test_a_key_in_use_is_loaded_ahead_and_an_unused_one_is_not() -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from relevo.errors import Overloaded
 from relevo.governance.core.buffers import BufferOptions, Intent, WriteAnswer, WriterBuffer
+from tests.conftest import examples
 
 OPTIONS = BufferOptions(max_batch=4, max_bytes=40, max_delay=1.0, max_buffer=12, id_seconds=30.0)
 
@@ -151,7 +152,7 @@ class Writers(RuleBasedStateMachine):
 
 
 TestWriters = Writers.TestCase
-TestWriters.settings = settings(max_examples=200, stateful_step_count=40)
+TestWriters.settings = settings(max_examples=examples(200), stateful_step_count=40)
 
 
 def test_bad_events_are_found_by_halves_and_the_others_keep_their_order() -> None:

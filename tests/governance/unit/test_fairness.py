@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relevo.governance.core.fairness import AGEING_SECONDS, FairQueue, Waiter
+from tests.conftest import examples
 
 KEYS = "abcde"
 ADDS = st.tuples(st.just("add"), st.sampled_from(KEYS), st.integers(1, 4), st.integers(0, 9))
@@ -22,7 +23,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(STEPS, st.sampled_from([None, 1, 2, 3]), st.booleans())
 def test_a_key_waits_for_two_grants_of_each_waiting_key_at_most(
     steps: list[tuple[object, ...]], per_key: int | None, burst: bool

@@ -14,6 +14,7 @@ from relevo.governance.core.moves import Copy, Move, MoveRules, PointTo, Reader
 from relevo.governance.core.rebalancing import plan_rebalance
 from relevo.governance.core.resolutions import Notice, Resolutions, Use
 from relevo.governance.errors import UnassignedEntity
+from tests.conftest import examples
 
 RULES = MoveRules(max_stale=5.0, use_ttl=20.0, margin=1.0)
 HOSTS = ("a", "b", "c")
@@ -143,7 +144,7 @@ class Moves(RuleBasedStateMachine):
 
 
 TestMoves = Moves.TestCase
-TestMoves.settings = settings(max_examples=250, stateful_step_count=40)
+TestMoves.settings = settings(max_examples=examples(250), stateful_step_count=40)
 
 
 def catalogue(policy: Policy, partitions: int = 4, **options: str) -> Catalogue:

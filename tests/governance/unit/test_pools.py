@@ -15,6 +15,7 @@ from relevo.governance.core.chunks import Chunk
 from relevo.governance.core.permits import Holder, PermitLedger, PermitState
 from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
 from relevo.governance.errors import PoolExhausted
+from tests.conftest import examples
 
 HOSTS = ("a", "b", "c")
 
@@ -172,7 +173,7 @@ class Pools(RuleBasedStateMachine):
 
 
 TestPools = Pools.TestCase
-TestPools.settings = settings(max_examples=120, stateful_step_count=40)
+TestPools.settings = settings(max_examples=examples(120), stateful_step_count=40)
 
 
 def test_items_are_granted_one_by_one_and_in_turn() -> None:

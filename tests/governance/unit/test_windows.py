@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from relevo.errors import InvalidValue, Overloaded
 from relevo.governance.core.buckets import Buckets
 from relevo.governance.core.windows import Rate, Windows, WindowsState
+from tests.conftest import examples
 
 RATES = st.lists(
     st.builds(Rate, st.integers(1, 12), st.sampled_from([0.5, 1.0, 3.0, 10.0])),
@@ -29,7 +30,7 @@ def stored(windows: Windows) -> bytes:
     return msgspec.msgpack.encode(windows.state())
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(RATES, st.integers(0, 6), STEPS)
 def test_no_window_admits_more_than_its_rate_and_the_burst(
     rates: tuple[Rate, ...], burst: int, steps: list[tuple[str, float, int]]
@@ -66,7 +67,7 @@ def test_no_window_admits_more_than_its_rate_and_the_burst(
             assert spent <= rate.amount + burst + 1e-6
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(RATES, st.integers(0, 6), st.floats(0.01, 1.0))
 def test_a_steady_caller_gets_what_the_narrowest_rate_allows(
     rates: tuple[Rate, ...], burst: int, every: float

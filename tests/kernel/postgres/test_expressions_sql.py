@@ -33,6 +33,7 @@ from relevo.kernel.expressions.tree import (
     Rules,
 )
 from relevo.kernel.expressions.values import fold
+from tests.conftest import examples
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database
@@ -124,7 +125,7 @@ async def in_database(database: Database, found: Clause, rows: list[tuple[Any, .
     return [one["it"] for one in answer]
 
 
-@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(expressions, rows)
 async def test_both_back_ends_agree(
     database: Database, expression: Expression, rows: list[tuple[Any, ...]]
@@ -213,7 +214,7 @@ def fits(pattern: str, text: str) -> bool:
     )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words, st.lists(st.none() | words, max_size=6), rules)
 async def test_patterns(
     database: Database, pattern: str, texts: list[str | None], rules: Rules

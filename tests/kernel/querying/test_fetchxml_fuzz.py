@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from relevo.errors import InvalidQuery
 from relevo.kernel.querying import planning
 from relevo.kernel.querying.fetchxml.conditions import OPERATORS
+from tests.conftest import examples
 from tests.kernel.querying.fetch_rows import answer, tables
 from tests.kernel.querying.fetch_tables import CALLER, CATALOGUE, JOBS, ME, NOTES, PEOPLE, fetch
 
@@ -120,7 +121,7 @@ def documents(draw: st.DrawFn) -> str:
 
 
 @given(text=documents())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.anyio
 async def test_any_query_that_is_read_can_be_run(tables: Database, text: str) -> None:
     try:

@@ -18,6 +18,7 @@ from relevo.kernel.expressions.values import fold
 from relevo.kernel.querying import planning
 from relevo.kernel.querying.catalogue import Catalogue
 from relevo.kernel.querying.odata import options as odata_options
+from tests.conftest import examples
 from tests.kernel.querying.job_tables import (
     ALL,
     ANA,
@@ -224,7 +225,7 @@ async def found(database: Database, text: str) -> set[int]:
     return set(await numbers(database, f"$filter={quote(text)}&$select=asyncoperationid"))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conditions)
 async def test_rows_are_those_that_python_finds(jobs: Database, pair: Pair) -> None:
     text, holds = pair

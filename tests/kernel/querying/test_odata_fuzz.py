@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from relevo.errors import InvalidQuery
 from relevo.kernel.querying import planning, preferences
 from relevo.kernel.querying.errors import ColumnProtected
+from tests.conftest import examples
 from tests.kernel.querying.job_tables import (
     ALL,
     CATALOGUE,
@@ -133,7 +134,7 @@ def planned(text: str) -> list[Statement]:
         return []
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(options, max_size=4).map("&".join) | st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     planned(text)
@@ -148,7 +149,7 @@ async def tables(database: Database) -> Database:
     return database
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written)
 async def test_what_is_accepted_runs(tables: Database, text: str) -> None:
     statements = planned(text)

@@ -18,6 +18,7 @@ from relevo.kernel.expressions.values import fold
 from relevo.kernel.querying import planning, tokens
 from relevo.kernel.querying.model import Item, Link, Position, Query
 from relevo.kernel.querying.odata import options as odata_options
+from tests.conftest import examples
 from tests.kernel.querying.job_tables import (
     ALL,
     ANA,
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
-healthy = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+healthy = settings(
+    max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 PEOPLE = {ANA: "ana", BEN: "Ben", EVE: "BEN"}
 ORDERS = ["name", "depth", "createdon", "_ownerid_value", "statecode", "ratio", "iswaitingforevent"]

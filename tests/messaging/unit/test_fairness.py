@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from relevo.messaging.core.fairness import SCALE, forgettable, next_tag, tag_all
 from relevo.messaging.model import Strict
+from tests.conftest import examples
 from tests.messaging.unit.queues import Sent, queue, service
 
 KEYS = "abc"
@@ -18,7 +19,7 @@ STEPS = st.lists(
 """A tenant sends so many, or so many are claimed."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(STEPS, st.fixed_dictionaries({key: st.integers(1, 5) for key in KEYS}))
 def test_between_two_messages_of_a_tenant_every_other_one_is_served(
     steps: list[tuple[str, int] | int], weights: dict[str, int]

@@ -15,6 +15,7 @@ from relevo.router.core.capacity import ChannelTerms
 from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching.index import Index
 from relevo.router.matching.situation import Decision, JobState, QueueState, WorkerState
+from tests.conftest import examples
 from tests.router.unit.router_worlds import (
     MANY_JOBS,
     QUEUES,
@@ -36,7 +37,7 @@ from tests.router.unit.router_worlds import (
 limits = st.sampled_from([1, 2, 1000])
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(worlds(), limits)
 def test_the_offers_are_those_that_the_spec_names(world: World, limit: int) -> None:
     assert drained(world.indexed(), limit) == expected(world)
@@ -279,5 +280,5 @@ class CrowdedHistory(History):
 
 TestHistory = History.TestCase
 TestCrowdedHistory = CrowdedHistory.TestCase
-TestCrowdedHistory.settings = settings(max_examples=150, stateful_step_count=60)
-TestHistory.settings = settings(max_examples=150, stateful_step_count=40)
+TestCrowdedHistory.settings = settings(max_examples=examples(150), stateful_step_count=60)
+TestHistory.settings = settings(max_examples=examples(150), stateful_step_count=40)

@@ -11,6 +11,7 @@ from relevo.router.core.selectors import WorkerSelector
 from relevo.router.matching import ordering, vocabulary
 from relevo.router.matching.ordering import Groups, Ordered, choose, numbers
 from relevo.router.matching.vocabulary import Vocabulary
+from tests.conftest import examples
 
 operations = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=120)
 
@@ -34,7 +35,7 @@ def test_an_ordered_list_is_a_sorted_list(changes: Any, bound: int, block: int) 
         ordering.BLOCK = before  # type: ignore[misc]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(operations, st.integers(0, 2**40), st.integers(1, 40))
 def test_groups_know_their_first_members(changes: Any, bits: int, count: int) -> None:
     groups = Groups()

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue, OutcomeUnknown, Unavailable
 from relevo.kernel.postgres.grouping import Group
+from tests.conftest import examples
 from tests.kernel.postgres.unit.groups import Call, Fate, Kind, Store
 
 Plan = list[tuple[str, Call | int]]
@@ -125,7 +126,7 @@ def check_order(seen: History, *, keyed: bool) -> None:
             assert len({call.key for call in wave}) == len(wave)  # each key once
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     plan=plans(),
     fates=fates,
@@ -152,7 +153,7 @@ def test_any_schedule_gives_each_caller_its_own_answer_once_and_in_order(
     assert seen.most_waiting <= waiting_max
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(kinds=st.lists(st.sampled_from(["good", "good", "good", "refused", "bad"]), max_size=40))
 def test_a_split_isolates_exactly_the_bad_ones(kinds: list[Kind]) -> None:
     async def play() -> tuple[Store, list[str | BaseException]]:
