@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo import limits
 from relevo import settings as settings_module
+from relevo.actors.definitions import default_max_local
 from relevo.actors.host import ActorsPart
 from relevo.actors.operating import events as actor_events
 from relevo.actors.service import Actors
@@ -54,7 +55,11 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from relevo.actors.core.identity import Key
-    from relevo.actors.definitions import ActorTypeOptions, RegisteringActor
+    from relevo.actors.definitions import (
+        ActorTypeOptions,
+        RegisteringActor,
+        StatelessTypeOptions,
+    )
     from relevo.feed.container import FeedContainer
     from relevo.kernel.running.budgets import BudgetSource
     from relevo.messaging.endpoints import Source
@@ -330,6 +335,61 @@ class App(PipelineDefinitions):
         if isinstance(name_or_interface, str):
             return self.actors.define(name_or_interface, implements=implements, **options)
         return self.actors.proxy(name_or_interface, key, type=type)
+
+    @overload
+    def stateless(
+        self,
+        name_or_interface: str,
+        *,
+        implements: Callable[..., Any] | Sequence[Callable[..., Any]],
+        max_local: int | None = None,
+        max_cluster: int | None = None,
+        **options: Unpack[StatelessTypeOptions],
+    ) -> RegisteringActor: ...
+
+    @overload
+    def stateless(
+        self,
+        name_or_interface: Callable[..., I],
+        name: Key | None = None,
+        *,
+        type: str | None = None,
+    ) -> I: ...
+
+    def stateless(
+        self,
+        name_or_interface: Any,
+        name: Any = None,
+        *,
+        type: str | None = None,  # noqa: A002
+        implements: Any = (),
+        max_local: int | None = None,
+        max_cluster: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Define a stateless type, by a name; or return a proxy, by an interface.
+
+        `@app.stateless("resize", implements=Resizer, max_local=8)` makes the class below it a type
+        without identity and stored state. A host that serves its `placement_group` makes another
+        activation whenever a call finds none free, up to `max_local` (4 for each processor core,
+        32 at most). Further calls wait in one queue with room for `mailbox` calls. `max_cluster`
+        bounds the calls that run at once on all hosts, by the pool `stateless:NAME`.
+
+        `app.stateless(Resizer)` is a proxy. Its calls run on this host if that serves the type,
+        else on the less busy of two others picked at random. With a name, such as
+        `app.stateless(Resizer, "large")`, they run in activations of that name only.
+        """
+        if not isinstance(name_or_interface, str):
+            return self.actors.stateless(name_or_interface, name, type=type)
+        permit = None
+        if max_cluster is not None:
+            pool = self.governance.pool(f"stateless:{name_or_interface}", size=max_cluster)
+            permit = pool.lease
+        return self.actors.define(
+            name_or_interface, implements=implements, permit=permit, persist="stateless",
+            max_local=default_max_local() if max_local is None else max_local,
+            max_cluster=max_cluster, **options,
+        )  # fmt: skip
 
     def use_budgets(self, source: BudgetSource) -> None:
         """Set where lanes and consumers get the pools and limits that they name.

@@ -255,6 +255,10 @@ ACTOR_SLOTS_MAX: Final = 4_096
 ACTOR_STATE_BYTES_MAX: Final = 4 * MIB
 ACTOR_STATE_BYTES_WARN: Final = 256 * KIB
 ACTOR_MAILBOX_CALLS: Final = 1_000
+ACTOR_STATELESS_PER_CORE: Final = 4
+"""Activations of a stateless type on a host for each processor core, unless it says otherwise."""
+ACTOR_STATELESS_MAX: Final = 32
+"""The same, however many cores there are."""
 ACTOR_HOST_CALLS_MAX: Final = 100_000
 """Calls that wait in all mailboxes of a host."""
 ACTOR_HOST_BYTES_MAX: Final = 256 * MIB

@@ -141,8 +141,8 @@ class Actor(Generic[S]):
         definition = self._activation.definition
         if not definition.is_durable:
             raise InvalidValue(
-                f"{definition.name!r} is volatile: nothing of its turns is stored; send with"
-                " app.actors.send(…)"
+                f"{definition.name!r} is {definition.options.persist}: nothing of its turns is"
+                " stored; send with app.actors.send(…)"
             )
         sending = MessageProxy(
             cast("ProxyBase", proxy), definition.place, options, note, self._activation.canonical

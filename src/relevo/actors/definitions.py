@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import typing
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
@@ -20,7 +23,7 @@ from relevo.errors import Conflict, InvalidValue, NotFound
 from relevo.kernel.telemetry.metrics import ActorFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from relevo.actors.calls.filters import Filter
     from relevo.actors.calls.message_proxies import Place
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
     from relevo.actors.signatures import MethodSpec
 
 C = TypeVar("C", bound=type[Actor[Any]])
+Permit = Callable[[], AbstractAsyncContextManager[Any]]
 Persist = Literal["durable", "volatile"]
+Kind = Literal["durable", "volatile", "stateless"]
 Reentrancy = Literal["chain", "none"]
 
 
@@ -42,7 +47,7 @@ class ActorOptions(Struct, frozen=True, kw_only=True):
     """The options of a type, as `App.actor` explains them."""
 
     placement_group: str = "default"
-    persist: Persist = "durable"
+    persist: Kind = "durable"
     reentrancy: Reentrancy = "chain"
     schema: int = 1
     idle_after: float | None = None
@@ -50,16 +55,22 @@ class ActorOptions(Struct, frozen=True, kw_only=True):
     mailbox: int = limits.ACTOR_MAILBOX_CALLS
     overflow: Overflow = "newest"
     turn_timeout: float = limits.ACTOR_TURN_SECONDS
+    max_local: int | None = None
+    """Activations of a stateless type on a host; None for others."""
+    max_cluster: int | None = None
+    """Calls of a stateless type that run at once on all hosts; None is no limit."""
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
-            ("persist", self.persist, ("durable", "volatile")),
+            ("persist", self.persist, ("durable", "volatile", "stateless")),
             ("reentrancy", self.reentrancy, ("chain", "none")),
             ("overflow", self.overflow, ("newest", "oldest")),
         ):
             if value not in allowed:
                 raise InvalidValue(f"{name} is {' or '.join(allowed)}, not {value!r}", pointer=name)
-        for name in ("idle_after", "turn_timeout", "mailbox", "schema"):
+        for name in (
+            "idle_after", "turn_timeout", "mailbox", "schema", "max_local", "max_cluster"
+        ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidValue(f"{name} must be above 0", pointer=name)
@@ -75,6 +86,15 @@ class ActorTypeOptions(TypedDict, total=False):
     idle_after: float
     mailbox: int
     overflow: Overflow
+    turn_timeout: float
+
+
+class StatelessTypeOptions(TypedDict, total=False):
+    """The options of a stateless type as keywords, as `App.stateless` explains them."""
+
+    placement_group: str
+    idle_after: float
+    mailbox: int
     turn_timeout: float
 
 
@@ -96,12 +116,15 @@ class ActorDefinition:
         options: ActorOptions,
         interfaces: Interfaces,
         place: Place,
+        permit: Permit | None = None,
     ) -> None:
         self.name = checked_type(name)
         self.cls = cls
         self.implements = implements
         self.options = options
         self.place = place
+        self.permit = permit
+        """What a call of a stateless type runs under, if those of all hosts are bounded."""
         self.codecs = interfaces
         self.figures = ActorFigures()
         self.incoming: Sequence[Filter] = ()
@@ -129,10 +152,18 @@ class ActorDefinition:
                 f" constructible without arguments: {error}"
             ) from error
 
+        if self.is_stateless:
+            _check_stateless(self)
+
     @property
     def is_durable(self) -> bool:
         """Whether the state is stored."""
         return self.options.persist == "durable"
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether there is no actor behind a name, but activations as there is work for them."""
+        return self.options.persist == "stateless"
 
     def make(self, activation: Activation) -> Actor[Any]:
         """Build the object of an activation."""
@@ -174,18 +205,20 @@ class ActorTypes:
         if self.on_added is not None:
             self.on_added()
 
-    def of_interface(self, interface: type) -> str:
+    def of_interface(self, interface: type, *, stateless: bool = False) -> str:
         """Return the one type that implements an interface."""
         names = sorted(
             definition.name for definition in self.by_name.values()
-            if any(issubclass(one, interface) for one in definition.implements)
+            if definition.is_stateless == stateless
+            and any(issubclass(one, interface) for one in definition.implements)
         )  # fmt: skip
         if len(names) == 1:
             return names[0]
         if not names:
+            kind = "stateless" if stateless else "actor"
             raise NotFound(
-                f"no actor type of this app implements {interface.__qualname__}; give type=, or"
-                f" define one with @app.actor(…, implements={interface.__qualname__})"
+                f"no {kind} type of this app implements {interface.__qualname__}; give type=, or"
+                f" define one with @app.{kind}(…, implements={interface.__qualname__})"
             )
         raise InvalidValue(
             f"{', '.join(names)} implement {interface.__qualname__}; say which by type=",
@@ -205,6 +238,27 @@ class ActorTypes:
         if self._served is None:
             return self.groups()
         return {self.by_name[name].options.placement_group for name in self._served}
+
+
+def default_max_local() -> int:
+    """Return how many activations of a stateless type a host has at most, unless the type says."""
+    cores = os.cpu_count() or 1
+    return min(limits.ACTOR_STATELESS_MAX, limits.ACTOR_STATELESS_PER_CORE * cores)
+
+
+def _check_stateless(definition: ActorDefinition) -> None:
+    """Raise `InvalidValue` for a class that expects something stored."""
+    name, kind = definition.cls.__qualname__, definition.codec.kind
+    if kind not in (NoState, type(None)):
+        raise InvalidValue(
+            f"{name} declares the state {kind.__qualname__}, and {definition.name!r} is stateless;"
+            " derive it from Actor[None], and keep caches in plain attributes"
+        )
+    if definition.reminder_handlers:
+        raise InvalidValue(
+            f"{', '.join(sorted(definition.reminder_handlers))} of {name}: a stateless type has no"
+            " reminders; use timers, or an actor that calls it"
+        )
 
 
 def _state_type(cls: type[Actor[Any]]) -> type[Any]:

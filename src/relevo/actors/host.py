@@ -108,8 +108,10 @@ class ActorsPart(Part[Actors]):
             self._host = None
             return
         self._runtime.draining = "shutdown"
+        await self._runtime.stateless.close(timeout)
         for unit in self._units:
             await self._host.leases.leave(unit, timeout)
+        await self._runtime.stateless.drain("shutdown", timeout)
         for loop in (COLLECT, WATCHDOG, DUE, ROUTES, DEADLOCKS):
             await self._host.supervisor.stop(loop)
         self.service.serve(None)
@@ -126,6 +128,7 @@ class ActorsPart(Part[Actors]):
 
     async def close(self) -> None:
         """Finish what was accepted."""
+        await self.service.close_hosts()
         await self.service.network.close()
         await self.service.storage.close()
 
@@ -158,6 +161,8 @@ class ActorsPart(Part[Actors]):
             await check(tx, unit_id)
             self.service.ways.note_count(group, count)
             self._unit_ids[group] = unit_id
+            if self._runtime is not None:
+                self._runtime.stateless.begin_life(group, host.leases.life.deadline)
             incarnation = host.leases.life.incarnation
             since = await tx.fetchval(SQL.registered_at, incarnation)
             self.service.network.begin_life(host.leases.name, str(incarnation), since)

@@ -71,7 +71,8 @@ class Reminders:
         definition = self._activation.definition
         if not definition.is_durable:
             raise InvalidValue(
-                f"{definition.name!r} is volatile and has no reminders; use self.timers"
+                f"{definition.name!r} is {definition.options.persist} and has no reminders; use"
+                " self.timers"
             )
         method = getattr(handler, "__name__", str(handler))
         if method not in definition.reminder_handlers:

@@ -20,10 +20,11 @@ from relevo.actors.operating.letters import Letters
 from relevo.actors.operating.quarantine import Quarantine
 from relevo.actors.operating.reminders import StoredReminders
 from relevo.actors.running.receiver import CallReceiver
+from relevo.actors.stateless.ways import StatelessHosts, StatelessWays
 from relevo.actors.states import ActivationState
 from relevo.actors.storing.storage import ActorStorage
 from relevo.actors.transport.network import Network
-from relevo.errors import Conflict, InvalidValue
+from relevo.errors import Conflict, DatabaseUnavailable, InvalidValue, NotFound
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import clock
 from relevo.limits import ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from relevo.actors.calls.gateway import NamedMethod
     from relevo.actors.calls.proxies import CallOptions, ProxyBase
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
+    from relevo.actors.definitions import Permit
     from relevo.actors.events import Events
     from relevo.actors.operating.administration import ActorRecord, Named
     from relevo.actors.running.runtime import ActorRuntime
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
 
 I = TypeVar("I")  # noqa: E741 - an interface
+STATELESS_NAME = "default"
+"""Of the activations of a stateless type that are called without a name."""
 A = TypeVar("A", bound="type[Actor[Any]]")
 
 
@@ -95,6 +99,10 @@ class Actors(Service):
             connection, lambda *_: ActorWays(self.types, self.storage, settings, self.network)
         )
         self._calling = PerConnection(connection, lambda *_: Calling(self.ways, self._outgoing))
+        self._stateless_hosts = PerConnection(
+            connection, lambda database, _: StatelessHosts(database, self.network)
+        )
+        self._stateless: dict[str, PerConnection[Calling]] = {}
         self._runtime: ActorRuntime | None = None
         self.calling_in_memory: Calling | None = None
         """Carries out calls without a host; `ActorTest` sets it."""
@@ -138,6 +146,10 @@ class Actors(Service):
         self._runtime = runtime
         self.ways.runtime = self.receiver.runtime = runtime
 
+    async def close_hosts(self) -> None:
+        """Finish reading where stateless types are served."""
+        await self._stateless_hosts().close()
+
     def _routes_changed(self, group: str) -> None:
         self.ways.note_change(group)
 
@@ -146,9 +158,14 @@ class Actors(Service):
         name: str,
         *,
         implements: Any,
+        permit: Permit | None = None,
         **options: Any,
     ) -> Callable[[A], A]:
-        """Make the class below the type of actors of a name; `App.actor` explains the options."""
+        """Make the class below the type of actors of a name; `App.actor` explains the options.
+
+        With `persist="stateless"` it is a stateless type, as `App.stateless` explains; each of its
+        calls runs under a permit, if that is given.
+        """
         interfaces = (implements,) if isinstance(implements, type) else tuple(implements)
 
         def register(cls: A) -> A:
@@ -160,6 +177,7 @@ class Actors(Service):
                     ActorOptions(**options),
                     self.interfaces,
                     self.place,
+                    permit,
                 )
             )
             cls._service = self
@@ -185,7 +203,31 @@ class Actors(Service):
         """Return a proxy of an actor; no I/O, and nothing is activated."""
         kind: Any = interface
         name = type if type is not None else self.types.of_interface(kind)
+        definition = self.types.by_name.get(name)
+        if definition is not None and definition.is_stateless:
+            raise InvalidValue(
+                f"{name!r} is stateless, and has no actors with keys; use app.stateless(…)",
+                pointer="type",
+            )
         return cast("I", self._proxies.make(kind, ActorRef.of(name, key)))
+
+    def stateless(
+        self,
+        interface: Callable[..., I],
+        name: Key | None = None,
+        *,
+        type: str | None = None,  # noqa: A002
+    ) -> I:
+        """Return a proxy of a stateless type; no I/O, and nothing is activated."""
+        kind: Any = interface
+        type_name = type or self.types.of_interface(kind, stateless=True)
+        definition = self.types.by_name.get(type_name)
+        if definition is not None and not definition.is_stateless:
+            raise InvalidValue(
+                f"{type_name!r} has actors with keys; use app.actor(…)", pointer="type"
+            )
+        ref = ActorRef.of(type_name, STATELESS_NAME if name is None else name)
+        return cast("I", self._proxies.make(kind, ref))
 
     async def now(self) -> datetime:
         """Return the time by which Relevo decides."""
@@ -226,7 +268,10 @@ class Actors(Service):
         return cast("I", MessageProxy(cast("ProxyBase", proxy), _later, options, store))
 
     def activations(self, actor: Named) -> Sequence[ActivationInfo]:
-        """Return the activations of an actor in this process: one at most, unless it is broken."""
+        """Return the activations of an actor in this process: one at most.
+
+        Of a stateless type they may be many.
+        """
         found = (
             [] if self._runtime is None else self._runtime.all_activations(ref_of(actor).canonical)
         )
@@ -236,8 +281,8 @@ class Actors(Service):
         definition = self.types.by_name.get(type_name)
         if definition is not None and not definition.is_durable:
             raise InvalidValue(
-                f"{type_name!r} is volatile and handles no messages; call its methods, or give it"
-                ' persist="durable"'
+                f"{type_name!r} is {definition.options.persist} and handles no messages; call its"
+                ' methods, or give it persist="durable"'
             )
 
     async def list(
@@ -277,8 +322,33 @@ class Actors(Service):
         self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Any:
         """Carry out the call of a proxy."""
-        calling = self.calling_in_memory or self._calling()
+        calling = self.calling_in_memory
+        if calling is None:
+            definition = self.types.by_name.get(ref.type)
+            if definition is None:
+                stateless = await self._is_stateless(ref.type)
+            else:
+                stateless = definition.is_stateless
+            calling = self._stateless_calling(ref.type) if stateless else self._calling()
         return await calling.call(ref, method, body, options)
+
+    async def _is_stateless(self, type_name: str) -> bool:
+        try:
+            return await self.ways.is_stateless(type_name)
+        except (NotFound, DatabaseUnavailable):
+            return False  # the call says so, or waits
+
+    def _stateless_calling(self, type_name: str) -> Calling:
+        found = self._stateless.get(type_name)
+        if found is None:
+            found = self._stateless[type_name] = PerConnection(
+                self.connection,
+                lambda *_: Calling(
+                    StatelessWays(type_name, self.types, self.ways, self._stateless_hosts()),
+                    self._outgoing,
+                ),
+            )
+        return found()
 
     def subscribe(self, ref: ActorRef, events: type[Events]) -> EventStream:
         """Return the events of an actor; nothing is asked for before the stream is entered."""

@@ -206,6 +206,7 @@ class ActorTest(Generic[A]):
             fence = Fence(1, 1, group, str(GROUP_SLOT))
             lease = Lease(fence, {}, deadline, clean=True, save=_save)
             self._runtime.slots[group, GROUP_SLOT] = Slot(self._runtime, group, lease)
+            self._runtime.stateless.begin_life(group, deadline)
         self._service.calling_in_memory = Calling(_HereWays(self._runtime, types))
         return self
 
@@ -216,6 +217,8 @@ class ActorTest(Generic[A]):
         self._service.calling_in_memory = None
         for slot in self._runtime.slots.values():
             slot.lose()
+        for pool in self._runtime.stateless.pools:
+            pool.lose()
         await self._runtime.close()
 
     @property
@@ -282,8 +285,8 @@ class ActorTest(Generic[A]):
         async with asyncio.timeout(SETTLE_SECONDS):
             while any(
                 not one.mailbox.is_idle or one.gate.mark is not None or one.state != "active"
-                for slot in self._runtime.slots.values() for one in slot.activations.values()
-            ):  # fmt: skip
+                for one in self._runtime.in_memory()
+            ):
                 await asyncio.sleep(0)
 
     async def _fire_reminders(self) -> None:

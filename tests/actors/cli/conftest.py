@@ -37,6 +37,16 @@ class AccountActor(Actor[AccountState]):
     async def deposit(self, cents: int) -> int:
         self.state.cents += cents
         return self.state.cents
+
+
+class Echo(Interface):
+    async def echo(self, text: str) -> str: ...
+
+
+@app.stateless("echo", implements=Echo, max_local=7)
+class EchoActor(Actor[None]):
+    async def echo(self, text: str) -> str:
+        return text
 '''
 
 

@@ -66,6 +66,16 @@ def test_the_live_view_shows_slots_by_host_and_work_by_type(site: Site) -> None:
     assert "alpha" in run(site, "actor", "watch", "--once").out
 
 
+def test_stateless_types_are_called_and_seen(site: Site) -> None:
+    text = ("--arguments", '{"text": "hello"}', "-o", "json")
+    assert run(site, "actor", "call", "echo", "default", "echo", *text).json == {"result": "hello"}
+    shown = run(site, "actor", "watch", "--once", "-o", "json").json
+    (echo,) = [one for one in shown["here"] if one["type"] == "echo"]
+    assert (echo["activations"], echo["max_local"]) == (1, 7)
+    types = site.cli("actor", "schema", "bank:app").json["types"]
+    assert types["echo"]["persist"] == "stateless"
+
+
 def test_the_doctor_looks_at_slots_and_addresses(site: Site) -> None:
     found = site.run("doctor", "-o", "json", way="database").json["items"]
     checks = {one["check"]: one for one in found}

@@ -40,6 +40,10 @@ class TillState(Struct):
     reminded: int = 0
 
 
+class Counter(Interface):
+    async def count(self) -> int: ...
+
+
 class Bench:
     """What the tests of a module share: the site, and switches of its actors."""
 
@@ -85,6 +89,14 @@ def define(app: App, bench: Bench) -> None:
                 raise ValueError("not now")
             self.state.reminded += 1
             bench.reminded.set()
+
+    @app.stateless("counter", implements=Counter, max_local=3)
+    class CounterActor(Actor[None]):
+        counted = 0
+
+        async def count(self) -> int:
+            self.counted += 1
+            return self.counted
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,25 @@ async def test_the_gateway_calls_methods_with_arguments_by_name(bench: Bench) ->
     assert await bench.app.actor(Till, 42).total() == 1
 
 
+async def test_the_gateway_calls_stateless_types_by_the_name_of_their_activations(
+    bench: Bench,
+) -> None:
+    wire = bench.wire("producer")
+    for name in ("default", "apart"):
+        path = f"actors/counter/{name}/methods/count"
+        for number in (1, 2):
+            reply = await wire.ask("POST", path, {})
+            assert reply.json == {"result": number}
+    path = "actors/counter/default/methods/count"
+    refused = await wire.ask("POST", path, {}, status=400, Idempotency_Key="once")
+    assert refused.json["code"] == "bad_arguments"
+    await bench.wire("viewer").ask("GET", "actors/counter/default", status=400)
+    shown = (await bench.wire("viewer").get("actor-figures"))["here"]
+    (figures,) = [one for one in shown if one["type"] == "counter"]
+    assert (figures["activations"], figures["max_local"], figures["waiting"]) == (2, 3, 0)
+    assert 'relevo_actor_activations{type="counter"} 2.0' in bench.app.measure().decode()
+
+
 async def test_a_repeat_with_the_same_key_gets_the_recorded_answer(bench: Bench) -> None:
     wire, path = bench.wire(), "actors/till/once/methods/add"
     for _ in range(2):

@@ -11,6 +11,7 @@ from relevo.actors.calls.calling import Way, Ways
 from relevo.actors.core.calls import MovedTo
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.routing import Route
+from relevo.actors.running.emitter import subscribe
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import NoHost, NotFound, OutcomeUnknown, RelevoError
 from relevo.limits import ACTOR_KIT_SLOTS
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from relevo.actors.core.calls import Answer, Call
     from relevo.actors.definitions import ActorTypes
     from relevo.actors.running.runtime import ActorRuntime
+    from relevo.actors.storing.placement_groups import DeclaredType
     from relevo.actors.storing.storage import ActorStorage
     from relevo.actors.transport.network import Network
     from relevo.settings import Settings
@@ -45,8 +47,8 @@ class ActorWays(Ways):
         self._network = network
         self.runtime: ActorRuntime | None = None
         self._counts: dict[str, int] = {}
-        self._groups: dict[str, str] = {}
-        """Placement groups of types that only other hosts define."""
+        self._declared: dict[str, DeclaredType] = {}
+        """Types that only other hosts define."""
         self._changes: dict[str, asyncio.Event] = {}
 
     # -- slots ------------------------------------------------------------------------------------
@@ -56,18 +58,29 @@ class ActorWays(Ways):
 
         Raises `NotFound` for a type that no host has ever defined, `NoHost` if none serves it.
         """
+        group = self._group_of(type_name) or await self.group_of(type_name)
+        if group not in self._counts:
+            await self.read_count(group)
+        return group, self.count(group)
+
+    async def group_of(self, type_name: str) -> str:
+        """Return the placement group of a type; raises `NotFound`."""
+        if self._group_of(type_name) is None:
+            self._declared = {one.name: one for one in await self._storage.groups.declared()}
         group = self._group_of(type_name)
-        if group is None:
-            declared = await self._storage.groups.declared()
-            self._groups = {one.name: one.placement_group for one in declared}
-            group = self._group_of(type_name)
         if group is None:
             raise NotFound(
                 f"no actor type {type_name!r} is defined, neither in this app nor by a host"
             )
-        if group not in self._counts:
-            await self.read_count(group)
-        return group, self.count(group)
+        return group
+
+    async def is_stateless(self, type_name: str) -> bool:
+        """Whether a type is stateless; raises `NotFound`."""
+        definition = self._types.by_name.get(type_name)
+        if definition is not None:
+            return definition.is_stateless
+        await self.group_of(type_name)
+        return self._declared[type_name].persist == "stateless"
 
     def slots_of_type(self, type_name: str) -> tuple[str, int]:
         """Return the same without I/O: of a type whose placement group is known here."""
@@ -196,7 +209,8 @@ class ActorWays(Ways):
         definition = self._types.by_name.get(type_name)
         if definition is not None:
             return definition.options.placement_group
-        return self._groups.get(type_name)
+        declared = self._declared.get(type_name)
+        return None if declared is None else declared.placement_group
 
 
 class LocalSubscription:
@@ -214,7 +228,7 @@ class LocalSubscription:
 
     async def renew(self, body: bytes) -> Answer:
         """Begin it, or keep it for another while."""
-        return self._runtime.subscribe(self, body, self._on_event, self._on_end)
+        return subscribe(self._runtime, self, body, self._on_event, self._on_end)
 
     def close(self) -> None:
         """End it."""

@@ -67,7 +67,7 @@ def _picture(renderer: Renderer, found: Mapping[str, Any]) -> RenderableType:
     stored = _table(
         found["stored"], "type", "reminders", "messages", "failing", "dead", "late_seconds"
     )
-    here = _table(found["here"], "type", "activations", "turns", "waiting", "deferred")
+    here = _table(found["here"], "type", "activations", "max_local", "turns", "waiting", "deferred")
     parts += [one for one in (stored, here) if one is not None]
     if renderer.console.is_terminal:
         parts.append(Text(f"as of {datetime.now().astimezone():%H:%M:%S}", style="dim"))

@@ -51,6 +51,8 @@ class TypeAtWork(Struct, frozen=True):
     """Calls that wait for a turn."""
     deferred: int
     """Answers that a later turn gives."""
+    max_local: int | None = None
+    """The bound of activations on this host, of a stateless type."""
 
 
 async def slots_by_host(database: Database) -> list[SlotsOfHost]:
@@ -66,11 +68,18 @@ async def stored_work(database: Database) -> list[StoredWork]:
 def at_work(runtime: ActorRuntime) -> list[TypeAtWork]:
     """Return what the activations of a host do, by type."""
     found: dict[str, list[int]] = {}
-    for slot in list(runtime.slots.values()):
-        for one in slot.activations.values():
-            counts = found.setdefault(one.definition.name, [0, 0, 0, 0])
-            counts[0] += 1
-            counts[1] += len(one.turns)
-            counts[2] += one.mailbox.calls
-            counts[3] += len(one.deferred)
-    return [TypeAtWork(name, *counts) for name, counts in sorted(found.items())]
+    for pool in runtime.stateless.pools:
+        found[pool.definition.name] = [0, 0, pool.queue.calls, 0]
+    for one in runtime.in_memory():
+        counts = found.setdefault(one.definition.name, [0, 0, 0, 0])
+        counts[0] += 1
+        counts[1] += len(one.turns)
+        counts[2] += one.mailbox.calls
+        counts[3] += len(one.deferred)
+    types = runtime.types.by_name
+    return [
+        TypeAtWork(
+            name, activations, turns, waiting, deferred, max_local=types[name].options.max_local
+        )
+        for name, (activations, turns, waiting, deferred) in sorted(found.items())
+    ]

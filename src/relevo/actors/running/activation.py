@@ -26,6 +26,7 @@ from relevo.limits import ACTOR_DEFERRED_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from contextvars import Context
     from datetime import datetime
 
     from relevo.actors.actor import Actor
@@ -343,9 +344,11 @@ class Activation:
 
     # -- tasks and notes --------------------------------------------------------------------------
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(
+        self, work: Coroutine[Any, Any, None], *, context: Context | None = None
+    ) -> asyncio.Task[None]:
         """Run a coroutine, and log what it raises."""
-        task = self._loop.create_task(work)
+        task = self._loop.create_task(work, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task

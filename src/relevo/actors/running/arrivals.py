@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
+    from relevo.actors.stateless.pool import WaitingCall
 
 _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 _encode = msgspec.msgpack.Encoder().encode
@@ -33,7 +34,7 @@ class Arrival:
 
     __slots__ = (
         "activation", "answer", "arguments", "call", "digest", "expiry", "followers", "method",
-        "runtime", "work",
+        "queued", "runtime", "work",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +52,8 @@ class Arrival:
         decode = method.decode_named if call.is_json else method.decode_arguments
         self.arguments = decode(call.body)
         self.activation: Activation | None = None
+        self.queued: WaitingCall | None = None
+        """Its place in the queue of a stateless type."""
         self.followers: list[Arrival] = []
         """Repeats of this call, by its id: they get its answer."""
         self.digest = b"" if call.call_id is None else digest_of(call)
@@ -180,6 +183,9 @@ class Arrival:
     def _abandon(self) -> None:
         """Nobody waits any more: a call that has not begun never runs."""
         work: Work | None = getattr(self, "work", None)
+        if self.queued is not None:
+            self.queued.cancel()
+            return
         if self.activation is None or work is None:  # it has just ended
             return
         turn = work.turn

@@ -31,7 +31,15 @@ class ActorContext:
 
     @property
     def fence(self) -> Fence:
-        """Proof that this host owns the actor's slot; pass it to what the actor writes to."""
+        """Proof that this host owns the actor's slot; pass it to what the actor writes to.
+
+        Raises `InvalidValue` in a stateless type: it owns nothing.
+        """
+        if self._activation.definition.is_stateless:
+            raise InvalidValue(
+                f"{self._activation.definition.name!r} is stateless and owns no slot; an actor with"
+                " a key can prove that it is the only one"
+            )
         return self._activation.home.lease.fence
 
     def check_fence(self) -> None:
@@ -59,6 +67,11 @@ class ActorContext:
         Calls that wait are handled by a fresh actor of the same id.
         """
         turn = turn_of(self._activation, "the context")
+        if self._activation.definition.is_stateless:
+            raise InvalidValue(
+                f"nothing is stored of {self._activation.canonical}, which is stateless; to leave"
+                " memory, use deactivate_when_idle()"
+            )
         if not turn.may_write:
             raise ReadOnlyTurn(f"{turn.work.name} only reads, and cannot delete its actor")
         turn.journal.deleted = True

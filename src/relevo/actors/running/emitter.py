@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from relevo.actors.calls.answers import answer_of_error
+from relevo.actors.core.calls import Answer, MovedTo, Returned
+from relevo.actors.core.identity import slot_of
+from relevo.actors.events import SubscribeRequest
+from relevo.errors import BadArguments, RelevoError
 from relevo.limits import ACTOR_SUBSCRIPTION_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from relevo.actors.events import SubscribeRequest
+    from relevo.actors.running.runtime import ActorRuntime
+
+_requests = msgspec.msgpack.Decoder(SubscribeRequest)
+_ADMITTED = Returned(b"\xc0")
 
 
 class _Subscription:
@@ -79,3 +89,25 @@ class Emitter:
             if subscription.slot == slot:
                 self.unsubscribe(key)
                 subscription.end()
+
+
+def subscribe(
+    runtime: ActorRuntime, key: Hashable, body: bytes, put: Callable[[int, bytes], None],
+    end: Callable[[], None],
+) -> Answer:  # fmt: skip
+    """Begin or renew a subscription to events of an actor, if its slot is here."""
+    try:
+        request = _requests.decode(body)
+        definition = runtime.definition_of(request.actor)
+    except (msgspec.MsgspecError, RelevoError) as error:
+        return answer_of_error(BadArguments(str(error)), None)
+    if definition.is_stateless:
+        text = f"{definition.name!r} is stateless, and its activations have no subscribers"
+        return answer_of_error(BadArguments(text), None)
+    group = definition.options.placement_group
+    number = slot_of(request.actor, runtime.slots_of(group))
+    slot = runtime.slots.get((group, number))
+    if slot is None or not slot.is_open:
+        return MovedTo(0 if slot is None else slot.lease.epoch)
+    runtime.emitter.subscribe(key, request, (group, number), put, end)
+    return _ADMITTED

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from relevo.actors.core.calls import Answer, MovedTo
+from relevo.actors.running.emitter import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -70,7 +71,7 @@ class CallReceiver:
                 peer.emit(subscription, sequence, event)
 
         # When the slot leaves, the next renewal is answered `MovedTo`.
-        return self.runtime.subscribe((peer, subscription), body, put, _nothing)
+        return subscribe(self.runtime, (peer, subscription), body, put, _nothing)
 
     def unsubscribe(self, subscription: int, peer: Peer) -> None:
         """End a subscription."""

@@ -8,19 +8,18 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import structlog
 
 from relevo.actors.calls.answers import answer_of_error
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.room import CallRoom
-from relevo.actors.events import SubscribeRequest
 from relevo.actors.running import control
 from relevo.actors.running.arrivals import Arrival, reused
 from relevo.actors.running.emitter import Emitter
 from relevo.actors.running.slots import PAUSE_SECONDS, Slot
 from relevo.actors.running.turn import CURRENT
+from relevo.actors.stateless.serving import StatelessTypes
 from relevo.errors import (
     BadArguments,
     NotFound,
@@ -40,10 +39,10 @@ from relevo.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Hashable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from datetime import datetime
 
-    from relevo.actors.core.calls import Call
+    from relevo.actors.core.calls import Call, Chain
     from relevo.actors.core.deltas import Delta
     from relevo.actors.definitions import ActorDefinition, ActorTypes
     from relevo.actors.running.activation import Activation
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.model import Fence
 
 log = structlog.get_logger(__name__)
-_subscribe_requests = msgspec.msgpack.Decoder(SubscribeRequest)
 _ADMITTED: Final = Returned(b"\xc0")
 CLOSE_SECONDS: Final = 1.0
 RELIEF: Final = 0.95
@@ -76,6 +74,7 @@ class ActorRuntime:
         self.types = types
         self.storage = storage
         self.slots: dict[tuple[str, int], Slot] = {}
+        self.stateless = StatelessTypes(self)
         self.emitter = Emitter()
         self.threads = Threads(idle_max=32)
         self.random = random.Random()  # noqa: S311 - jitter, not a secret
@@ -107,7 +106,7 @@ class ActorRuntime:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         try:
-            definition = self._definition(call.actor)
+            definition = self.definition_of(call.actor)
             arrival = self._arrival(call, definition, answer, loop.time() + call.timeout)
         except RelevoError as error:
             answer.set_result(answer_of_error(error, None))
@@ -121,7 +120,7 @@ class ActorRuntime:
         self, call: Call, definition: ActorDefinition, answer: asyncio.Future[Answer],
         deadline: float,
     ) -> Arrival:  # fmt: skip
-        if call.method.startswith(control.PREFIX):
+        if call.method.startswith(control.PREFIX) and not definition.is_stateless:
             return control.ControlArrival(self, call, definition, answer, deadline)
         method = definition.methods.get(call.method)
         if method is None:
@@ -132,8 +131,8 @@ class ActorRuntime:
         self.room.check(call)
         if call.call_id is not None and not definition.is_durable:
             raise BadArguments(
-                f"{definition.name!r} is volatile and records no calls; a call id needs a type"
-                ' with persist="durable"'
+                f"{definition.name!r} is {definition.options.persist} and records no calls; a call"
+                ' id needs a type with persist="durable"'
             )
         if call.chain.depth >= ACTOR_CHAIN_DEPTH_MAX:
             raise ReentrancyTooDeep(
@@ -145,9 +144,15 @@ class ActorRuntime:
     def readmit(self, arrival: Arrival) -> None:
         """Deliver a call that was withdrawn before it began."""
         arrival.work.is_removed = False
-        self._admit(arrival, self._definition(arrival.call.actor))
+        self._admit(arrival, self.definition_of(arrival.call.actor))
 
     def _admit(self, arrival: Arrival, definition: ActorDefinition) -> None:
+        if definition.is_stateless:
+            try:
+                self.stateless.admit(arrival, definition)
+            except RelevoError as error:
+                arrival.give(answer_of_error(error, None))
+            return
         group = definition.options.placement_group
         number = slot_of(arrival.call.actor, self.slots_of(group))
         slot = self.slots.get((group, number))
@@ -228,7 +233,8 @@ class ActorRuntime:
         running.followers.append(arrival)
         return True
 
-    def _definition(self, canonical: str) -> ActorDefinition:
+    def definition_of(self, canonical: str) -> ActorDefinition:
+        """Return the definition of an actor's type; raises `NotFound`."""
         definition = self.types.by_name.get(canonical.partition("/")[0])
         if definition is None:
             raise NotFound(
@@ -249,24 +255,6 @@ class ActorRuntime:
                     await asyncio.wait((call,))
             raise
         return await value if inspect.isawaitable(value) else value
-
-    def subscribe(
-        self, key: Hashable, body: bytes, put: Callable[[int, bytes], None],
-        end: Callable[[], None],
-    ) -> Answer:  # fmt: skip
-        """Begin or renew a subscription to events of an actor, if its slot is here."""
-        try:
-            request = _subscribe_requests.decode(body)
-            definition = self._definition(request.actor)
-        except (msgspec.MsgspecError, RelevoError) as error:
-            return answer_of_error(BadArguments(str(error)), None)
-        group = definition.options.placement_group
-        number = slot_of(request.actor, self.slots_of(group))
-        slot = self.slots.get((group, number))
-        if slot is None or not slot.is_open:
-            return MovedTo(0 if slot is None else slot.lease.epoch)
-        self.emitter.subscribe(key, request, (group, number), put, end)
-        return _ADMITTED
 
     # -- slots ------------------------------------------------------------------------------------
 
@@ -300,18 +288,17 @@ class ActorRuntime:
 
     def activation_of(self, canonical: str) -> Activation | None:
         """Return the activation of an actor, if it is in memory here; raises for unknown types."""
-        definition = self._definition(canonical)
+        definition = self.definition_of(canonical)
         return self.find(canonical, definition.options.placement_group)
 
     def all_activations(self, canonical: str) -> list[Activation]:
-        """Return every object in memory that is an actor; for tests, since there is one at most."""
-        found = (slot.activations.get(canonical) for slot in self.slots.values())
-        return [activation for activation in found if activation is not None]
+        """Return every object in memory that is an actor: one at most, unless it is stateless."""
+        return [one for one in self.in_memory() if one.canonical == canonical]
 
     def owns(self, canonical: str) -> bool:
         """Whether the slot of an actor is this host's."""
         definition = self.types.by_name.get(canonical.partition("/")[0])
-        if definition is None:
+        if definition is None or definition.is_stateless:
             return False
         group = definition.options.placement_group
         slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
@@ -344,6 +331,18 @@ class ActorRuntime:
 
     # -- memory -----------------------------------------------------------------------------------
 
+    def in_memory(self) -> Iterator[Activation]:
+        """Yield all activations."""
+        for slot in list(self.slots.values()):
+            yield from slot.activations.values()
+        yield from self.stateless.activations()
+
+    def waits_for(self, chain: Chain) -> bool:
+        """Whether a turn on this host waits for a call of a chain."""
+        return self.stateless.turn_waiting(chain) is not None or any(
+            slot.waits_for(chain) for slot in self.slots.values()
+        )
+
     def activation_began(self, activation: Activation) -> None:
         """Count an activation; above the bound the longest unused leave."""
         self.activations += 1
@@ -362,8 +361,7 @@ class ActorRuntime:
 
     def relieve(self, most: int) -> None:
         """Let idle activations leave, the longest unused first, until so many are left."""
-        here = [one for slot in self.slots.values() for one in slot.activations.values()]
-        staying = [one for one in here if one.state != "deactivating"]
+        staying = [one for one in self.in_memory() if one.state != "deactivating"]
         idle = sorted((one for one in staying if one.is_idle), key=lambda one: one.used_at)
         surplus = max(0, len(staying) - most)
         for activation in idle[:surplus]:
@@ -374,13 +372,12 @@ class ActorRuntime:
     def collect_idle(self) -> None:
         """Let activations leave that nobody has used for the idle time of their type."""
         now = asyncio.get_running_loop().time()
-        for slot in list(self.slots.values()):
-            for activation in list(slot.activations.values()):
-                idle_after = activation.definition.options.idle_after or self.idle_seconds
-                if now >= max(activation.used_at + idle_after, activation.keep_until) and (
-                    activation.is_idle
-                ):
-                    activation.deactivate("idle")
+        for activation in list(self.in_memory()):
+            idle_after = activation.definition.options.idle_after or self.idle_seconds
+            if now >= max(activation.used_at + idle_after, activation.keep_until) and (
+                activation.is_idle
+            ):
+                activation.deactivate("idle")
 
     async def collect(self) -> None:
         """Collect idle activations again and again."""

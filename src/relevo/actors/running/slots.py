@@ -55,19 +55,73 @@ class _Failure:
         self.again_at = again_at
 
 
-class Slot:
+class HostHome:
+    """What all activations of a host stand on, and the attempts to make some that failed."""
+
+    def __init__(self, runtime: ActorRuntime, lease: Lease) -> None:
+        self.runtime = runtime
+        self.lease = lease
+        self.is_open = True
+        self._failures: dict[str, _Failure] = {}
+        self._loop = asyncio.get_running_loop()
+
+    async def invoke(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method: a coroutine function here, a plain one in a thread."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        return await self.runtime.call_plain(partial(function, *arguments))
+
+    def call_later(
+        self, seconds: float, function: Callable[..., None], *arguments: Any
+    ) -> asyncio.TimerHandle:
+        """Call a function after a time, for timers of actors."""
+        return self.runtime.call_later(seconds, function, *arguments)
+
+    async def now(self) -> datetime:
+        """Return the time by which Relevo decides."""
+        return await self.runtime.now()
+
+    def new_chain(self) -> Chain:
+        """Return the chain of work that no call brought."""
+        return Chain(_chains.take())
+
+    def failed(self, canonical: str, error: BaseException) -> None:
+        """Note that an activation could not begin; the next attempt waits for a while."""
+        earlier = self._failures.get(canonical)
+        count = 0 if earlier is None else earlier.count + 1
+        poisoned = isinstance(error, (StatePoisoned, StateTooNew))
+        seconds = POISONED_SECONDS if poisoned else AGAIN.delay(count, self.runtime.random)
+        self._failures[canonical] = _Failure(error, count, self._loop.time() + seconds)
+
+    def refusal_now(self, canonical: str) -> RelevoError | None:
+        """Return the error of calls that would activate, while no attempt may be made."""
+        failure = self._failures.get(canonical)
+        if failure is None or self._loop.time() >= failure.again_at:
+            return None
+        return self._refusal(canonical, failure.error, failure.again_at - self._loop.time())
+
+    def _refusal(self, canonical: str, error: BaseException, seconds: float) -> RelevoError:
+        if isinstance(error, (StatePoisoned, StateTooNew)):
+            return error
+        if isinstance(error, ReentrantActivation):  # to repeat the call would not help
+            return ReentrantActivation(error.message)
+        failed = ActivationFailed(
+            f"{canonical} could not be activated: {error_text.shown(error)}"
+            + (f"; the next attempt is in {seconds:.1f} s" if seconds else "")
+        )
+        failed.retry_after = max(seconds, 0.05)
+        return failed
+
+
+class Slot(HostHome):
     """The actors of one slot on its owner."""
 
     def __init__(self, runtime: ActorRuntime, group: str, lease: Lease) -> None:
-        self.runtime = runtime
+        super().__init__(runtime, lease)
         self.group = group
         self.number = int(lease.name)
-        self.lease = lease
         self.activations: dict[str, Activation] = {}
-        self.is_open = True
         self._leaving: DeactivationReason = "drain"
-        self._failures: dict[str, _Failure] = {}
-        self._loop = asyncio.get_running_loop()
 
     # -- what activations stand on ----------------------------------------------------------------
 
@@ -84,12 +138,6 @@ class Slot:
         if delta.messages or delta.reminders:
             stored.add_done_callback(partial(self.runtime.note_stored, delta))
         return stored
-
-    async def invoke(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method: a coroutine function here, a plain one in a thread."""
-        if inspect.iscoroutinefunction(function):
-            return await function(*arguments)
-        return await self.runtime.call_plain(partial(function, *arguments))
 
     async def entry(self, activation: Activation, name: str, key: str) -> bytes | None:
         """Return what is stored under a key of a map."""
@@ -110,20 +158,6 @@ class Slot:
         """Give an event of an actor to its subscribers."""
         self.runtime.emitter.publish(activation.canonical, event, body)
 
-    def call_later(
-        self, seconds: float, function: Callable[..., None], *arguments: Any
-    ) -> asyncio.TimerHandle:
-        """Call a function after a time, for timers of actors."""
-        return self.runtime.call_later(seconds, function, *arguments)
-
-    async def now(self) -> datetime:
-        """Return the time by which Relevo decides."""
-        return await self.runtime.now()
-
-    def new_chain(self) -> Chain:
-        """Return the chain of work that no call brought."""
-        return Chain(_chains.take())
-
     def ended(self, activation: Activation, error: BaseException | None) -> None:
         """Forget an activation; one that could not begin is tried again only after a while."""
         if self.activations.get(activation.canonical) is not activation:
@@ -134,14 +168,9 @@ class Slot:
             return
         if activation.has_begun:
             return  # it had begun: a commit failed, and the next call reads what is stored
-        earlier = self._failures.get(activation.canonical)
-        count = 0 if earlier is None else earlier.count + 1
-        poisoned = isinstance(error, (StatePoisoned, StateTooNew))
-        seconds = POISONED_SECONDS if poisoned else AGAIN.delay(count, self.runtime.random)
-        if poisoned:
+        if isinstance(error, (StatePoisoned, StateTooNew)):
             self.runtime.quarantine(activation.canonical, self.lease.fence, error)
-        failure = _Failure(error, count, self._loop.time() + seconds)
-        self._failures[activation.canonical] = failure
+        self.failed(activation.canonical, error)
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -160,9 +189,9 @@ class Slot:
         activation = self.activations.get(canonical)
         if activation is not None:
             return activation
-        failure = self._failures.get(canonical)
-        if failure is not None and self._loop.time() < failure.again_at:
-            raise self._refusal(canonical, failure.error, failure.again_at - self._loop.time())
+        refusal = self.refusal_now(canonical)
+        if refusal is not None:
+            raise refusal
         activation = Activation(self, definition, ref, chain or self.new_chain())
         self.activations[canonical] = activation
         self.runtime.activation_began(activation)
@@ -183,18 +212,6 @@ class Slot:
             self._loop.call_soon(activation.deactivate, self._leaving)
         if activation.was_quarantined:
             self.runtime.run(self.runtime.end_quarantine(activation.canonical))
-
-    def _refusal(self, canonical: str, error: BaseException, seconds: float) -> RelevoError:
-        if isinstance(error, (StatePoisoned, StateTooNew)):
-            return error
-        if isinstance(error, ReentrantActivation):  # to repeat the call would not help
-            return ReentrantActivation(error.message)
-        failed = ActivationFailed(
-            f"{canonical} could not be activated: {error_text.shown(error)}"
-            + (f"; the next attempt is in {seconds:.1f} s" if seconds else "")
-        )
-        failed.retry_after = max(seconds, 0.05)
-        return failed
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -264,6 +264,15 @@ left join relevo.host h on h.incarnation = l.owner and h.ended_at is null and h.
 left join relevo.member m on m.unit_id = u.id and m.host = h.incarnation
 where u.kind = $1 and u.name = $2;
 
+-- name: hosts_of_group
+-- Where the live hosts of a placement group take calls; those that are to stop take no new ones.
+select m.address
+from relevo.unit u
+join relevo.member m on m.unit_id = u.id and not m.draining and m.address is not null
+join relevo.host h on h.incarnation = m.host and not h.draining and h.ended_at is null and h.lease_until > relevo.now()
+where u.kind = 'actors' and u.name = $1
+order by m.address;
+
 -- name: registered_at
 -- When an incarnation registered, in microseconds.
 select (extract(epoch from started_at) * 1000000)::bigint from relevo.host where incarnation = $1;
