@@ -489,9 +489,18 @@ class App(PipelineDefinitions):
 
     @asynccontextmanager
     async def host(
-        self, *, name: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        placement_groups: Sequence[str] | None = None,
     ) -> AsyncIterator[App]:
-        """Serve: register as a host, hold leases, run handlers; drains at the end."""
+        """Serve: register as a host, hold leases, run handlers; drains at the end.
+
+        Actors are served in these placement groups, by default in those of the setting
+        `actors_placement_groups`.
+        """
+        self.actors.serve_groups(placement_groups)
         opened = not self._connected
         if opened:
             await self.connect()

@@ -69,7 +69,7 @@ class ActorsPart(Part[Actors]):
     async def _serve(self, host: Host) -> None:
         async with self._serving:
             service = self.service
-            wanted = {*service.settings.actors_placement_groups} & service.types.served_groups()
+            wanted = service.placement_groups & service.types.served_groups()
             groups = service.types.groups() & {*wanted, KIT_GROUP}
             if not groups:
                 return

@@ -80,6 +80,8 @@ class Actors(Service):
         super().__init__(connection)
         self.settings = settings
         self.types = ActorTypes()
+        self.placement_groups = frozenset(settings.actors_placement_groups)
+        """Those that this app serves while it is a host."""
         self._outgoing: list[Filter] = []
         self.interfaces = Interfaces(self._proxy_of)
         self._proxies = Proxies(self, self.interfaces.of)
@@ -140,6 +142,15 @@ class Actors(Service):
     def own_runtime(self) -> ActorRuntime | None:
         """The same; None if the app is no host of actors."""
         return self._runtime
+
+    def serve_groups(self, names: Sequence[str] | None) -> None:
+        """Serve these placement groups as a host; None are those of the settings."""
+        if isinstance(names, str):
+            raise InvalidValue(
+                f"placement_groups is {names!r}; give a list of names", pointer="placement_groups"
+            )
+        given = self.settings.actors_placement_groups if names is None else names
+        self.placement_groups = frozenset(given)
 
     def serve(self, runtime: ActorRuntime | None) -> None:
         """Let calls of actors that this host owns stay in this process."""

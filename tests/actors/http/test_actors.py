@@ -308,13 +308,13 @@ async def test_filters_are_around_calls_and_turns(bench: Bench) -> None:
 
 
 async def test_turns_are_counted_by_type_and_method_and_never_by_key(bench: Bench) -> None:
-    await call(bench, "figures", "add", cents=5)
+    await call(bench, "unheard-of", "add", cents=5)
     text = bench.app.measure().decode()
     assert 'relevo_actor_turns_total{method="add",outcome="done",type="till"}' in text
     assert 'relevo_actor_turn_seconds_count{method="add",type="till"}' in text
     assert 'relevo_actor_activations{type="till"}' in text
     assert "relevo_actor_commit_seconds_count" in text
-    assert "figures" not in text
+    assert "unheard-of" not in text
     shown = await bench.wire("viewer").get("actor-figures")
     assert {"placement_group": "default", "host": "alpha", "slots": 4, "moving": 0} in (
         shown["slots"]

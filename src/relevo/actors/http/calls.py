@@ -113,7 +113,8 @@ async def call_actor(services: Services, _: Principal, command: CallActor) -> Ca
     actors = services.app.actors
     if not command.method.isidentifier() or command.method.startswith("_"):
         raise UnknownMethod(f"{command.method!r} is no method", pointer="/method")
-    await actors.administration.place(command.ref)  # raises NotFound for an unknown type
+    if not await actors.ways.is_stateless(command.ref.type):  # raises NotFound
+        await actors.administration.place(command.ref)
     options = CallOptions(timeout=command.seconds, call_id=command.call_id)
     body = msgspec.json.encode(command.arguments)
     result = await actors.call(command.ref, NamedMethod(command.method), body, options)

@@ -173,19 +173,18 @@ class Administration:
 
         Raises `InvalidValue` for a stateless type.
         """
-        self._check_identity(ref)
+        await self._check_identity(ref)
         group, slots = await self._actors.ways.slots(ref.type)
         return group, slot_of(ref.canonical, slots)
 
     async def _control(self, ref: ActorRef, name: str, *arguments: Any) -> Any:
-        self._check_identity(ref)
+        await self._check_identity(ref)
         method = control_method(self._actors.interfaces, f"{PREFIX}{name}")
         body = method.encode_arguments(arguments, {})
         return await self._actors.call(ref, method, body, CallOptions())
 
-    def _check_identity(self, ref: ActorRef) -> None:
-        definition = self._actors.types.by_name.get(ref.type)
-        if definition is not None and definition.is_stateless:
+    async def _check_identity(self, ref: ActorRef) -> None:
+        if await self._actors.ways.is_stateless(ref.type):
             raise InvalidValue(
                 f"{ref.type!r} is stateless: it has activations, and no actors to look at; `relevo"
                 " actor watch` shows how many"

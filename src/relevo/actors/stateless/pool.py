@@ -83,11 +83,6 @@ class StatelessActivation(Activation):
                 self._freed = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._freed,))
 
-    def cut(self) -> None:
-        """Cancel the present call."""
-        for turn in self.turns.values():
-            turn.cut()
-
 
 class WaitingCall:
     """A call that no activation has taken yet."""
@@ -219,19 +214,19 @@ class StatelessPool(HostHome):
     ) -> None:
         """Run a call under a permit of the pool that bounds the calls of all hosts."""
         assert self.definition.permit is not None
-        arrival = waiting.arrival
+        arrival, work, is_given = waiting.arrival, waiting.arrival.work, False
         try:
             async with self.definition.permit():
-                waiting.permit = None
+                waiting.permit, is_given = None, True
                 self._give(activation, waiting)
                 await activation.until_freed()
         except (RelevoError, asyncio.CancelledError) as error:
-            if activation.is_reserved:
-                refusal = MailboxFull(f"no permit for {arrival.call.actor}: {error}")
-                arrival.give(answer_of_error(refusal, None))
-            else:
-                activation.cut()  # the permit may have ended: the call must, too
-        finally:
+            if is_given:
+                if work.turn is not None:
+                    work.turn.cut()  # the permit may have ended: the call must, too
+                return
+            refusal = MailboxFull(f"no permit for {arrival.call.actor}: {error}")
+            arrival.give(answer_of_error(refusal, None))
             activation.is_reserved = False
             activation.pump()
 
