@@ -11,8 +11,10 @@ would run them. What a snippet is follows from the words after its three backtic
     text output             what the snippet before it has written to standard output
 
 A comment `<!-- until: command -->` waits until the command succeeds: a reader would look again.
-Pages use a fresh database through RELEVO_DATABASE_URL; one with `<!-- embedded -->` uses the
-embedded server in its folder, as without configuration. Port 8080 stands for a free one.
+Programs and the `relevo` of a page are processes of their own, forked from one that has imported
+Relevo (`tests/support/forked_command.py`). Pages use a fresh database through RELEVO_DATABASE_URL;
+one with `<!-- embedded -->` uses the embedded server in its folder, as without configuration.
+Port 8080 stands for a free one.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from msgspec import Struct
+
+from tests.support import forked_command, forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,14 +106,14 @@ def read(page: Path) -> list[Snippet]:
 
 def commands(snippet: Snippet) -> str | None:
     """What the shell runs for a snippet; None if nothing."""
-    python, text = shlex.quote(sys.executable), snippet.text
+    text = snippet.text
     match snippet.language:
         case "until":
             return f"wait_until {shlex.quote(text)}"
         case "python" if snippet.file is None:
-            return f"{python} - <<'END OF SNIPPET'\n{text}END OF SNIPPET\n"
+            return f"python - <<'END OF SNIPPET'\n{text}END OF SNIPPET\n"
         case "python" if str(snippet.file).startswith("test_"):
-            return f"{python} -m pytest -q -p no:cacheprovider {snippet.file}"
+            return f"python -m pytest -q -p no:cacheprovider {snippet.file}"
         case "sh" if "terminal" in snippet.marks:
             return f"exec {text.strip()} > terminal-{snippet.line}.log 2>&1 &"
         case "sh" if "runnable" in snippet.marks:
@@ -137,9 +141,19 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def environment(page: Path, url: str, port: str) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the commands `relevo` and `python`."""
+    folder = tmp_path_factory.mktemp("programs")
+    forked_command.install(str(folder))
+    return folder
+
+
+def environment(page: Path, url: str, port: str, programs: Path) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("RELEVO_") or "_TEST" in k}
-    kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    paths = [str(programs), str(Path(sys.executable).parent), kept["PATH"]]
+    kept["PATH"] = os.pathsep.join(paths)
+    kept[forked_command.SOCKET] = str(forks.requests().fileno())
     kept["RELEVO_PORT"] = port
     if "<!-- embedded -->" not in page.read_text("utf-8"):
         kept["RELEVO_DATABASE_URL"] = url
@@ -159,6 +173,7 @@ def run(text: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
         shell = subprocess.Popen(
             ["bash", "-c", text], cwd=folder, env=env, stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True,
+            pass_fds=[forks.requests().fileno()],
         )  # fmt: skip
     try:
         code = shell.wait(PAGE_SECONDS_MAX)
@@ -190,7 +205,9 @@ def is_a_story(page: Path) -> bool:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if is_a_story(page)], ids=name)
-def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_url: str) -> None:
+def test_the_snippets_of_a_page_run_in_order(
+    page: Path, folder: Path, relevo_url: str, programs: Path
+) -> None:
     port = str(free_port())
     snippets = [
         Snippet(each.line, each.language, each.marks, each.text.replace("8080", port))
@@ -201,7 +218,7 @@ def test_the_snippets_of_a_page_run_in_order(page: Path, folder: Path, relevo_ur
     for snippet in snippets:
         if snippet.file is not None:
             (folder / snippet.file).write_text(snippet.text, "utf-8")
-    code, said = run(script(page, snippets), folder, environment(page, relevo_url, port))
+    code, said = run(script(page, snippets), folder, environment(page, relevo_url, port, programs))
     assert code == 0, f"{name(page)} ended with {code}\n{said}"
     for before, shown in outputs(snippets):
         written = (folder / f"output-{before.line}.log").read_text("utf-8")

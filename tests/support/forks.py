@@ -18,29 +18,46 @@ import socket
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
-import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 REQUEST_BYTES_MAX = 1 << 20
+PLAIN = "relevo"
 PRELOADED = ("relevo.testing.node", "relevo.cli", "relevo.http.server", "relevo.kernel.outbound")
 FILES_MAX = 4_096
 ROOT = Path(__file__).parents[2]
 
 
 class Request(Struct, frozen=True):
-    """A module to run as `python -m` would."""
+    """A module to run as `python -m` would, a file, or "-" for a program on standard input."""
 
     module: str
+    first: str
+    """The first entry of `sys.path`."""
+    folder: str
+    mode: Literal["", "process_group", "tied"]
+    """`tied`: it is killed when its caller is."""
     arguments: list[str]
     environment: dict[str, str]
-    folder: str
-    process_group: bool
+
+    def encode(self) -> bytes:
+        """Return it as a message, of words (`forked_command` makes the same)."""
+        settings = [f"{name}={text}" for name, text in self.environment.items()]
+        words = [self.module, self.first, self.folder, self.mode, str(len(self.arguments))]
+        return os.fsencode("\0".join([*words, *self.arguments, *settings]))
+
+    @classmethod
+    def decode(cls, message: bytes) -> Request:
+        module, first, folder, mode, count, *words = os.fsdecode(message).split("\0")
+        arguments, settings = words[: int(count)], words[int(count) :]
+        environment = dict(setting.split("=", 1) for setting in settings)
+        return cls(module, first, folder, cast(Any, mode), arguments, environment)
 
 
 class Forked:
@@ -141,13 +158,20 @@ def start(
     files: tuple[int, int, int], stdout: IO[str] | None = None, process_group: bool = False,
 ) -> Forked:  # fmt: skip
     """Start a module with these files as its standard input, output and error."""
-    request = Request(module, list(arguments), dict(environment), str(folder), process_group)
+    mode: Literal["", "process_group"] = "process_group" if process_group else ""
+    request = Request(
+        module, str(folder), str(folder), mode, list(arguments), dict(environment)
+    )  # fmt: skip
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        message = msgspec.msgpack.encode(request)
-        requests, _ = _server(os.getpid())
-        socket.send_fds(requests, [message], [*files, theirs.fileno()])
+        socket.send_fds(requests(), [request.encode()], [*files, theirs.fileno()])
     return Forked(ours, stdout)
+
+
+def requests() -> socket.socket:
+    """Return where this process sends its requests to."""
+    ours, _ = _server(os.getpid())
+    return ours
 
 
 @functools.cache
@@ -199,16 +223,20 @@ class Server:
                 for key, _ in selector.select():
                     if key.fileobj == awake:
                         os.read(awake, 4_096)
-                        self._report()
+                        self._report(selector)
+                        continue
+                    if key.data is not None:  # its caller is gone
+                        selector.unregister(key.fileobj)
+                        os.kill(key.data, signal.SIGKILL)
                         continue
                     message, files, _, _ = socket.recv_fds(self._requests, REQUEST_BYTES_MAX, 4)
                     if not message:
                         return None
-                    request = msgspec.msgpack.decode(message, type=Request)
-                    if self._fork(files):
+                    request = Request.decode(message)
+                    if self._fork(files, selector if request.mode == "tied" else None):
                         return request, files
 
-    def _fork(self, files: list[int]) -> bool:
+    def _fork(self, files: list[int], watching: selectors.BaseSelector | None) -> bool:
         status = socket.socket(fileno=files.pop())
         pid = os.fork()
         if not pid:
@@ -216,15 +244,20 @@ class Server:
         for file in files:
             os.close(file)
         self._children[pid] = status
-        status.send(str(pid).encode())
+        if watching is not None:
+            watching.register(status, selectors.EVENT_READ, pid)
+        with contextlib.suppress(OSError):
+            status.send(str(pid).encode())
         return False
 
-    def _report(self) -> None:
+    def _report(self, selector: selectors.BaseSelector) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
             with self._children.pop(pid) as child, contextlib.suppress(OSError):
+                with contextlib.suppress(KeyError):
+                    selector.unregister(child)
                 child.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
@@ -233,7 +266,7 @@ def _become(request: Request, files: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if request.process_group:
+    if request.mode == "process_group":
         os.setpgid(0, 0)
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -242,7 +275,7 @@ def _become(request: Request, files: list[int]) -> None:
     os.environ.update(request.environment)
     time.tzset()
     os.chdir(request.folder)
-    sys.path[0] = request.folder
+    sys.path[0] = request.first
     sys.argv = [request.module, *request.arguments]
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
@@ -258,8 +291,31 @@ def _arm_faults() -> None:
     faults._live = faults.LivePoints.from_environment(os.environ)  # type: ignore[misc]
 
 
+def _run(module: str, plain: frozenset[str]) -> None:
+    """Run a module, or a program with nothing loaded of Relevo but what `import relevo` loads."""
+    if module != "-" and not module.endswith(".py"):
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
+    for name in [name for name in sys.modules if name.startswith(("relevo.", "tests"))]:
+        if name not in plain:
+            sys.modules.pop(name)
+            room, _, leaf = name.rpartition(".")
+            if room in sys.modules:
+                delattr(sys.modules[room], leaf)
+    program = types.ModuleType("__main__")
+    if module == "-":
+        text: str | bytes = sys.stdin.read()
+    else:
+        text, program.__file__ = Path(module).read_bytes(), module
+    sys.modules["__main__"] = program
+    code = compile(text, "<stdin>" if module == "-" else module, "exec", dont_inherit=True)
+    exec(code, program.__dict__)
+
+
 def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
+    __import__(PLAIN)
+    plain = frozenset(sys.modules)
     for module in PRELOADED:
         __import__(module)
     gc.collect()
@@ -268,7 +324,7 @@ def main() -> None:
     accepted = Server(requests).serve()
     if accepted is not None:
         _become(*accepted)
-        runpy.run_module(accepted[0].module, run_name="__main__", alter_sys=True)
+        _run(accepted[0].module, plain)
 
 
 if __name__ == "__main__":
