@@ -47,7 +47,7 @@ soak: $(STAMP)  ## the full counts of every promise (long)
 	@sh tests/packages.sh
 	@$(BIN)/python -m pytest -q -m soak --timeout 1800
 	@$(BIN)/python -m tests.kernel.postgres.versions 15 16 17 -- -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
-	@RELEVO_TEST_PUBLICATION=1 $(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
+	@RELEVO_TEST_PUBLICATION=1 $(BIN)/python -m tests.kernel.postgres.versions 18 -- -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
 	@RELEVO_EXAMPLES=400 $(BIN)/python -m pytest -q -n $(TEST_JOBS) -m "not soak" --timeout 1800 tests/kernel tests/jobs tests/store tests/router/unit tests/router/test_world_model.py tests/feed/unit tests/messaging/unit tests/messaging/storage tests/actors tests/governance tests/http/test_schema.py tests/http/test_routing_jobs.py
 
 lock: $(STAMP)  ## renew requirements.lock (needs uv, installed into .venv here)

@@ -16,6 +16,7 @@ import pytest
 
 from relevo.kernel.postgres.embedded.account import server_account
 from relevo.kernel.postgres.embedded.file_locks import until
+from relevo.testing.databases import MEMORY, MEMORY_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +35,9 @@ def free_port() -> int:
 
 @contextmanager
 def folder_of(account: Account) -> Iterator[Path]:
-    """A folder that belongs to the account under which servers run."""
-    folder = Path(tempfile.mkdtemp(prefix="relevo-test-"))
+    """A folder that belongs to the account under which servers run; in memory if there is space."""
+    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+    folder = Path(tempfile.mkdtemp(prefix="relevo-test-", dir=MEMORY if roomy else None))
     if account.is_other:
         shutil.chown(folder, account.uid, account.gid)
     yield folder
