@@ -12,7 +12,7 @@ begin
   where e.id is null or e.status not in ('active', 'receive_disabled') limit 1;
   if found and refused.status is null then
     raise exception 'there is no queue or topic "%"', left(refused.path, 300)
-      using errcode = 'RV012', hint = 'Create it first, by its command or by app.queue(…).';
+      using errcode = 'RV012', hint = 'Create it first, by its command or by app.queue(...).';
   elsif found then
     raise exception '"%" is % and takes no messages', refused.path, refused.status
       using errcode = 'RV013', hint = 'Set its status to active.';
