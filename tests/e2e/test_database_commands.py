@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,30 @@ def test_the_doctor_finds_more_leases_than_connections(relevo_url: str, tmp_path
     many = _found(_doctor(relevo_url, tmp_path, RELEVO_POOL_SIZE="900"))["handlers"]
     assert many["state"] == "warn"
     assert "1 hosts take up to 902 connections" in many["detail"]
+
+
+def test_the_doctor_shows_what_it_leaves_out_of_a_url(relevo_url: str, tmp_path: Path) -> None:
+    mark = "&" if "?" in relevo_url else "?"
+    vendors = f"{relevo_url}{mark}keepalives=1&keepalives_idle=30&connect_timeout=10"
+    found = _found(_doctor(vendors, tmp_path))["url"]
+    assert found["state"] == "ok"
+    assert found["detail"].endswith("no effect: keepalives, keepalives_idle")
+    unmet = _found(_doctor(f"{vendors}&channel_binding=require", tmp_path))["url"]
+    assert unmet["state"] == "warn"
+    assert "required but not supported: channel_binding" in unmet["detail"]
+
+
+def test_an_error_that_relevo_does_not_know_says_where_and_what_to_do(relevo_url: str) -> None:
+    _execute(relevo_url, "alter table relevo.host rename column name to title")
+    refused = invoke("host", "list", environment={"RELEVO_DATABASE_URL": relevo_url})
+    assert refused.code == 1
+    assert "column h.name does not exist" in refused.err
+    assert re.search(
+        r"SQLSTATE 42703; statement [a-z_]+\.[a-z_]+ of Relevo, on PostgreSQL 1[5-8][0-9.]*",
+        refused.err,
+    )
+    assert "`relevo doctor` checks" in refused.err
+    assert "unexpected" not in refused.err
 
 
 def test_the_doctor_finds_what_others_can_read(relevo_url: str, tmp_path: Path) -> None:

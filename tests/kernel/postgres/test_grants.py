@@ -19,7 +19,7 @@ from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.grants import KINDS
 from relevo.kernel.postgres.migrations import known, parse
 from tests.e2e.conftest import invoke
-from tests.kernel.postgres.errand import run_errands
+from tests.kernel.postgres.errand import Account, define_account, run_errands
 from tests.kernel.postgres.servers import debian_server
 
 if TYPE_CHECKING:
@@ -53,10 +53,28 @@ CHANGES: Final = [
     "update shop.migration set checksum = ''", "delete from shop.function",
     "alter function shop.now() volatile", "drop schema shop cascade",
 ]  # fmt: skip
+SUBMITS: Final = [
+    "arrive_messages", "put_item", "send_actor_messages", "send_message", "submit_job",
+    "submit_jobs_in",
+]  # fmt: skip
 REPORTS: Final = [
     "report_job", "report_host", "report_lease", "report_dead_letter", "report_router_job",
     "report_router_offer",
 ]  # fmt: skip
+
+
+CALLABLE: Final = """
+select distinct p.proname as name from pg_proc p join pg_language l on l.oid = p.prolang
+where p.pronamespace = to_regnamespace($2) and l.lanname <> 'internal'  -- constructors of types
+  and has_function_privilege($1, p.oid, 'execute')
+"""
+USABLE: Final = """
+select c.relname as name from pg_class c
+where c.relnamespace = to_regnamespace($2) and c.relkind in ('r', 'p', 'v', 'S')
+  and case when c.relkind = 'S' then has_sequence_privilege($1, c.oid, 'usage, select, update')
+      else has_table_privilege($1, c.oid, 'select, insert, update, delete, truncate')
+        or has_any_column_privilege($1, c.oid, 'select, insert, update') end
+"""
 
 
 class Roles(Struct, frozen=True):
@@ -173,6 +191,19 @@ async def test_each_role_does_its_work_and_nothing_else(roles: Roles) -> None:
         assert await reader.fetchval("select count(*) from shop.report_job") >= 3
 
 
+async def test_a_submitter_and_a_reader_may_touch_nothing_but_what_they_need(roles: Roles) -> None:
+    """Every table, sequence and function of the schema, so also those that parts add later."""
+    async with connected(roles.admin) as admin:
+        for kind, own in (("submitter", SUBMITS), ("reader", [])):
+            role = roles.names[kind]
+            assert sorted(row["name"] for row in await admin.fetch(CALLABLE, role, SCHEMA)) == own
+        for kind, own in (("submitter", []), ("reader", sorted(REPORTS))):
+            rows = await admin.fetch(USABLE, roles.names[kind], SCHEMA)
+            assert sorted(row["name"] for row in rows) == own
+        rows = await admin.fetch(CALLABLE, roles.names["host"], SCHEMA)
+        assert len(rows) > 100
+
+
 async def test_a_submitter_submits_and_puts_in_its_own_transaction(roles: Roles) -> None:
     cooked: asyncio.Queue[str] = asyncio.Queue()
     app = App(settings=roles.settings("host", migrate=False))
@@ -187,6 +218,8 @@ async def test_a_submitter_submits_and_puts_in_its_own_transaction(roles: Roles)
         for change in changes:
             cooked.put_nowait(change.item["id"])  # type: ignore[attr-defined]
 
+    define_account(app)
+    account = app.actor(Account, "1")
     put = """select shop.put_item('orders', '{"id": "1", "city": "Vigo"}')"""
     submit = """select shop.submit_job('receipt', '{"customer": "ana"}')"""
     send = "select shop.send_message('mail', 'first')"
@@ -198,11 +231,13 @@ async def test_a_submitter_submits_and_puts_in_its_own_transaction(roles: Roles)
         await connection.execute(submit)
         await connection.execute(put)
         await connection.execute(send)
+        await app.actors.send(account, tx=connection).charge(100)
         await rolled_back.rollback()
         async with connection.transaction():
             await connection.execute(put)
             await connection.execute(send)
             await app.queue("mail").send(b"second", tx=connection)
+            await app.actors.send(account, tx=connection).charge(3)
             job = await connection.fetchval(submit)
             other = await app.jobs.submit("receipt", {"customer": "bea"}, tx=connection)
             named = await app.jobs.submit(
@@ -219,6 +254,9 @@ async def test_a_submitter_submits_and_puts_in_its_own_transaction(roles: Roles)
             assert [await cooked.get(), await cooked.get()] == ["0", "1"]
             mail = [one.body for _ in range(2) for one in await app.queue("mail").receive(wait=30)]
             assert mail == [b"first", b"second"]
+            while (billed := await account.billed()) == 0:
+                await asyncio.sleep(0.01)
+            assert billed == 3
         assert await app.database.fetchval("select count(*) from shop.item") == 2
 
 
