@@ -7,7 +7,7 @@ await mail.acquire(timeout=5)
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from relevo.errors import DeadlineExceeded, InvalidValue, NotFound, RelevoError
 from relevo.governance.calls.limit_calls import (
@@ -19,8 +19,9 @@ from relevo.governance.calls.limit_calls import (
     LimitOptions,
     LimitView,
 )
+from relevo.governance.core.lent_tokens import LentTokens
 from relevo.governance.errors import PoolExhausted
-from relevo.governance.pools import new_ticket
+from relevo.governance.pools import Coordination, new_ticket
 from relevo.limits import ACTOR_CALL_SECONDS
 
 if TYPE_CHECKING:
@@ -33,19 +34,22 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 3_600.0
 """How long a caller without a timeout waits for one answer."""
-Coordination = Literal["server", "client"]
 
 
-class _Lent:
+KEYS_KEPT: Final = 10_000
+"""So many keys have tokens in hand before those are forgotten whose time is over."""
+
+
+class _KeyTokens:
     """What a limit has lent this process for one key."""
 
-    __slots__ = ("left", "used", "valid_until")
-
     def __init__(self) -> None:
-        self.left = 0.0
-        self.valid_until = 0.0
-        self.used = 0.0
-        """What was used of it; as much is borrowed the next time."""
+        self.tokens = LentTokens()
+        self.asking = 0.0
+        """The costs of callers that wait for the next loan."""
+        self.borrowing: asyncio.Task[None] | None = None
+        self.again_at = float("-inf")
+        """When to borrow again after the limit had nothing to lend."""
 
 
 class RateLimit:
@@ -63,7 +67,7 @@ class RateLimit:
         self._holders = holders
         self._clock = clock
         self._declared: Any = None
-        self._lent: dict[str, _Lent] = {}
+        self._lent: dict[str, _KeyTokens] = {}
 
     async def acquire(
         self,
@@ -123,19 +127,43 @@ class RateLimit:
         return await self._send(CostAsk(ticket=new_ticket(), cost=cost, key=key, wait=wait))
 
     async def _take_lent(self, cost: float, key: str) -> bool:
-        """Use what was lent, or borrow about as much as was used of the last loan."""
+        """Use what was lent, or borrow: one loan at a time, for all who wait for it."""
         if not cost > 0:
             raise InvalidValue(f"cost is {cost!r}; give more than 0", pointer="cost")
-        lent, now = self._lent.setdefault(key, _Lent()), asyncio.get_running_loop().time()
-        if now >= lent.valid_until:
-            wanted, lent.used = max(cost, 2 * lent.used), 0.0
-            lent.left, lent.valid_until = 0.0, now + LEND_SECONDS  # others do not ask meanwhile
-            lent.left, lent.valid_until = await self.lend(wanted, key=key)
-        if lent.left < cost or asyncio.get_running_loop().time() >= lent.valid_until:
+        known, loop = self._of(key), asyncio.get_running_loop()
+        if known.tokens.take(cost, loop.time()):
+            return True
+        if loop.time() < known.again_at:
             return False
-        lent.left -= cost
-        lent.used += cost
-        return True
+        known.asking += cost
+        if known.borrowing is None:
+            known.borrowing = self._holders.run(self._borrow(known, key))
+        await asyncio.wait([known.borrowing])
+        return known.tokens.take(cost, loop.time())
+
+    def _of(self, key: str) -> _KeyTokens:
+        if key not in self._lent and len(self._lent) >= KEYS_KEPT:
+            now = asyncio.get_running_loop().time()
+            self._lent = {
+                name: one for name, one in self._lent.items()
+                if one.borrowing is not None or not one.tokens.is_over(now)
+            }  # fmt: skip
+        return self._lent.setdefault(key, _KeyTokens())
+
+    async def _borrow(self, known: _KeyTokens, key: str) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(0)  # callers of the same moment share the loan
+            wanted, known.asking = known.tokens.wanted(known.asking), 0.0
+            amount, valid_until = await self.lend(wanted, key=key)
+        except RelevoError:
+            known.again_at = loop.time() + LEND_SECONDS  # callers ask by themselves, and hear why
+        else:
+            known.tokens.lent(amount, valid_until, loop.time())
+            if not amount:
+                known.again_at = loop.time() + LEND_SECONDS
+        finally:
+            known.borrowing = None
 
     async def _send(self, ask: CostAsk) -> Admission:
         await self._declare()

@@ -205,7 +205,7 @@ class Resolver:
             cache.learn(found.notices, asked_at, complete=True)
             self._version = max(self._version, found.version)
             if self._refreshing is None or self._refreshing.done():
-                self._refreshing = self._holders.run(self._keep_fresh())
+                self._refreshing = self._holders.keep(self._keep_fresh())
         return found
 
     async def _keep_fresh(self) -> None:

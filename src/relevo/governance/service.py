@@ -23,8 +23,8 @@ from relevo.governance.core.moves import MoveRules
 from relevo.governance.core.pools import WAITERS_MAX, PoolOptions
 from relevo.governance.guards import ResourceGuard
 from relevo.governance.holders import Holders
-from relevo.governance.pools import ResourcePool
-from relevo.governance.rate_limits import Coordination, RateLimit
+from relevo.governance.pools import Coordination, ResourcePool
+from relevo.governance.rate_limits import RateLimit
 from relevo.governance.resolvers import Resolver
 from relevo.governance.writers import ExclusiveWriter
 from relevo.kernel.leases.directory import Directory
@@ -80,24 +80,32 @@ class Governance(Service):
         size: int | None = None,
         per_key: int | None = None,
         burst: bool = False,
+        coordination: Coordination = "server",
         max_waiters: int = WAITERS_MAX,
     ) -> ResourcePool:
         """Return a pool; no I/O, so modules may call it on import. It is made when first used.
 
         At most `size` is in use at once, over all hosts. A key, such as a tenant, has at most
-        `per_key` of it; with `burst` more while no other key waits. Without `size` the pool is one
-        that this program has named before, or that exists.
+        `per_key` of it; with `burst` more while no other key waits. With `coordination="client"` a
+        host borrows permits and serves its callers by itself; what is idle there for 1 s goes
+        back, and at once if others wait. Without `size` the pool is one that this program has named
+        before, or that exists.
         """
         checked_key(name)
+        _check_coordination(coordination)
         self._serve()
         if size is None:
-            return self._pools.get(name) or ResourcePool(name, None, self._actors, self.holders)
+            return self._pools.get(name) or ResourcePool(
+                name, None, self._actors, self.holders, coordination
+            )
         if per_key is not None and per_key < 1:
             raise InvalidValue(f"per_key is {per_key!r}; give 1 or more", pointer="per_key")
         options = PoolOptions(size=size, per_key=per_key, burst=burst, max_waiters=max_waiters)
         known = self._pools.get(name)
-        if known is None or known.options != options:
-            known = self._pools[name] = ResourcePool(name, options, self._actors, self.holders)
+        if known is None or (known.options, known.coordination) != (options, coordination):
+            known = self._pools[name] = ResourcePool(
+                name, options, self._actors, self.holders, coordination
+            )
         return known
 
     def limit(
@@ -116,12 +124,8 @@ class Governance(Service):
         program has named before, or that exists.
         """
         checked_key(name)
+        _check_coordination(coordination)
         self._serve()
-        if coordination not in ("server", "client"):
-            raise InvalidValue(
-                f'coordination is "server" or "client", not {coordination!r}',
-                pointer="coordination",
-            )
         if rates is None:
             found = self._limits.get(name)
             return found or RateLimit(name, None, self._actors, self.holders, self.clock)
@@ -245,6 +249,13 @@ class Governance(Service):
 
     async def _ended_lives(self, lives: Iterable[UUID]) -> tuple[datetime, set[UUID]]:
         return await Directory(self.database, self.wakeups).ended_lives(lives)
+
+
+def _check_coordination(coordination: Coordination) -> None:
+    if coordination not in ("server", "client"):
+        raise InvalidValue(
+            f'coordination is "server" or "client", not {coordination!r}', pointer="coordination"
+        )
 
 
 class GovernancePart(Part[Governance]):

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from relevo.errors import InvalidValue, NotFound
-from relevo.governance.core.chunks import Chunk
 from relevo.governance.core.permits import Holder, PermitLedger, PermitState
 from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
 from relevo.governance.errors import PoolExhausted
@@ -21,7 +20,7 @@ HOSTS = ("a", "b", "c")
 
 
 class Pools(RuleBasedStateMachine):
-    """Hosts, outsiders and chunks on one pool that is resized, and whose actor restarts."""
+    """Hosts and outsiders on one pool that is resized, and whose actor restarts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,8 +30,6 @@ class Pools(RuleBasedStateMachine):
         self.held: dict[int, int] = {}
         self.shrunk_from = 5
         self.numbers: set[int] = set()
-        self.chunks = {host: Chunk() for host in HOSTS}
-        self.chunk_numbers: dict[str, int] = {}
 
     def took(self, grants: list[Grant]) -> None:
         for grant in grants:
@@ -66,8 +63,8 @@ class Pools(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def release_twice(self, data: st.DataObject) -> None:
-        if plain := [one for one in self.held if one not in self.chunk_numbers.values()]:
-            number = data.draw(st.sampled_from(plain))
+        if self.held:
+            number = data.draw(st.sampled_from(sorted(self.held)))
             for _ in range(2):
                 self.took(self.pool.release([number], self.now))
             self.held.pop(number, None)
@@ -88,9 +85,6 @@ class Pools(RuleBasedStateMachine):
             if one.holder.host in ended
             or (one.expires_at is not None and one.expires_at <= self.now)
         }  # fmt: skip
-        for host in ended:
-            self.chunks[host].lose()
-            self.chunk_numbers.pop(host, None)
         for number in gone:
             self.held.pop(number, None)
         self.took(self.pool.tick(self.now, ended))
@@ -112,64 +106,11 @@ class Pools(RuleBasedStateMachine):
         self.waiting.clear()
         self.took(self.pool.tick(self.now))
 
-    @rule(host=st.sampled_from(HOSTS), waiting=st.integers(1, 3))
-    @precondition(lambda self: not self.waiting)
-    def borrow(self, host: str, waiting: int) -> None:
-        chunk = self.chunks[host]
-        wanted = min(chunk.asks(waiting), self.pool.ledger.free)
-        if wanted and host in self.chunk_numbers:
-            number = self.chunk_numbers[host]
-            before = self.pool.ledger.get(number)
-            assert before is not None
-            after = self.pool.ledger.resize_chunk(number, before.weight + wanted)
-            assert after is not None
-            self.held[number] = after.weight
-            self.pool._queue.take("", after.weight - before.weight)
-            chunk.lent(after.weight - before.weight, self.now)
-        elif wanted and (
-            permit := self.pool.ledger.grant("", wanted, Holder(host=host), chunk=True)
-        ):
-            self.numbers.add(permit.number)
-            self.pool._queue.take("", wanted)
-            self.held[permit.number] = wanted
-            self.chunk_numbers[host] = permit.number
-            chunk.lent(wanted, self.now)
-
-    @rule(host=st.sampled_from(HOSTS), take=st.booleans())
-    def use_chunk(self, host: str, take: bool) -> None:
-        chunk = self.chunks[host]
-        if take:
-            possible = chunk.idle > 0 and not chunk.recalled
-            assert chunk.take(1) is possible
-        elif chunk.in_use:
-            chunk.release(1, self.now)
-
-    @rule(host=st.sampled_from(HOSTS))
-    def return_idle(self, host: str) -> None:
-        chunk = self.chunks[host]
-        if self.waiting:
-            chunk.recall()
-        if count := chunk.returnable(self.now):
-            number = self.chunk_numbers[host]
-            self.held[number] -= count
-            if not self.held[number]:
-                del self.held[number], self.chunk_numbers[host]
-            self.took(self.pool.shrink_chunk(number, count, self.now))
-        if self.waiting:
-            assert not chunk.idle
-
     @invariant()
     def the_ledger_knows_what_is_held(self) -> None:
         assert {one.number: one.weight for one in self.pool.ledger} == self.held
         assert self.pool.ledger.in_use == sum(self.held.values())
         assert self.pool.waiting == len(self.waiting)
-
-    @invariant()
-    def chunks_give_no_more_than_was_lent(self) -> None:
-        for host, chunk in self.chunks.items():
-            assert chunk.in_use <= chunk.size  # I44
-            number = self.chunk_numbers.get(host)
-            assert chunk.size == (0 if number is None else self.held[number])
 
 
 TestPools = Pools.TestCase

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from relevo.errors import InvalidValue, Overloaded
 from relevo.governance.core.buckets import Buckets
+from relevo.governance.core.lent_tokens import LentTokens
 from relevo.governance.core.windows import Rate, Windows, WindowsState
 from tests.conftest import examples
 
@@ -148,3 +149,42 @@ def test_keys_have_their_own_buckets_which_are_bounded_and_forgotten() -> None:
         buckets.of("c", 10.2)
     assert buckets.of("c", 12.0).admit(1, 12.0) == 0
     assert buckets.forget_idle(14.0) == ["a", "c"]
+
+
+@settings(max_examples=200)
+@given(
+    RATES, st.integers(0, 6),
+    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 0.4), st.integers(1, 4)), max_size=80),
+)  # fmt: skip
+def test_hosts_that_borrow_keep_the_bound(
+    rates: tuple[Rate, ...], burst: int, steps: list[tuple[int, float, int]]
+) -> None:
+    windows, now = Windows(rates, burst), 1_000.0
+    hosts = [LentTokens() for _ in range(3)]
+    uses: list[tuple[float, float]] = []
+    for number, seconds, cost in steps:
+        now += seconds
+        host = hosts[number]
+        if not host.take(cost, now):
+            lent = windows.lend(host.wanted(cost), now, seconds=0.25)
+            host.lent(lent, now + 0.25, now)
+            if not host.take(cost, now):
+                continue
+        uses.append((now, cost))
+    for rate in rates:  # I46
+        for at, _ in uses:
+            spent = sum(cost for time, cost in uses if at - rate.per < time <= at)
+            assert spent <= rate.amount + burst + 1e-6
+
+
+def test_what_was_lent_is_used_in_time_or_lost() -> None:
+    tokens = LentTokens()
+    assert not tokens.take(1, 0.0)
+    tokens.lent(5, 0.25, 0.0)
+    assert tokens.take(2, 0.2)
+    assert tokens.wanted(1) == 5
+    tokens.lent(2, 0.45, 0.2)
+    assert tokens.take(4, 0.24)
+    assert not tokens.take(1, 0.3)  # no later than the first loan
+    tokens.lent(1, 0.55, 0.3)
+    assert not tokens.take(2, 0.3)

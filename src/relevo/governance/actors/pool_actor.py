@@ -13,6 +13,7 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from relevo.errors import NotFound, SettingsMismatch
+from relevo.governance.actors.borrowers import Borrowers
 from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.pool_calls import (
     ANSWER_SECONDS,
@@ -21,6 +22,7 @@ from relevo.governance.calls.pool_calls import (
     PoolView,
     StoredPermit,
 )
+from relevo.governance.core.lending import ChunkAsk, Lending, Loan
 from relevo.governance.core.permits import Holder, PermitLedger, PermitState
 from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
 from relevo.governance.errors import PoolExhausted
@@ -78,26 +80,43 @@ class PoolActor(KitActor[PoolState]):
         self._left_at: dict[str, float] = {}
         """Since when nobody waits for the answer to a waiting ticket."""
         self._forgotten: OrderedDict[str, None] = OrderedDict()
+        self._chunks: Borrowers | None = None
+        """The pool's chunks, and the hosts that wait for news of theirs."""
         if self.state.options is not None:
             await self._restore(self.state.options)
 
     async def _restore(self, options: PoolOptions) -> None:
-        permits = []
-        async for _, stored in self._stored.scan():
-            permits.append(stored.permit)
+        found = [stored async for _, stored in self._stored.scan()]
+        for stored in found:
             self._numbers[stored.ticket] = stored.permit.number
             self._tickets[stored.permit.number] = stored.ticket
-        state = PermitState(options.size, self.state.last, tuple(permits), options.items)
-        self._pool = Pool(options, PermitLedger.restored(state))
+        permits = tuple(stored.permit for stored in found)
+        state = PermitState(options.size, self.state.last, permits, options.items)
+        self._open(Pool(options, PermitLedger.restored(state)))
+        for stored in found:
+            if stored.permit.chunk:
+                self._lent.restore(stored.ticket, stored.permit, stored.returned)
+
+    def _open(self, pool: Pool) -> None:
+        self._pool, self._chunks = pool, Borrowers(Lending(pool))
 
     def _known(self) -> Pool:
         if self._pool is None:
             raise NotFound(f"there is no pool {self.ctx.key!r}")
         return self._pool
 
+    @property
+    def _lent(self) -> Lending:
+        return self._borrowers.lending
+
+    @property
+    def _borrowers(self) -> Borrowers:
+        assert self._chunks is not None
+        return self._chunks
+
     async def declare(self, options: PoolOptions) -> None:
         if self._pool is None:
-            self._pool = Pool(options)
+            self._open(Pool(options))
             self.state.declared = self.state.options = options
         elif options not in (self.state.declared, self.state.options):
             raise SettingsMismatch(
@@ -148,7 +167,10 @@ class PoolActor(KitActor[PoolState]):
     async def _store(self, grants: list[Grant]) -> None:
         """Store grants, and answer those who wait for them."""
         answered: dict[int, _Ask] = {}
-        for grant in grants:
+        for grant in self._lent.took(grants):
+            if grant.chunk is not None:
+                await self._store_chunk(grant.chunk)
+                continue
             ticket, permit = self._waiters.pop(grant.waiter), grant.permit
             del self._waiting[ticket]
             self._left_at.pop(ticket, None)
@@ -159,6 +181,8 @@ class PoolActor(KitActor[PoolState]):
                 answered[id(entry)] = entry
         for entry in answered.values():
             await self._answer(entry)
+        if self._borrowers:
+            self._borrowers.inform_all(await self.kit.clock.now())
 
     async def _answer(self, entry: _Ask) -> None:
         now = await self.kit.clock.now()
@@ -183,6 +207,38 @@ class PoolActor(KitActor[PoolState]):
                 found.append(GrantedPermit(ticket, permit.number, permit.item))
         return found
 
+    # -- chunks -------------------------------------------------------------------------------
+
+    async def lend(self, ask: ChunkAsk) -> Any:
+        self._known()
+        now, ticket = await self.kit.clock.now(), ask.ticket
+        if ticket in self._forgotten:
+            return Loan(is_lost=True)
+        grants = self._lent.tell(ask, now)
+        self._borrowers.inform(ticket, now)  # of the message before
+        await self._store(grants)
+        await self._store_chunk(ticket)
+        loan = self._borrowers.answer(ask, now)
+        if loan is not None:
+            return loan
+        deferred: Deferred[Loan] = self.defer()
+        self._borrowers.add(ask, deferred, now)
+        self._watch()
+        return deferred
+
+    async def _store_chunk(self, ticket: str) -> None:
+        permit, known = self._known().chunk(ticket), self._numbers.get(ticket)
+        if known is not None and (permit is None or permit.number != known):
+            await self._remove([known])
+        if permit is not None and ticket in self._lent:
+            self._numbers[ticket], self._tickets[permit.number] = permit.number, ticket
+            stored = StoredPermit(permit, ticket, self._lent.returned(ticket))
+            if await self._stored.get(str(permit.number)) != stored:
+                await self._stored.set(str(permit.number), stored)
+            self.state.last = max(self.state.last, permit.number)
+
+    # -- the end of permits -------------------------------------------------------------------
+
     async def release(self, tickets: list[str]) -> None:
         if self._pool is None:
             return
@@ -193,6 +249,9 @@ class PoolActor(KitActor[PoolState]):
         numbers, given_up = [], []
         for ticket in tickets:
             number = self._numbers.pop(ticket, None)
+            if self._lent.drop(ticket):
+                self._forgotten[ticket] = None
+                self._borrowers.inform(ticket, now)
             if number is not None:
                 numbers.append(number)
             elif (waiter := self._waiting.pop(ticket, None)) is not None:
@@ -252,16 +311,22 @@ class PoolActor(KitActor[PoolState]):
 
     async def _look(self) -> None:
         pool = self._known()
-        if not self._waiting:
+        if not pool.waiting and not self._borrowers:
             self.timers.cancel("look")
             return
-        await self._collect(pool)
+        if pool.waiting:
+            await self._collect(pool)
         now = await self.kit.clock.now()
         late = {id(one): one for one in self._asks.values() if one.until <= now}
         for entry in late.values():
             await self._answer(entry)
         left = [one for one, at in self._left_at.items() if at + ANSWER_SECONDS <= now]
         await self._drop(pool, left, now)
+        if self._borrowers.give_up_silent(now):
+            grants = pool.release((), now)
+            await self._store(grants)
+        elif self._borrowers:
+            self._borrowers.inform_all(now)
 
     async def _collect(self, pool: Pool) -> None:
         """Take back what has expired, or belonged to hosts that have ended."""
@@ -275,6 +340,8 @@ class PoolActor(KitActor[PoolState]):
             if one.holder.host in ended or (one.expires_at or now + 1) <= now
         ]  # fmt: skip
         if gone:
+            for number in gone:
+                self._lent.drop(self._tickets[number])
             await self._remove(gone)
             await self._store(pool.tick(now, ended))
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method
 from relevo.errors import InvalidValue, NotFound, SettingsMismatch
+from relevo.governance.core.lending import ChunkAsk, Loan
 from relevo.governance.core.permits import Permit
 from relevo.governance.core.pools import PoolOptions
 from relevo.governance.errors import PoolExhausted
@@ -47,6 +48,8 @@ class StoredPermit(Struct, frozen=True):
 
     permit: Permit
     ticket: str
+    returned: int = 0
+    """Of a chunk: all that its host has given back."""
 
 
 class PoolView(Struct, frozen=True):
@@ -71,6 +74,10 @@ class PoolCalls(Interface):
     @method(idempotent=True, raises=_ERRORS)
     async def ask(self, ask: PermitAsk) -> list[GrantedPermit]:
         """Return the permits that were granted, at least one unless the time to wait has passed."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def lend(self, ask: ChunkAsk) -> Loan:
+        """Return what a host is to know of its chunk, once there is news, or after a while."""
 
     @method(idempotent=True)
     async def release(self, tickets: list[str]) -> None:

@@ -40,7 +40,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     holder: Holder = Holder()
     ttl: float | None = None
     """Seconds that the permit is valid without renewal; None for a host, whose life it shares."""
-    chunk: bool = False
+    chunk: str | None = None
+    """The chunk that is to grow by it, instead of a permit of its own."""
 
 
 class Grant(Struct, frozen=True):
@@ -48,6 +49,8 @@ class Grant(Struct, frozen=True):
 
     waiter: int
     permit: Permit
+    chunk: str | None = None
+    """The chunk that has grown; the permit is the whole of it."""
 
 
 class Pool:
@@ -61,6 +64,8 @@ class Pool:
         self._queue = FairQueue(per_key=options.per_key, burst=options.burst)
         self._requests: dict[int, Request] = {}
         self._number = 0
+        self.chunks: dict[str, int] = {}
+        """Permits that are chunks, by the name that their host gave them."""
         for permit in self.ledger:
             self._queue.take(permit.key, permit.weight)
 
@@ -80,7 +85,7 @@ class Pool:
         Raises `PoolExhausted` if it would wait and as many wait as may, and `InvalidValue` for a
         weight that is never granted.
         """
-        self._check(request)
+        self.check(request.weight, request.priority)
         self._number += 1
         number = self._number
         self._requests[number] = request
@@ -93,6 +98,21 @@ class Pool:
                 " or raise max_waiters"
             )
         return number, grants
+
+    def check(self, weight: int, priority: int) -> None:
+        """Raise `InvalidValue` for what is never granted."""
+        most = self.ledger.size if self.options.per_key is None else self.options.per_key
+        most = 1 if self.options.items is not None else most
+        if not 1 <= weight <= max(1, most):
+            raise InvalidValue(
+                f"weight is {weight}; this pool grants 1 to {max(1, most)} at once",
+                pointer="weight",
+            )
+        if not 0 <= priority <= PRIORITY_MAX:
+            raise InvalidValue(
+                f"priority is {priority}; it must be from 0 to {PRIORITY_MAX}",
+                pointer="priority",
+            )
 
     def cancel(self, number: int) -> bool:
         """Remove a waiter who has gone; whether it was still waiting."""
@@ -107,15 +127,37 @@ class Pool:
         """Take back what has expired, and what belonged to lives of hosts that have ended."""
         return self._freed([*self.ledger.expire(now), *self.ledger.end_hosts(ended)], now)
 
-    def shrink_chunk(self, number: int, weight: int, now: float) -> list[Grant]:
-        """A host returns a part of its chunk."""
-        before = self.ledger.get(number)
+    def chunk(self, name: str) -> Permit | None:
+        """Return the permit that is a chunk; None if nothing of it is lent."""
+        number = self.chunks.get(name)
+        permit = None if number is None else self.ledger.get(number)
+        if permit is None:
+            self.chunks.pop(name, None)
+        return permit
+
+    def return_chunk(self, name: str, weight: int, now: float) -> list[Grant]:
+        """A host returns a part of a chunk."""
+        before = self.chunk(name)
         if before is None:
             return []
-        after = self.ledger.resize_chunk(number, before.weight - weight)
+        after = self.ledger.resize_chunk(before.number, before.weight - weight)
         if after is not None:
             self._queue.release(before.key, before.weight - after.weight)
         return self._serve(now)
+
+    def extend_chunk(self, name: str, weight: int) -> int:
+        """Lend a host more than it needs, as far as nobody waits; returns how much."""
+        before = self.chunk(name)
+        if before is None or self._queue:
+            return 0
+        if self.options.per_key is not None and not self.options.burst:
+            weight = min(weight, self.options.per_key - self._queue.held(before.key))
+        weight = min(weight, self.ledger.free)
+        if weight <= 0:
+            return 0
+        self.ledger.resize_chunk(before.number, before.weight + weight)
+        self._queue.take(before.key, weight)
+        return weight
 
     def change(self, options: PoolOptions, now: float) -> list[Grant]:
         """Change size, items and caps; nothing is revoked."""
@@ -129,20 +171,6 @@ class Pool:
         self._queue.set_cap(options.per_key, burst=options.burst)
         return self._serve(now)
 
-    def _check(self, request: Request) -> None:
-        most = self.ledger.size if self.options.per_key is None else self.options.per_key
-        most = 1 if self.options.items is not None else most
-        if not 1 <= request.weight <= max(1, most):
-            raise InvalidValue(
-                f"weight is {request.weight}; this pool grants 1 to {max(1, most)} at once",
-                pointer="weight",
-            )
-        if not 0 <= request.priority <= PRIORITY_MAX:
-            raise InvalidValue(
-                f"priority is {request.priority}; it must be from 0 to {PRIORITY_MAX}",
-                pointer="priority",
-            )
-
     def _freed(self, permits: Iterable[Permit | None], now: float) -> list[Grant]:
         for permit in permits:
             if permit is not None:
@@ -153,11 +181,21 @@ class Pool:
         grants = []
         while (free := self.ledger.free) and (waiter := self._queue.next(free, now)) is not None:
             request = self._requests.pop(waiter.number)
+            grants.append(Grant(waiter.number, self._permit_for(request, now), request.chunk))
+        return grants
+
+    def _permit_for(self, request: Request, now: float) -> Permit:
+        """Grant what fits: the queue was asked for no more than is free."""
+        lent = None if request.chunk is None else self.chunk(request.chunk)
+        if lent is not None:
+            permit = self.ledger.resize_chunk(lent.number, lent.weight + request.weight)
+        else:
             expires_at = None if request.ttl is None else now + request.ttl
             permit = self.ledger.grant(
                 request.key, request.weight, request.holder,
-                expires_at=expires_at, chunk=request.chunk,
+                expires_at=expires_at, chunk=request.chunk is not None,
             )  # fmt: skip
-            assert permit is not None  # it fits: the queue was asked for no more than is free
-            grants.append(Grant(waiter.number, permit))
-        return grants
+        assert permit is not None
+        if request.chunk is not None:
+            self.chunks[request.chunk] = permit.number
+        return permit
