@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,72 @@ async def test_results_in_use_are_loaded_ahead_of_time(relevo_url: str) -> None:
         async with asyncio.timeout(30):
             while len(back_end.loads) < 2:
                 await asyncio.sleep(0.01)
+
+
+async def test_results_are_loaded_without_a_caller_and_stay_loaded(relevo_url: str) -> None:
+    app, back_end = App(relevo_url), BackEnd()
+    cache = app.governance.cache(
+        "rates", load=back_end.load, ttl=600, refresh=599.9, preload=["usd", "eur"]
+    )
+    async with app, app.host():
+        async with asyncio.timeout(30):
+            while not {"usd", "eur"} <= set(back_end.loads) or len(back_end.loads) < 6:
+                await asyncio.sleep(0.01)
+        loads = len(back_end.loads)
+        back_end.open.clear()
+        assert (await cache.get("eur")).value.startswith("eur")  # nobody waits for a load
+        assert len(back_end.loads) <= loads + 2
+        back_end.open.set()
+
+
+async def test_loads_pass_a_pool_and_a_limit(relevo_url: str) -> None:
+    app, back_end = App(relevo_url), BackEnd()
+    pool = app.governance.pool("erp", size=1)
+    limit = app.governance.limit("erp", rates=[Rate(2, per=86_400)])
+    cache = app.governance.cache("prices", load=back_end.load, ttl=600, pool=pool, limit=limit)
+    async with app, app.host():
+        async with pool.lease():
+            waiting = asyncio.create_task(cache.get("a"))
+            async with asyncio.timeout(30):
+                while (await pool.view()).waiting != 1:
+                    await asyncio.sleep(0.01)
+            assert not back_end.loads
+        await waiting
+        await cache.get("b")
+        blocked = asyncio.create_task(cache.get("c"))
+        async with asyncio.timeout(30):
+            while (await limit.view()).waiting != 1:
+                await asyncio.sleep(0.01)
+        assert back_end.loads == ["a", "b"]
+        await limit.change([Rate(10, per=86_400)])
+        assert (await blocked).value == "c 3"
+        assert (await pool.view()).in_use == 0
+
+
+async def test_each_process_keeps_results_and_hears_of_newer_ones(relevo_url: str) -> None:
+    apps, back_end = [App(relevo_url, host_name=name) for name in ("a", "b")], BackEnd()
+    first, second = (
+        app.governance.cache("rates", load=back_end.load, ttl=600, replicate=True) for app in apps
+    )
+    asked: list[str] = []
+
+    @apps[1].actors.outgoing
+    async def note(call: Any, proceed: Any) -> Any:
+        asked.append(call.name)
+        return await proceed()
+
+    async with apps[0], apps[0].host(), apps[1], apps[1].host():
+        assert (await first.get("usd")).value == "usd 1"
+        found = await asyncio.gather(*(second.get("usd") for _ in range(500)))
+        assert {one.value for one in found} == {"usd 1"}
+        assert back_end.loads == ["usd"]  # I47
+        assert len(asked) == 1  # one question for all
+        await first.invalidate("usd")
+        async with asyncio.timeout(30):
+            while (await second.get("usd")).value == "usd 1":
+                await asyncio.sleep(0.05)
+        assert (await first.get("usd")).value == (await second.get("usd")).value == "usd 2"
+        assert (await second.get("usd")).age < 600
 
 
 async def test_a_guard_passes_breaker_limit_and_pool(relevo_url: str) -> None:

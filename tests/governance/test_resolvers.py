@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 from relevo import App
-from relevo.errors import Conflict, InUse, NotFound
+from relevo.errors import Conflict, InUse, InvalidValue, NotFound
+from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls
+
+if TYPE_CHECKING:
+    from relevo.testing import Clock
 
 pytestmark = pytest.mark.anyio
 COUNT = 10_000 if "RELEVO_EXAMPLES" in os.environ else 1_000
@@ -113,3 +118,109 @@ async def test_rebalancing_and_pins(relevo_url: str) -> None:
             await dbs.pin("user-0", other.name)
         await dbs.pin("new", other.name)
         assert (await dbs.resolve("new")).partition == other.name
+
+
+async def test_partitions_are_split_and_merged_and_entities_move_alone(relevo_url: str) -> None:
+    app = App(relevo_url)
+    dbs = app.governance.resolver("orders", assign="range", max_stale=1.0)
+    async with app, app.host():
+        await dbs.add_resource("db1")
+        await dbs.add_resource("db2")
+        await dbs.add_partition("low", on="db1", low="a")
+        before = {name: await dbs.resolve(name) for name in ("ana", "bob", "eva", "zoe")}
+        assert await dbs.split("low", into="high", at="e") == 2
+        assert (await dbs.resolve("new")).partition == "high"
+        await dbs.move(partition="high", to="db2")
+        await dbs.move(entity="bob", to="db2")
+        found = {name: await dbs.resolve(name) for name in before}
+        assert {name: one.resource.name for name, one in found.items()} == {
+            "ana": "db1", "bob": "db2", "eva": "db2", "zoe": "db2",
+        }  # fmt: skip
+        assert all(found[name].generation > before[name].generation for name in before)  # I40
+        assert (await dbs.resolve("bobby")).resource.name == "db1"  # nobody joins bob
+        assert await dbs.merge(found["bob"].partition, into="high") == 1
+        assert (await dbs.resolve("bob")).partition == "high"
+        with pytest.raises(Conflict):
+            await dbs.merge("high", into="low")
+        await dbs.move(resource="db2", to="db1")
+        await dbs.remove("db2")
+        assert {(await dbs.resolve(name)).resource.name for name in before} == {"db1"}
+        with pytest.raises(InvalidValue):
+            await dbs.move(to="db1")
+        with pytest.raises(InvalidValue):
+            await dbs.move(to="db1", entity="ana", partition="low")
+        with pytest.raises(NotFound):
+            await dbs.move(resource="db9", to="db1")
+
+
+async def test_an_entity_that_moves_is_not_used_on_both_resources(relevo_url: str) -> None:
+    apps = [App(relevo_url, host_name=name) for name in ("a", "b")]
+    dbs = [app.governance.resolver("orders", max_stale=1.0) for app in apps]
+    async with apps[0], apps[0].host(), apps[1], apps[1].host():
+        await dbs[0].add_resource("db1")
+        await dbs[0].add_resource("db2")
+        await dbs[0].add_partition("all", on="db1")
+        await dbs[0].resolve("bob")
+        async with dbs[1].use("bob") as old:
+            moving = asyncio.create_task(dbs[0].move(entity="bob", to="db2"))
+            async with asyncio.timeout(30):
+                while not (await dbs[0].view()).moves:
+                    await asyncio.sleep(0.01)
+            async with dbs[0].use("eva") as other:  # nobody else waits
+                assert other.resource.name == "db1"
+            assert not moving.done()  # I40
+            assert old.resource.name == "db1"
+        await moving
+        async with dbs[1].use("bob") as new:
+            assert (new.resource.name, new.generation > old.generation) == ("db2", True)
+
+
+async def test_a_move_goes_on_without_the_process_that_began_it(relevo_url: str) -> None:
+    apps = [App(relevo_url, host_name=name) for name in ("a", "b")]
+    dbs = [app.governance.resolver("orders", max_stale=1.0) for app in apps]
+    async with apps[1], apps[1].host():
+        async with apps[0], apps[0].host():
+            await dbs[0].add_resource("db1")
+            await dbs[0].add_resource("db2")
+            await dbs[0].add_partition("eu", on="db1")
+            async with dbs[1].use("bob"):
+                moving = asyncio.create_task(dbs[0].move(partition="eu", to="db2"))
+                async with asyncio.timeout(30):
+                    while not (await dbs[1].view()).moves:
+                        await asyncio.sleep(0.01)
+                moving.cancel()
+        async with asyncio.timeout(30):  # its host has ended, too
+            while (await dbs[1].view()).moves:
+                await asyncio.sleep(0.01)
+        assert (await dbs[1].resolve("bob")).resource.name == "db2"
+
+
+async def test_a_move_whose_copying_process_dies_is_taken_over_or_undone(
+    relevo_url: str, clock: Clock
+) -> None:
+    app = App(relevo_url)
+    dbs = app.governance.resolver("orders", max_stale=1.0)
+    copied: list[str] = []
+
+    async def copy(partition: str, source: str, target: str) -> None:
+        copied.append(f"{partition} from {source} to {target}")
+
+    async with app, app.host():
+        await dbs.add_resource("db1")
+        await dbs.add_resource("db2")
+        await dbs.add_partition("eu", on="db1")
+        resolver = app.actors.proxy(ResolverCalls, "orders", type=RESOLVER_TYPE)
+        assert await resolver.begin_move("eu", "db2", False, True)  # and it dies
+        with pytest.raises(Conflict, match="being moved"):
+            await dbs.move(partition="eu", to="db2")  # this one does not copy
+        await dbs.move(partition="eu", to="db2", copy=copy)
+        assert copied == ["eu from db1 to db2"]
+        before = await dbs.resolve("bob")
+        assert await resolver.begin_move("eu", "db1", False, True)  # and it dies
+        await clock.advance(60)
+        async with asyncio.timeout(60):
+            while (await dbs.view()).moves:
+                await asyncio.sleep(0.05)
+        after = await dbs.resolve("bob")
+        assert after.resource.name == before.resource.name == "db2"
+        assert after.generation > before.generation

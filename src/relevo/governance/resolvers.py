@@ -11,7 +11,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from relevo.errors import Conflict, RelevoError
+from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
 from relevo.governance.calls.resolver_calls import (
     RESOLVER_TYPE,
     ReaderNote,
@@ -21,6 +21,7 @@ from relevo.governance.calls.resolver_calls import (
 from relevo.governance.core.resolutions import Missing, Paused, Resolutions
 from relevo.governance.errors import Moving
 from relevo.governance.pools import new_ticket
+from relevo.kernel import error_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from relevo.actors.service import Actors
     from relevo.governance.calls.resolver_calls import ResolverOptions, ResolverView
     from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
+    from relevo.governance.core.moves import Move
     from relevo.governance.core.rebalancing import PlannedMove
     from relevo.governance.holders import Holders
     from relevo.kernel.leases.life import Life
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     CopyData = Callable[[str, str, str], Awaitable[None]]
 LOOK_SECONDS: Final = 0.05
 ALIVE_SECONDS: Final = 5.0
+ERROR_LENGTH: Final = 1_000
 
 
 class Resolver:
@@ -126,6 +129,17 @@ class Resolver:
         """Return partitions, resources and moves."""
         return await (await self._made()).view()
 
+    async def split(self, partition: str, *, into: str, at: str | None = None) -> int:
+        """Give half of the entities of a partition, or those from `at` on, to a new partition.
+
+        It is on the same resource, so no use is disturbed. Returns how many entities it got.
+        """
+        return await (await self._made()).split(partition, into, at)
+
+    async def merge(self, partition: str, *, into: str) -> int:
+        """Give all entities of a partition to another one on the same resource, and remove it."""
+        return await (await self._made()).merge(partition, into)
+
     async def plan_rebalance(self) -> list[PlannedMove]:
         """Return moves after which resources are loaded as their capacity says."""
         return await (await self._made()).plan()
@@ -136,43 +150,73 @@ class Resolver:
             await self.move(partition=move.partition, to=move.target, copy=copy)
 
     async def move(
-        self, *, partition: str, to: str, copy: CopyData | None = None, switch: bool = False
+        self,
+        *,
+        to: str,
+        entity: str | None = None,
+        partition: str | None = None,
+        resource: str | None = None,
+        copy: CopyData | None = None,
+        switch: bool = False,
     ) -> None:
-        """Move a partition: uses of the old and the new resource never overlap.
+        """Move a partition, all partitions of a resource, or an entity to another resource.
 
-        New uses wait, those that run end, then `copy(partition, source, target)` copies the data;
-        it may run again after a crash. If it raises, or this process dies, the partition stays on
-        its old resource. With `switch` nothing waits and nothing is copied, and uses may overlap.
+        An entity gets a partition of its own. Uses of the old and the new resource never overlap:
+        new uses wait, those that run end, then `copy(partition, source, target)` copies the data.
+        If it raises, the partition stays on its old resource; it does, too, if this process dies,
+        unless another one begins the same move within 30 s, which copies again. A move without
+        `copy` goes on without the process that began it. With `switch` nothing waits and nothing
+        is copied, and uses may overlap.
         """
+        given = [one for one in (entity, partition, resource) if one is not None]
+        if len(given) != 1:
+            raise InvalidValue("give one of entity=, partition= and resource=, which is to move")
         resolver = await self._made()
-        move = await resolver.begin_move(partition, to, switch)
+        if entity is not None:
+            partition = await resolver.detach(entity)
+        if partition is not None:
+            await self._move(resolver, partition, to, copy, switch=switch)
+            return
+        view = await resolver.view()
+        if resource not in {one.name for one in view.resources}:
+            raise NotFound(f"there is no resource {resource!r}; nothing was moved")
+        for one in view.partitions:
+            if one.resource == resource:
+                await self._move(resolver, one.name, to, copy, switch=switch)
+
+    async def _move(
+        self, resolver: ResolverCalls, partition: str, to: str, copy: CopyData | None, *,
+        switch: bool,
+    ) -> None:  # fmt: skip
+        move = await resolver.begin_move(partition, to, switch, copy is not None)
         if move is None:
             return
         while True:
-            step = await resolver.step_move(partition, move.generation)
-            if step != "wait":
+            stage = await resolver.step_move(partition, to, move.generation)
+            if stage != "wait":
                 break
             await asyncio.sleep(LOOK_SECONDS)
-        if step == "ended":
+        if stage == "returned":
             raise Conflict(f"the move of partition {partition!r} was given up; begin it again")
-        alive = self._holders.run(self._stay(resolver, partition, move.generation))
+        if copy is None or stage == "moved":
+            return
+        alive = self._holders.keep(self._stay(resolver, move))
         try:
-            if copy is not None:
-                await copy(partition, move.source, move.target)
+            await copy(partition, move.source, move.target)
         except BaseException as error:
             alive.cancel()
-            failed = resolver.end_move(partition, move.generation, repr(error)[:1_000] or "failed")
-            await asyncio.shield(failed)
+            told = error_text.shown(error)[:ERROR_LENGTH] or "failed"
+            await asyncio.shield(resolver.end_move(partition, to, move.generation, told))
             raise
         alive.cancel()
-        await resolver.end_move(partition, move.generation, "")
+        await resolver.end_move(partition, to, move.generation, "")
 
-    async def _stay(self, resolver: ResolverCalls, partition: str, generation: int) -> None:
+    async def _stay(self, resolver: ResolverCalls, move: Move) -> None:
         """Let the resolver know that the mover is there."""
         while True:
             await asyncio.sleep(ALIVE_SECONDS)
             try:
-                await resolver.step_move(partition, generation)
+                await resolver.step_move(move.subject, move.target, move.generation)
             except RelevoError:
                 continue
 

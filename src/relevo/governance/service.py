@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager  # noqa: TC003 - msgspec reads it
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from relevo.actors.core.identity import checked_key
 from relevo.errors import Conflict, InvalidValue
@@ -65,6 +68,7 @@ class Governance(Service):
         self._pools: dict[str, ResourcePool] = {}
         self._limits: dict[str, RateLimit] = {}
         self._resolvers: dict[str, Resolver] = {}
+        self._caches: dict[str, ResultCache] = {}
         self._serves = False
 
     def _serve(self) -> None:
@@ -188,11 +192,18 @@ class Governance(Service):
         ttl: float,
         refresh: float | None = None,
         stale: float = 0.0,
+        preload: Iterable[str] = (),
+        pool: ResourcePool | None = None,
+        limit: RateLimit | None = None,
+        replicate: bool = False,
     ) -> ResultCache:
         """Return a cache of what `load(key)` returns, for `ttl` seconds.
 
         A result in use is loaded again `refresh` seconds before its end. If a load fails, the last
-        result is served for `stale` seconds more. Every host that serves must define the cache.
+        result is served for `stale` seconds more. The keys in `preload` are loaded without a
+        caller, and count as in use. Each load takes a permit of `pool` and passes `limit`. With
+        `replicate` each process keeps results that are in use, and asks every second whether they
+        still hold. Every host that serves must define the cache.
         """
         checked_key(name)
         self._serve()
@@ -200,10 +211,28 @@ class Governance(Service):
             raise InvalidValue(f"the name of a cache has no colon: {name!r}", pointer="name")
         if not ttl > 0 or not stale >= 0 or not (refresh is None or 0 < refresh < ttl):
             raise InvalidValue("ttl is above 0, stale 0 or more, and refresh between 0 and ttl")
-        definition = CacheDefinition(name, load, AgeRules(ttl=ttl, refresh=refresh, stale=stale))
-        if self._kit.caches.setdefault(name, definition) != definition:
+        definition = CacheDefinition(
+            name, load, AgeRules(ttl=ttl, refresh=refresh, stale=stale), tuple(preload),
+            _gate(name, pool, limit), replicate,
+        )  # fmt: skip
+        known = self._caches.get(name)
+        if known is None:
+            known = self._caches[name] = ResultCache(definition, self._actors)
+            self._kit.caches[name] = definition
+            if self.holders.leases is not None:
+                self._preload(known)
+        elif known.definition != definition:
             raise Conflict(f"cache {name!r} is defined twice, with other settings; rename one")
-        return ResultCache(definition, self._actors)
+        return known
+
+    def preload(self) -> None:
+        """Load what caches are to have before anybody asks, from now on."""
+        for cache in self._caches.values():
+            self._preload(cache)
+
+    def _preload(self, cache: ResultCache) -> None:
+        if cache.definition.preload:
+            self.holders.keep(cache.keep_loaded())
 
     def guard(
         self,
@@ -251,6 +280,21 @@ class Governance(Service):
         return await Directory(self.database, self.wakeups).ended_lives(lives)
 
 
+class _LoadGate(Struct, frozen=True):
+    """What loads of a cache pass."""
+
+    guard_name: str
+    pool: ResourcePool | None
+    limit: RateLimit | None
+
+    def __call__(self) -> AbstractAsyncContextManager[object]:
+        return ResourceGuard(self.guard_name, self.pool, self.limit, None).enter()
+
+
+def _gate(name: str, pool: ResourcePool | None, limit: RateLimit | None) -> _LoadGate | None:
+    return None if pool is None and limit is None else _LoadGate(name, pool, limit)
+
+
 def _check_coordination(coordination: Coordination) -> None:
     if coordination not in ("server", "client"):
         raise InvalidValue(
@@ -264,6 +308,7 @@ class GovernancePart(Part[Governance]):
     async def start(self, host: Host) -> None:
         """Take permits in the name of the host from now on."""
         self.service.holders.leases = host.leases
+        self.service.preload()
 
     async def stop(self, timeout: float) -> None:
         """Finish releases that are under way; what is left ends with the host."""

@@ -218,7 +218,7 @@ class Chunks(RuleBasedStateMachine):
 
 
 TestChunks = Chunks.TestCase
-TestChunks.settings = settings(max_examples=150, stateful_step_count=50)
+TestChunks.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 def told(pool: Pool, lending: Lending, name: str, **message: Any) -> Loan:

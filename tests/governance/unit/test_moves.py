@@ -78,22 +78,53 @@ class Moves(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS))
     def host_refreshes(self, host: str) -> None:
         """It learns what has changed, and reports what it does not use any more."""
+        moving = None if self.move is None else self.move.subject
         notices = [
-            Notice(one.name, one.generation, moving=False)
+            Notice(one.name, one.generation, one.name == moving, one.origins)
             for one in self.catalogue.partitions.values()
         ]
-        if self.move is not None:
-            notices = [one for one in notices if one.subject != self.move.subject]
-            notices.append(Notice(self.move.subject, self.move.generation, moving=True))
+        notices += [
+            Notice(name, generation, moving=False)
+            for name, generation in self.catalogue.removed.items()
+        ]
         cache = self.caches[host]
         cache.learn(notices, self.now, complete=True)
         for notice in cache.quiet_moves():
             if self.move is not None and notice.subject == self.move.subject:
                 self.move = moves.report(self.move, host, notice.generation)
 
-    @rule(partition=st.sampled_from("pq"))
+    @rule(
+        what=st.sampled_from(["split", "merge", "pin", "detach"]), data=st.data(),
+        entity=st.sampled_from(ENTITIES),
+    )  # fmt: skip
     @precondition(lambda self: self.move is None)
-    def move_begins(self, partition: str) -> None:
+    def entities_change_their_partition(self, what: str, data: st.DataObject, entity: str) -> None:
+        """They keep their resource."""
+        names = sorted(self.catalogue.partitions)
+        first, second = (data.draw(st.sampled_from(names)) for _ in range(2))
+        before = self.catalogue.resolve(entity)
+        try:
+            match what:
+                case "split":
+                    self.catalogue.split(first, f"s{self.catalogue.version}")
+                case "merge":
+                    self.catalogue.merge(first, second)
+                case "pin":
+                    if before.resource.name == self.catalogue.partition(first).resource:
+                        self.catalogue.pin(entity, first)
+                case "detach":
+                    own = self.catalogue.own_partition(entity)
+                    assert list(self.catalogue.entities_of(own.name)) == [entity]
+        except (Conflict, InvalidValue):
+            return
+        after = self.catalogue.resolve(entity)
+        assert after.resource.name == before.resource.name
+        assert after.generation >= before.generation
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.move is None)
+    def move_begins(self, data: st.DataObject) -> None:
+        partition = data.draw(st.sampled_from(sorted(self.catalogue.partitions)))
         source = self.catalogue.partition(partition).resource
         marked = self.catalogue.touch(partition)
         self.move = moves.begin(
@@ -111,13 +142,17 @@ class Moves(RuleBasedStateMachine):
         match what:
             case Copy():  # I40: nobody uses what is copied
                 subject = self.move.subject
-                assert all(one.resolution.partition != subject for one in self.uses.values())
+                here = {subject, *self.catalogue.entities_of(subject)}
+                for one in self.uses.values():
+                    assert not {one.resolution.partition, one.resolution.entity} & here
                 self.move = (
                     moves.failed(self.move, "disk full") if copy_fails else moves.copied(self.move)
                 )
             case PointTo(resource=resource):
                 before = self.catalogue.partition(self.move.subject)
-                after = self.catalogue.point(self.move.subject, resource)
+                after = self.catalogue.point(
+                    self.move.subject, resource, is_quiet=resource == self.move.target
+                )
                 assert after.generation > max(before.generation, self.move.generation)
                 self.move = None
             case _:
@@ -136,10 +171,12 @@ class Moves(RuleBasedStateMachine):
         self.readers, self.complete = {}, False
 
     @invariant()
-    def no_two_resources_of_a_partition_are_in_use(self) -> None:
-        used: dict[str, set[str]] = {}
+    def no_two_resources_of_a_partition_or_an_entity_are_in_use(self) -> None:
+        used: dict[tuple[str, str], set[str]] = {}
         for use in self.uses.values():
-            used.setdefault(use.resolution.partition, set()).add(use.resolution.resource.name)
+            found = use.resolution
+            for subject in (("partition", found.partition), ("entity", found.entity)):
+                used.setdefault(subject, set()).add(found.resource.name)
         assert all(len(resources) == 1 for resources in used.values())  # I40
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from relevo.actors.definitions import NoState
 from relevo.errors import NotFound
 from relevo.governance.actors.kit import KitActor
-from relevo.governance.calls.cache_calls import Cached
-from relevo.governance.core.ages import Ages, Fail, LoadFirst, Serve
+from relevo.governance.calls.cache_calls import Cached, VersionedResult
+from relevo.governance.core.ages import FAILURE_SECONDS, Ages, Fail, LoadFirst, Serve
 from relevo.governance.errors import LoadFailed
 from relevo.kernel import error_text
 
 if TYPE_CHECKING:
     from relevo.actors.running.deferred import Deferred, Offloaded
-    from relevo.governance.core.ages import CacheAnswer
+    from relevo.governance.calls.cache_calls import CacheDefinition
 
 
 class CacheActor(KitActor[NoState]):
@@ -26,61 +27,80 @@ class CacheActor(KitActor[NoState]):
         definition = self.kit.caches.get(name)
         if definition is None:
             raise NotFound(f"this program defines no cache {name!r}, and cannot serve it")
-        self._load, self._ages = definition.load, Ages(definition.rules)
-        self._waiting: list[Deferred[Cached]] = []
+        self._definition, self._ages = definition, Ages(definition.rules)
+        self._waiting: list[tuple[Deferred[Any], str | None]] = []
+        """Who waits for the load, and the version that it knows if it keeps results."""
+        self._version = ""
+        self._is_kept = False
+        """Whether it is loaded ahead although nobody asks."""
 
     async def get(self) -> Any:
+        return self._asked(None)
+
+    async def get_newer(self, known: str) -> Any:
+        return self._asked(known)
+
+    def _asked(self, known: str | None) -> Any:
         answer = self._ages.ask(self._key, _now())
         if isinstance(answer, LoadFirst) or (isinstance(answer, Serve) and answer.load):
             self._begin()
         if isinstance(answer, (Serve, Fail)):
-            return _result(answer)
-        deferred: Deferred[Cached] = self.defer()
-        self._waiting.append(deferred)
+            return self._result(answer, known)
+        deferred: Deferred[Any] = self.defer()
+        self._waiting.append((deferred, known))
         return deferred
+
+    async def preload(self) -> None:
+        self._is_kept = True
+        if self._ages.preload((self._key,), _now()):
+            self._begin()
 
     async def invalidate(self) -> None:
         self._ages.invalidate(self._key)
 
     def _begin(self) -> None:
-        self.offload(_loaded(self._load, self._key), then=self._ended)
+        self.offload(_loaded(self._definition, self._key), then=self._ended)
 
     async def _ended(self, outcome: Offloaded[Any]) -> None:
         waiting, self._waiting = self._waiting, []
+        rules, again = self._ages.rules, FAILURE_SECONDS
         if outcome.error is None:
             self._ages.loaded(self._key, outcome.value, _now())
-            answer: CacheAnswer = Serve(outcome.value, 0.0)
+            self._version = secrets.token_hex(8)
+            answer: Serve | Fail = Serve(outcome.value, 0.0)
+            again = rules.ttl - (rules.refresh or 0.0)
         else:
             text = error_text.shown(outcome.error)
             answer = self._ages.failed(self._key, text, _now())
-        for deferred in waiting:
+        for deferred, known in waiting:
             try:
-                deferred.resolve(_result(answer))
+                deferred.resolve(self._result(answer, known))
             except LoadFailed as error:
                 deferred.fail(error)
-        self._plan()
-
-    def _plan(self) -> None:
-        """Come back to load a result ahead of its end, if it is in use then."""
-        rules = self._ages.rules
-        if rules.refresh is not None:
-            seconds = max(0.01, rules.ttl - rules.refresh)
-            self.timers.set("refresh", self._refresh, after=seconds)
+        if rules.refresh is not None:  # come back to load it ahead of its end, if it is in use
+            self.timers.set("refresh", self._refresh, after=max(0.01, again))
 
     async def _refresh(self) -> None:
+        if self._is_kept:
+            self._ages.keep(self._key, _now())
         if self._ages.due(_now()):
             self._begin()
 
+    def _result(self, answer: Serve | Fail, known: str | None) -> Cached | VersionedResult:
+        if isinstance(answer, Fail):
+            raise LoadFailed(f"the back end failed: {answer.error}", retry_after=answer.retry_after)
+        if known is None:
+            return Cached(answer.value, answer.age)
+        if known == self._version:
+            return VersionedResult(known, answer.age, is_same=True)
+        return VersionedResult(self._version, answer.age, answer.value)
 
-async def _loaded(load: Any, key: str) -> Any:
-    return await load(key)
 
-
-def _result(answer: CacheAnswer) -> Cached:
-    if isinstance(answer, Serve):
-        return Cached(answer.value, answer.age)
-    assert isinstance(answer, Fail)
-    raise LoadFailed(f"the back end failed: {answer.error}", retry_after=answer.retry_after)
+async def _loaded(definition: CacheDefinition, key: str) -> Any:
+    if definition.gate is None:
+        return await definition.load(key)
+    async with definition.gate():
+        return await definition.load(key)
 
 
 def _now() -> float:

@@ -16,6 +16,7 @@ from relevo.actors.markers import reminder_handler
 from relevo.errors import Conflict, InUse, NotFound, SettingsMismatch
 from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.resolver_calls import (
+    MoveStage,
     ReaderNote,
     Resolved,
     ResolverOptions,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 MOVER_SECONDS: Final = 30.0
 """After so long without a word of its mover a move is given up."""
 LOOK_SECONDS: Final = 10.0
+STEP_SECONDS: Final = 0.05
 
 
 class ResolverState(Struct):
@@ -49,6 +51,8 @@ class ResolverState(Struct):
     resources: dict[str, Resource] = field(default_factory=dict)
     partitions: dict[str, Partition] = field(default_factory=dict)
     moves: dict[str, Move] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
+    """Partitions that were merged into others, with their last generations."""
 
 
 class ResolverActor(KitActor[ResolverState]):
@@ -59,17 +63,21 @@ class ResolverActor(KitActor[ResolverState]):
         self._readers = self.map("readers", ReaderNote)
         self._known_readers: dict[str, tuple[ReaderNote, float]] = {}
         """Who may keep answers, with the time of the last."""
-        self._mover_at = await self.kit.clock.now()
+        now = await self.kit.clock.now()
+        self._movers = dict.fromkeys(self.state.moves, now)
+        """When the mover of each partition was heard of."""
         self._catalogue: Catalogue | None = None
         if (options := self.state.options) is not None:
             self._catalogue = self._made(options)
             self._catalogue.version = self.state.version
             self._catalogue.resources = dict(self.state.resources)
             self._catalogue.partitions = dict(self.state.partitions)
+            self._catalogue.removed = dict(self.state.removed)
             async for entity, assignment in self._entities.scan():
                 self._catalogue.restore_entity(entity, assignment)
             async for name, note in self._readers.scan():
-                self._known_readers[name] = (note, self._mover_at)
+                self._known_readers[name] = (note, now)
+            self._drive()
 
     def _made(self, options: ResolverOptions) -> Catalogue:
         if options.assign in get_args(Policy):
@@ -92,6 +100,7 @@ class ResolverActor(KitActor[ResolverState]):
             dict(catalogue.resources),
             dict(catalogue.partitions),
         )
+        state.removed = dict(catalogue.removed)
 
     async def declare(self, options: ResolverOptions) -> None:
         if self._catalogue is None:
@@ -113,11 +122,20 @@ class ResolverActor(KitActor[ResolverState]):
             if is_new:
                 await self._entities.set(entity, catalogue.entities[entity])
                 self.state.version = catalogue.version
-        notices = tuple(
-            Notice(one.name, one.generation, one.name in self.state.moves)
+        return Resolved(resolution, self._notices(version), catalogue.version)
+
+    def _notices(self, version: int) -> tuple[Notice, ...]:
+        """Return what has changed since a version."""
+        catalogue, moving = self._all(), self.state.moves
+        changed = [
+            Notice(one.name, one.generation, one.name in moving, one.origins)
             for one in catalogue.partitions.values() if one.generation > version
-        )  # fmt: skip
-        return Resolved(resolution, notices, catalogue.version)
+        ]  # fmt: skip
+        removed = [
+            Notice(name, generation, moving=False)
+            for name, generation in catalogue.removed.items() if generation > version
+        ]  # fmt: skip
+        return (*changed, *removed)
 
     async def _note(self, reader: ReaderNote) -> None:
         """Keep who has answers, before it gets one; take in what it is done with."""
@@ -162,11 +180,36 @@ class ResolverActor(KitActor[ResolverState]):
                 )
             self._check_still(source.name)
             self._check_still(partition)
-            catalogue.touch(source.name)  # caches learn of it
         assignment = catalogue.pin(entity, partition)
         await self._entities.set(entity, assignment)
         self._keep()
         return assignment
+
+    async def split(self, partition: str, into: str, at: str | None) -> int:
+        catalogue = self._all()
+        self._check_still(partition)
+        moved = catalogue.split(partition, into, at=at)
+        return await self._keep_entities(moved)
+
+    async def merge(self, partition: str, into: str) -> int:
+        catalogue = self._all()
+        self._check_still(partition)
+        self._check_still(into)
+        return await self._keep_entities(catalogue.merge(partition, into))
+
+    async def _keep_entities(self, names: list[str]) -> int:
+        """Store where entities are now, with all else that has changed."""
+        for name in names:
+            await self._entities.set(name, self._all().entities[name])
+        self._keep()
+        return len(names)
+
+    async def detach(self, entity: str) -> str:
+        catalogue = self._all()
+        self._check_still(catalogue.resolve(entity).partition)
+        partition = catalogue.own_partition(entity)
+        await self._keep_entities([entity])
+        return partition.name
 
     async def drain(self, resource: str, draining: bool) -> Resource:
         stored = self._all().drain_resource(resource, draining=draining)
@@ -195,11 +238,13 @@ class ResolverActor(KitActor[ResolverState]):
         if partition in self.state.moves:
             raise Conflict(f"partition {partition!r} is being moved; wait until that has ended")
 
-    async def begin_move(self, partition: str, to: str, switch: bool) -> Move | None:
+    async def begin_move(
+        self, partition: str, to: str, switch: bool, copies: bool
+    ) -> Move | None:  # fmt: skip
         catalogue, now = self._all(), await self.kit.clock.now()
         known = self.state.moves.get(partition)
-        if known is not None and known.target == to:
-            self._mover_at = now
+        if known is not None and (known.target, known.copies) == (to, copies):
+            self._movers[partition] = now
             return known  # taken over from a mover that has gone
         self._check_still(partition)
         source = catalogue.partition(partition).resource
@@ -214,25 +259,49 @@ class ResolverActor(KitActor[ResolverState]):
         marked = catalogue.touch(partition)
         self.state.moves[partition] = moves.begin(
             subject=partition, source=source, target=to, generation=marked.generation,
-            now=now, rules=self.state.options.rules,
+            now=now, rules=self.state.options.rules, copies=copies,
         )  # fmt: skip
-        self._mover_at = now
+        self._movers[partition] = now
         self._keep()
         await self.reminders.set("moves", self.look_at_moves, every=LOOK_SECONDS)
+        self._drive()
         return self.state.moves[partition]
 
-    async def step_move(self, partition: str, generation: int) -> str:
+    async def step_move(self, partition: str, to: str, generation: int) -> MoveStage:
         move = self.state.moves.get(partition)
         if move is None or move.generation != generation:
-            return "ended"
-        now = self._mover_at = await self.kit.clock.now()
-        readers = await self._present_readers()
+            return self._ended(partition, to)
+        self._movers[partition] = await self.kit.clock.now()
+        return await self._step(move)
+
+    def _ended(self, partition: str, to: str) -> MoveStage:
+        stored = self._all().partitions.get(partition)
+        return "moved" if stored is not None and stored.resource == to else "returned"
+
+    async def _step(self, move: Move) -> MoveStage:
+        now, readers = await self.kit.clock.now(), await self._present_readers()
         move, step = moves.step(move, readers, now, readers_are_complete=True)
-        self.state.moves[partition] = move
+        self.state.moves[move.subject] = move
         if isinstance(step, WaitForReaders):
             return "wait"
-        assert isinstance(step, Copy)  # what else there is follows at once in `end_move`
-        return "copy"
+        assert isinstance(step, Copy)  # what else there is follows at once in `_end`
+        if move.copies:
+            return "copy"
+        self._end(move, "")
+        return "moved"
+
+    def _drive(self) -> None:
+        """Carry on with moves that need nobody to copy anything, also after a crash."""
+        if any(not move.copies for move in self.state.moves.values()):
+            self.timers.set("drive", self._step_all, every=STEP_SECONDS, keep_alive=True)
+        else:
+            self.timers.cancel("drive")
+
+    async def _step_all(self) -> None:
+        for move in list(self.state.moves.values()):
+            if not move.copies:
+                await self._step(move)
+        self._drive()
 
     async def _present_readers(self) -> dict[str, Reader]:
         hosts = {UUID(one.host) for one, _ in self._known_readers.values() if one.host}
@@ -246,25 +315,29 @@ class ResolverActor(KitActor[ResolverState]):
             found[name] = Reader(name, asked_at)
         return found
 
-    async def end_move(self, partition: str, generation: int, error: str) -> None:
+    async def end_move(self, partition: str, to: str, generation: int, error: str) -> None:
         move = self.state.moves.get(partition)
-        if move is None or move.generation != generation:
+        if move is not None and move.generation == generation:
+            self._end(move, error)
+        elif not error and self._ended(partition, to) != "moved":
             raise Conflict(f"the move of partition {partition!r} was given up; begin it again")
-        self._end(move, error)
 
     def _end(self, move: Move, error: str) -> None:
         if not error and move.state != "copying":
             raise Conflict(f"partition {move.subject!r} may still be in use; it is not moved")
         move = moves.failed(move, error) if error else moves.copied(move)
-        self._all().point(move.subject, move.source if error else move.target)
+        resource = move.source if error else move.target
+        self._all().point(move.subject, resource, is_quiet=not error)
         del self.state.moves[move.subject]
+        self._movers.pop(move.subject, None)
         self._keep()
 
     @reminder_handler
     async def look_at_moves(self, _: Tick[None]) -> None:
-        """Give up moves whose mover has gone."""
-        if self.state.moves and await self.kit.clock.now() - self._mover_at > MOVER_SECONDS:
-            for move in list(self.state.moves.values()):
+        """Be in memory after a crash, and give up moves whose mover has gone with its copy."""
+        late = await self.kit.clock.now() - MOVER_SECONDS
+        for move in list(self.state.moves.values()):
+            if move.copies and self._movers.get(move.subject, 0.0) < late:
                 self._end(move, "its mover has gone")
         if not self.state.moves:
             await self.reminders.cancel("moves")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -16,6 +16,8 @@ from relevo.governance.core.resolutions import Notice
 from relevo.governance.errors import Moving, UnassignedEntity
 
 RESOLVER_TYPE: Final = "relevo.resolver"
+MoveStage = Literal["wait", "copy", "moved", "returned"]
+"""Of a move: uses are waited for, the mover is to copy, it has ended well, or was given up."""
 
 
 class ResolverOptions(Struct, frozen=True, kw_only=True):
@@ -89,16 +91,28 @@ class ResolverCalls(Interface):
     async def remove(self, resource: str) -> None:
         """Remove a resource that no partition points to."""
 
+    @method(raises=_ERRORS)
+    async def split(self, partition: str, into: str, at: str | None) -> int:
+        """Give some entities of a partition to a new one on the same resource; returns how many."""
+
+    @method(raises=_ERRORS)
+    async def merge(self, partition: str, into: str) -> int:
+        """Give the entities of a partition to another on the same resource; returns how many."""
+
     @method(idempotent=True, raises=_ERRORS)
-    async def begin_move(self, partition: str, to: str, switch: bool) -> Move | None:
+    async def detach(self, entity: str) -> str:
+        """Return the partition that has an entity alone, made on its resource if there is none."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def begin_move(self, partition: str, to: str, switch: bool, copies: bool) -> Move | None:
         """Mark a partition as moving; None if it is there, or was switched at once."""
 
     @method(idempotent=True, raises=_ERRORS)
-    async def step_move(self, partition: str, generation: int) -> str:
-        """Return what the mover is to do: `wait`, `copy`, or `ended`; it counts as alive."""
+    async def step_move(self, partition: str, to: str, generation: int) -> MoveStage:
+        """Return how a move stands; its mover counts as alive."""
 
     @method(idempotent=True, raises=_ERRORS)
-    async def end_move(self, partition: str, generation: int, error: str) -> None:
+    async def end_move(self, partition: str, to: str, generation: int, error: str) -> None:
         """End a move whose copy has ended, or failed with an error."""
 
     @method(idempotent=True, raises=_ERRORS)

@@ -109,7 +109,7 @@ class Ages:
         entry.value, entry.has_value, entry.at = value, True, began
         entry.loading = entry.error = entry.failed_at = None
 
-    def failed(self, key: str, error: Any, now: float) -> CacheAnswer:
+    def failed(self, key: str, error: Any, now: float) -> Serve | Fail:
         """Take in a failed load; returns what those who waited for it get."""
         entry = self._entries.setdefault(key, _Entry(now))
         entry.loading, entry.error, entry.failed_at = None, error, now
@@ -131,6 +131,11 @@ class Ages:
                 case LoadFirst() | Serve(load=True):
                     found.append(key)
         return found
+
+    def keep(self, key: str, now: float) -> None:
+        """Count a key as in use now, so that it is loaded ahead."""
+        if (entry := self._entries.get(key)) is not None:
+            entry.used_at = now
 
     def due(self, now: float) -> list[str]:
         """Return the keys to be loaded ahead now: about to end, and used since their load."""

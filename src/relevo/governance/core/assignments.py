@@ -49,6 +49,12 @@ class Partition(Struct, frozen=True):
     generation: int
     low: str = ""
     """The first entity in it, where ranges assign."""
+    own: bool = False
+    """Whether it has only what is pinned to it: nothing is assigned to it."""
+    origins: tuple[tuple[str, int], ...] = ()
+    """Where its entities were before: uses of those partitions from before those generations may
+    be uses of this one's entities. Empty once a move has waited for them.
+    """
 
 
 class Assignment(Struct, frozen=True):
@@ -84,6 +90,8 @@ class Catalogue:
         self.resources: dict[str, Resource] = {}
         self.partitions: dict[str, Partition] = {}
         self.entities: dict[str, Assignment] = {}
+        self.removed: dict[str, int] = {}
+        """Partitions that were merged into others, with the generation in which they ended."""
         self._loads: Counter[str] = Counter()
         """Entities by partition."""
 
@@ -166,17 +174,21 @@ class Catalogue:
                 f"partition {name!r} is on {known.resource!r} from {known.low!r}; move it, or use"
                 " another name"
             )
-        if self._policy == "range" and any(one.low == low for one in self.partitions.values()):
+        shared = (one for one in self.partitions.values() if not one.own)
+        if self._policy == "range" and any(one.low == low for one in shared):
             raise Conflict(f"another partition begins at {low!r}; split it instead")
+        self.removed.pop(name, None)
         self.partitions[name] = Partition(name, on, self.next_generation(), low)
         return self.partitions[name]
 
-    def point(self, partition: str, resource: str) -> Partition:
-        """Point a partition to a resource, at the end of a move."""
+    def point(self, partition: str, resource: str, *, is_quiet: bool = False) -> Partition:
+        """Point a partition to a resource, at the end of a move; `is_quiet` if uses have ended."""
         self.resource(resource)
+        known = self.partition(partition)
         changed = structs.replace(
-            self.partition(partition), resource=resource, generation=self.next_generation()
-        )
+            known, resource=resource, generation=self.next_generation(),
+            origins=() if is_quiet else known.origins,
+        )  # fmt: skip
         self.partitions[partition] = changed
         return changed
 
@@ -184,10 +196,33 @@ class Catalogue:
         """Give a partition a new generation: resolutions before are stale."""
         return self.point(partition, self.partition(partition).resource)
 
+    def own_partition(self, entity: str) -> Partition:
+        """Return a partition that has this entity alone, made on the same resource if needed."""
+        assignment = self.entities[entity]
+        source = self.partition(assignment.partition)
+        if source.own and self._loads[source.name] == 1:
+            return source
+        name = _own_name(entity)
+        if name in self.partitions:
+            raise Conflict(f"there is a partition {name!r} already, which has not {entity!r} alone")
+        self.partitions[name] = Partition(
+            name, source.resource, self.next_generation(), own=True, origins=self._left(source.name)
+        )
+        self._assign(entity, name, pinned=True)
+        return self.partitions[name]
+
+    def _left(self, source: str) -> tuple[tuple[str, int], ...]:
+        """Outdate what is known of a partition that entities leave; returns their origins."""
+        touched = self.touch(source)
+        return (*touched.origins, (source, touched.generation))
+
     def pin(self, entity: str, partition: str) -> Assignment:
         """Put an entity into a partition, whatever the policy says."""
         checked_name(entity, "entity")
-        self.partition(partition)
+        target, known = self.partition(partition), self.entities.get(entity)
+        if known is not None and known.partition != partition:
+            origins = (*target.origins, *self._left(known.partition))
+            self.partitions[partition] = structs.replace(target, origins=origins)
         return self._assign(entity, partition, pinned=True)
 
     def split(self, partition: str, into: str, *, at: str | None = None) -> list[str]:
@@ -208,7 +243,8 @@ class Catalogue:
             )
         if into in self.partitions:
             raise Conflict(f"there is a partition {into!r} already; use another name")
-        self.add_partition(into, on=source.resource, low=at)
+        made = self.add_partition(into, on=source.resource, low=at)
+        self.partitions[into] = structs.replace(made, origins=self._left(partition))
         moved = [name for name in names if name >= at and not self.entities[name].pinned]
         for name in moved:
             self._assign(name, into, pinned=False)
@@ -222,12 +258,18 @@ class Catalogue:
                 f"partitions {partition!r} and {into!r} are not two of one resource; move one of"
                 " them to the other's resource first"
             )
+        if target.own and not source.own:
+            raise Conflict(f"partition {into!r} has only what is pinned to it; merge it instead")
         moved = sorted(self.entities_of(partition))
         for name in moved:
             self._assign(name, into, pinned=self.entities[name].pinned)
+        low = target.low if source.own else min(source.low, target.low)
+        origins = self._left(partition)
         del self.partitions[partition], self._loads[partition]
-        if source.low < target.low:
-            self.partitions[into] = structs.replace(target, low=source.low)
+        self.removed[partition] = origins[-1][1]
+        self.partitions[into] = structs.replace(
+            target, low=low, origins=(*target.origins, *origins)
+        )
         self.touch(into)
         return moved
 
@@ -261,9 +303,8 @@ class Catalogue:
             return self._chosen_by(self._policy, entity)
         if self._policy == "explicit":
             raise UnassignedEntity(f"entity {entity!r} has no partition; pin it to one first")
-        open_ = [
-            one for one in self.partitions.values() if not self.resources[one.resource].draining
-        ] or list(self.partitions.values())
+        shared = [one for one in self.partitions.values() if not one.own]
+        open_ = [one for one in shared if not self.resources[one.resource].draining] or shared
         if not open_:
             raise UnassignedEntity(
                 f"entity {entity!r} has no partition: there is none; add one first"
@@ -287,7 +328,7 @@ class Catalogue:
         return name
 
     def _in_range(self, entity: str) -> str:
-        below = [one for one in self.partitions.values() if one.low <= entity]
+        below = [one for one in self.partitions.values() if one.low <= entity and not one.own]
         if not below:
             raise UnassignedEntity(
                 f"entity {entity!r} is before every partition; add one with low={entity!r} or less"
@@ -309,6 +350,13 @@ def checked_name(name: Any, what: str) -> str:
             pointer=what,
         )
     return name
+
+
+def _own_name(entity: str) -> str:
+    if len(entity) + 7 <= NAME_LENGTH_MAX:
+        return f"entity/{entity}"
+    digest = blake2b(entity.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"entity/{entity[:200]}~{digest}"
 
 
 def _weight(entity: str, partition: str) -> bytes:

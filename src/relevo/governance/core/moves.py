@@ -86,6 +86,8 @@ class Move(Struct, frozen=True, kw_only=True):
     """When no use from before the move is left, whatever readers say."""
     state: MoveState = "moving"
     reported: frozenset[str] = frozenset()
+    copies: bool = False
+    """Whether its mover copies data; only that process can, so the move ends without it."""
     error: str = ""
 
 
@@ -111,14 +113,15 @@ MoveStep = WaitForReaders | Copy | PointTo
 
 
 def begin(
-    *, subject: str, source: str, target: str, generation: int, now: float, rules: MoveRules
-) -> Move:
+    *, subject: str, source: str, target: str, generation: int, now: float, rules: MoveRules,
+    copies: bool = False,
+) -> Move:  # fmt: skip
     """Return a new move; `generation` is the one that marks the partition as moving."""
     if source == target:
         raise InvalidValue(f"{subject!r} is on {target!r} already", pointer="to")
     return Move(
         subject=subject, source=source, target=target, generation=generation, began_at=now,
-        deadline=now + rules.silence,
+        deadline=now + rules.silence, copies=copies,
     )  # fmt: skip
 
 

@@ -45,11 +45,13 @@ class Paused(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """What a resolver tells of a partition, or of an entity that moves by itself."""
+    """What a resolver tells of a partition."""
 
     subject: str
     generation: int
     moving: bool
+    origins: tuple[tuple[str, int], ...] = ()
+    """Partitions of which uses from before those generations count as uses of this one."""
 
 
 class _Entry(Struct):
@@ -138,8 +140,11 @@ class Resolutions:
         notice = self._notices.get(subject)
         if notice is None or notice.generation < generation:
             return False
+        before = {subject: generation}
+        for origin, of_old in notice.origins:
+            before[origin] = max(of_old, before.get(origin, 0))
         return not any(
-            use.resolution.partition == subject and use.resolution.generation < generation
+            use.resolution.generation < before.get(use.resolution.partition, 0)
             for use in self._uses.values()
         )
 
