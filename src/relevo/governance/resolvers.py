@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
 from relevo.governance.calls.resolver_calls import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.life import Life
 
     CopyData = Callable[[str, str, str], Awaitable[None]]
+V = TypeVar("V")
 LOOK_SECONDS: Final = 0.05
 ALIVE_SECONDS: Final = 5.0
 ERROR_LENGTH: Final = 1_000
@@ -115,7 +116,7 @@ class Resolver:
 
     async def pin(self, entity: str, partition: str) -> Assignment:
         """Put an entity into a partition; one that is in use stays on its resource."""
-        return await (await self._made()).pin(entity, partition)
+        return await self._changed((await self._made()).pin(entity, partition))
 
     async def drain(self, resource: str, *, draining: bool = True) -> Resource:
         """Assign nothing new to a resource; `plan_rebalance` then empties it."""
@@ -134,11 +135,11 @@ class Resolver:
 
         It is on the same resource, so no use is disturbed. Returns how many entities it got.
         """
-        return await (await self._made()).split(partition, into, at)
+        return await self._changed((await self._made()).split(partition, into, at))
 
     async def merge(self, partition: str, *, into: str) -> int:
         """Give all entities of a partition to another one on the same resource, and remove it."""
-        return await (await self._made()).merge(partition, into)
+        return await self._changed((await self._made()).merge(partition, into))
 
     async def plan_rebalance(self) -> list[PlannedMove]:
         """Return moves after which resources are loaded as their capacity says."""
@@ -175,14 +176,20 @@ class Resolver:
         if entity is not None:
             partition = await resolver.detach(entity)
         if partition is not None:
-            await self._move(resolver, partition, to, copy, switch=switch)
+            await self._changed(self._move(resolver, partition, to, copy, switch=switch))
             return
         view = await resolver.view()
         if resource not in {one.name for one in view.resources}:
             raise NotFound(f"there is no resource {resource!r}; nothing was moved")
         for one in view.partitions:
             if one.resource == resource:
-                await self._move(resolver, one.name, to, copy, switch=switch)
+                await self._changed(self._move(resolver, one.name, to, copy, switch=switch))
+
+    async def _changed(self, change: Awaitable[V]) -> V:
+        """Make a change, of which this process knows when it returns."""
+        found = await change
+        await self._refresh()
+        return found
 
     async def _move(
         self, resolver: ResolverCalls, partition: str, to: str, copy: CopyData | None, *,
