@@ -16,6 +16,7 @@ from relevo.governance.core.fairness import Waiter
 from relevo.governance.core.lending import ChunkAsk, Lending, Loan
 from relevo.governance.core.permits import Holder, PermitLedger, PermitState
 from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
+from tests.conftest import examples
 
 OPTIONS = PoolOptions(size=5, per_key=4, burst=True)
 
@@ -218,7 +219,7 @@ class Chunks(RuleBasedStateMachine):
 
 
 TestChunks = Chunks.TestCase
-TestChunks.settings = settings(max_examples=80, stateful_step_count=40)
+TestChunks.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 def told(pool: Pool, lending: Lending, name: str, **message: Any) -> Loan:

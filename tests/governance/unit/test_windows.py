@@ -151,7 +151,7 @@ def test_keys_have_their_own_buckets_which_are_bounded_and_forgotten() -> None:
     assert buckets.forget_idle(14.0) == ["a", "c"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     RATES, st.integers(0, 6),
     st.lists(st.tuples(st.integers(0, 2), st.floats(0, 0.4), st.integers(1, 4)), max_size=80),
