@@ -246,6 +246,7 @@ class Resolver:
         await self._ask(None)
 
     async def _ask(self, entity: str | None) -> Resolved:
+        self._renew_reader()
         resolver = await self._made()
         cache, asked_at = self._cache, _now()
         quiet = tuple((one.subject, one.generation) for one in cache.quiet_moves())
