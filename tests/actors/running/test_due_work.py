@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.anyio
 class Diary(Interface):
     async def remind(self, name: str, options: dict[str, Any], fail: bool = False) -> None: ...
     async def cancel(self, name: str) -> None: ...
+    async def replace(self, name: str, other: str, options: dict[str, Any]) -> None: ...
     async def ticks(self) -> list[list[Any]]: ...
     async def break_it(self, failures: int) -> None: ...
     async def write(self, text: str) -> None: ...
@@ -56,6 +58,11 @@ def define_diary(app: App, gates: Gates) -> None:
 
         async def cancel(self, name: str) -> None:
             await self.reminders.cancel(name)
+
+        async def replace(self, name: str, other: str, options: dict[str, Any]) -> None:
+            await gates.hold("replace")
+            await self.remind(name, options)
+            await self.cancel(other)
 
         @reminder_handler
         async def on_tick(self, tick: Tick[Any]) -> None:
@@ -166,6 +173,29 @@ async def test_reminders_fire_on_their_grid_and_fold_what_was_missed(calendar: C
 
 async def _due(calendar: Calendar, key: str, wanted: dict[str, int]) -> bool:
     return await calendar.due(key) == wanted
+
+
+async def test_a_reminder_that_is_replaced_while_it_waits_for_its_turn_does_not_fire(
+    calendar: Calendar,
+) -> None:
+    diary, gates = calendar.diary("h"), calendar.host.gates
+    for name in ("set", "canceled"):
+        await diary.remind(name, {"at": at(10)})
+    activation = calendar.host.activation("diary/s:h")
+    assert activation is not None
+    replacing = asyncio.create_task(diary.replace("set", "canceled", {"at": at(500)}))
+    await gates.event("replace").wait()
+    await calendar.to(20)
+    await until(lambda: len(activation.mailbox.queued()) == 2, "both wait for their turns")
+    behind = asyncio.create_task(diary.write("behind them"))
+    gates.open("replace")
+    await asyncio.gather(replacing, behind)
+    assert await diary.texts() == ["behind them"]
+    assert await diary.ticks() == []  # I34
+    assert calendar.host.activation("diary/s:h") is activation  # nothing aborted it
+    assert await calendar.due("h") == {"set": 500}
+    await calendar.to(501)
+    await calendar.until_ticks("h", [["set", 500, 0, None]])
 
 
 async def test_a_reminder_survives_its_host_and_ends_itself(

@@ -113,6 +113,8 @@ class Activation:
         self.calls_by_id: dict[str, Arrival] = {}
         """Calls with an id that wait, run, or are not durable yet."""
         self.entries = EntryCache()
+        self.reminder_dues: dict[str, datetime | None] = {}
+        """When reminders are due that turns have set, moved on or canceled (None)."""
         self._chain = chain
         """Of the call that activates it."""
         self.incarnation = 0
@@ -302,6 +304,8 @@ class Activation:
             self.leaving = "deleted"
         if len(self.entries) > ENTRIES_KEPT and not self.turns and self.gate.mark is None:
             self.entries.clear(is_durable=self.definition.is_durable)
+        if len(self.reminder_dues) > ENTRIES_KEPT and not self.turns and self.gate.mark is None:
+            self.reminder_dues.clear()
         self._note_change()
         self.pump()
 

@@ -204,6 +204,8 @@ async def fire_reminder(due: DueReminder, instance: Any) -> None:
     turn = CURRENT.get()
     assert turn is not None
     await faults.point("before_reminder")
+    if turn.activation.reminder_dues.get(due.name, due.due) != due.due:
+        return  # a turn that ran after it was read has replaced or canceled it
     schedule = _schedules.decode(due.schedule)
     found = occurrence(schedule, due.due, due.now)
     turn.journal.handled_reminder = (due.name, due.due)

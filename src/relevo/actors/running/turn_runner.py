@@ -149,6 +149,7 @@ class TurnRunner:
             document.keep(changed)
             self._warn_of_size(changed)
         activation.entries.keep(journal.entries)
+        activation.reminder_dues |= {name: one.due for name, one in journal.reminders.items()}
         if not activation.definition.is_durable:
             return None
         delta = self._delta(turn, changed)
