@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import relevo
-from relevo.kernel.postgres import catalog
+from relevo import settings
+from relevo.kernel.postgres import catalog, migrate
+from relevo.kernel.postgres.database import Database
 
 if TYPE_CHECKING:
-    from relevo.kernel.postgres.database import Database
+    from collections.abc import AsyncIterator
+
+    from relevo.testing.databases import TestDatabases
 
 pytestmark = pytest.mark.anyio
 
@@ -43,8 +48,42 @@ def test_there_are_parts_with_queries() -> None:
     assert {"kernel.postgres", "kernel.leases"} <= {names(file) for file in FILES}
 
 
+@pytest.fixture
+async def elsewhere(relevo_databases: TestDatabases) -> AsyncIterator[Database]:
+    """A database without the schema `relevo`: Relevo is in one whose name is a word of SQL."""
+    url = relevo_databases.create(migrated=False)
+    told = settings.load({"database_url": url, "schema": "order"}, environ={})
+    async with await Database.open(told) as database:
+        await migrate.up(database)
+        yield database
+    relevo_databases.drop(url)
+
+
 @pytest.mark.parametrize("file", FILES, ids=names)
 async def test_every_query_parses_on_the_migrated_schema(file: Path, database: Database) -> None:
+    assert await faults_of(file, database) == {}
+
+
+async def test_every_query_parses_where_the_schema_has_another_name(elsewhere: Database) -> None:
+    found = {names(file): await faults_of(file, elsewhere) for file in FILES}
+    assert {file: faults for file, faults in found.items() if faults} == {}
+
+
+async def test_no_function_or_view_names_a_schema_literally(elsewhere: Database) -> None:
+    rows = await elsewhere.fetch(
+        "select p.proname as name, pg_get_functiondef(p.oid) as text from pg_proc p"
+        " where p.pronamespace = to_regnamespace('\"order\"') and p.prokind = 'f'"
+        " union all select c.relname, pg_get_viewdef(c.oid) from pg_class c"
+        " where c.relnamespace = to_regnamespace('\"order\"') and c.relkind = 'v'"
+    )
+    assert len(rows) > 100
+    texts = {row["name"]: re.sub(r"--.*|'[^']*'", "", row["text"]) for row in rows}
+    assert [name for name, text in texts.items() if "relevo." in text] == []
+
+
+async def faults_of(file: Path, database: Database) -> dict[str, str]:
+    """What PostgreSQL says against each statement of a part."""
+
     async def prepare(sql: str) -> None:
         async with database.transaction() as tx:
             await tx.prepare(sql)
@@ -55,7 +94,7 @@ async def test_every_query_parses_on_the_migrated_schema(file: Path, database: D
             await prepare(query.sql)
         except Exception as error:
             faults[query.name] = str(error)
-    assert faults == {}
+    return faults
 
 
 @pytest.mark.parametrize("file", FILES, ids=names)

@@ -17,12 +17,13 @@ from relevo.kernel.postgres.pool.connections import Sleepers
 from relevo.testing.clock import Clock
 from tests.e2e.conftest import Result, invoke
 from tests.kernel.postgres.dumps import load, program
-from tests.kernel.postgres.errand import run_errands
+from tests.kernel.postgres.errand import Account, define_account, run_errands
 from tests.kernel.postgres.servers import pgbouncer
 from tests.kernel.postgres.test_sleepers import AFTER, asleep, lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from relevo.testing.databases import TestDatabases
 
@@ -32,9 +33,8 @@ HERE: Final = "relevo"
 THERE: Final = "order"
 """A word of SQL, so that a name without its quotes is noticed."""
 EACH: Final = 40
-LOCKED: Final = (locks.MIGRATE, locks.UNIT, locks.LEASE, locks.KEYS, locks.STAMP, *range(
-    locks.STAMP + 1, locks.LETTER + 1
-))  # fmt: skip
+LOCKED: Final = range(locks.MIGRATE, locks.MIGRATE + 0x40)
+"""Every class of locks that is in use, and some more."""
 
 
 def app_at(url: str, schema: str, **options: Any) -> App:
@@ -61,6 +61,7 @@ class Kitchen:
             self.cooked += [change.item["maker"] for change in changes]
 
         self.receipt = receipt
+        define_account(self.app)
 
     async def work(self) -> None:
         """Submit and write under load, until everything came back."""
@@ -85,6 +86,7 @@ class Kitchen:
         await self.orders.create(item)  # which fails if the other's item of that name is seen
         job = await self.receipt.submit(maker=self.schema, n=n)
         await job.wait(timeout=100)
+        await self.app.actor(Account, "shared").charge(1)
 
 
 @asynccontextmanager
@@ -105,6 +107,7 @@ async def test_two_under_load_share_no_row_wake_up_host_or_figure(relevo_url: st
         for kitchen in kitchens:
             assert set(kitchen.ran) == set(kitchen.cooked) == {kitchen.schema}
             assert len(kitchen.ran) == len(kitchen.cooked) == EACH
+            assert await kitchen.app.actor(Account, "shared").charge(0) == EACH
             hosts = await kitchen.app.directory.hosts()
             assert [host.name for host in hosts] == [kitchen.app.leases.name]
     for kitchen in kitchens:
@@ -116,6 +119,20 @@ async def test_two_under_load_share_no_row_wake_up_host_or_figure(relevo_url: st
             assert await connection.fetchval(makers) == schema
             ended = f"select count(*) from \"{schema}\".job_history where handler = 'receipt'"
             assert await connection.fetchval(ended) == EACH
+
+
+async def test_the_schema_is_named_in_code_in_the_environment_or_in_a_file(
+    relevo_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "relevo.toml"
+    file.write_text('schema = "shop"')
+    assert settings.load({}, environ={}).schema == HERE
+    assert settings.load({}, environ={"RELEVO_SCHEMA": "shop"}).schema == "shop"
+    assert settings.load({}, environ={}, file=file).schema == "shop"
+    for schema, application in {HERE: "relevo", THERE: "relevo:order"}.items():
+        async with App(relevo_url, schema=schema) as app:
+            assert await app.database.fetchval("show application_name") == application
+            assert await app.database.fetchval("select to_regclass($1)", f'"{schema}".job')
 
 
 async def test_one_works_while_every_lock_of_the_other_is_held(relevo_url: str) -> None:

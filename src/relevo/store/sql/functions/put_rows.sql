@@ -7,7 +7,7 @@ create or replace function relevo.put_rows(
 returns table (n bigint, outcome text, written_ordinal integer, written_ts timestamptz)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   home relevo.container;
   given record;

@@ -5,7 +5,7 @@ create or replace function relevo.submit_job(
   lane text default null, priority integer default null, name text default null, owner uuid default null,
   options jsonb default null)
 returns uuid language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp as $$
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare made uuid := relevo.uuid7();
 begin
   if coalesce(handler, '') = '' or length(handler) > 256 or length(name) > 256 or length(token) > 256 then
