@@ -20,9 +20,16 @@ class Spans:
 
     def __init__(self) -> None:
         self.ended: list[tuple[str, dict[str, Any], str]] = []
+        self.parents: list[Any] = []
+        """What was given as the surroundings of each span."""
+        self.here: Any = None
+        """The present surroundings."""
 
     @contextmanager
-    def start_as_current_span(self, name: str, *, attributes: dict[str, Any]) -> Iterator[None]:
+    def start_as_current_span(
+        self, name: str, *, context: Any = None, attributes: dict[str, Any]
+    ) -> Iterator[None]:
+        self.parents.append(context)
         outcome = "failed"
         try:
             yield
@@ -36,8 +43,11 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     found = Spans()
     trace = ModuleType("opentelemetry.trace")
     trace.get_tracer = lambda _: found  # type: ignore[attr-defined]
+    context = ModuleType("opentelemetry.context")
+    context.get_current = lambda: found.here  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "opentelemetry", ModuleType("opentelemetry"))
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
+    monkeypatch.setitem(sys.modules, "opentelemetry.context", context)
     tracing._tracer.cache_clear()
     yield found
     tracing._tracer.cache_clear()

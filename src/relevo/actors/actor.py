@@ -13,7 +13,7 @@ from relevo.actors.events import EventMessage
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.maps import ActorMap, StateManager
-from relevo.actors.running.turn import Work, turn_of
+from relevo.actors.running.turn import FunctionWork, turn_of
 from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
@@ -69,8 +69,9 @@ class Actor(Generic[S]):
     @property
     def state(self) -> S:
         """The state; in methods that only read or interleave, that after the last ended turn."""
-        turn = turn_of(self._activation, "the state")
-        document = self._activation.document
+        activation = self._activation
+        turn = turn_of(activation, "the state")
+        document = activation.document
         if turn.may_write:
             value: S = document.value
             return value
@@ -116,7 +117,7 @@ class Actor(Generic[S]):
             raise Conflict("a turn that deletes its actor commits when it ends, not before")
         activation = self._activation
         await activation.gate.passed(activation.runner.commit(turn))
-        await activation.runner.may_release()
+        await activation.outlet.may_release()
         for output in turn.journal.take_outputs():
             output()
 
@@ -212,7 +213,8 @@ class Actor(Generic[S]):
                 error = raised
             if then is not None:
                 outcome: Offloaded[R] = Offloaded(value, error)
-                activation.admit(Work("offloaded", lambda _: then(outcome), _end))
+                completion = FunctionWork("offloaded", function=lambda _: then(outcome), ended=_end)
+                activation.admit(completion)
 
         def _end(_: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -245,7 +247,7 @@ class Actor(Generic[S]):
                 answer.set_exception(error)
 
         name = getattr(function, "__name__", "run_turn")
-        work = Work(name, begin, finish)
+        work = FunctionWork(name, function=begin, ended=finish)
         self._activation.admit(work, first=True)
         try:
             return await answer

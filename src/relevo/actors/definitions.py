@@ -7,7 +7,7 @@ import os
 import typing
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
-from relevo.kernel.telemetry.metrics import ActorFigures
+from relevo.kernel.telemetry.metrics import ActorFigures, TurnFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +37,8 @@ Permit = Callable[[], AbstractAsyncContextManager[Any]]
 Persist = Literal["durable", "volatile"]
 Kind = Literal["durable", "volatile", "stateless"]
 Reentrancy = Literal["chain", "none"]
+_NAMED: Final = frozenset({"method", "message"})
+"""Kinds of work whose names are those of methods; others may be named by users' data."""
 
 
 class NoState(Struct):
@@ -127,6 +129,7 @@ class ActorDefinition:
         """What a call of a stateless type runs under, if those of all hosts are bounded."""
         self.codecs = interfaces
         self.figures = ActorFigures()
+        self._figures: dict[str, TurnFigures] = {}
         self.incoming: Sequence[Filter] = ()
         """Filters around its turns; the first is the outermost."""
         self.methods: dict[str, MethodSpec] = check_implementation(
@@ -137,6 +140,11 @@ class ActorDefinition:
             if not inspect.iscoroutinefunction(inspect.getattr_static(cls, each))
         )  # fmt: skip
         """Methods that run in a thread."""
+        self.hooks = frozenset(
+            each for each in ("on_activate", "on_deactivate")
+            if getattr(cls, each) is not getattr(Actor, each)
+        )  # fmt: skip
+        """Methods of the life cycle that do something."""
         marks = markers_of(cls)
         self.timers: dict[str, TimerMark] = marks.timers
         self.reminder_handlers: frozenset[str] = marks.reminder_handlers
@@ -154,6 +162,16 @@ class ActorDefinition:
 
         if self.is_stateless:
             _check_stateless(self)
+
+    def figures_of(self, work: str) -> TurnFigures:
+        """Return what counts turns by the name of their work: by method, or by their kind."""
+        found = self._figures.get(work)
+        if found is None:
+            kind, _, name = work.partition(" ")
+            found = self.figures.of(self.name, name if kind in _NAMED else kind)
+            if kind in _NAMED:
+                self._figures[work] = found
+        return found
 
     @property
     def is_durable(self) -> bool:

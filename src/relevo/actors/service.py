@@ -30,7 +30,7 @@ from relevo.kernel.postgres import clock
 from relevo.limits import ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from datetime import datetime
 
     from relevo.actors.actor import Actor
@@ -329,18 +329,23 @@ class Actors(Service):
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))
 
-    async def call(
+    def call(
+        self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
+    ) -> Coroutine[Any, Any, Any]:
+        """Carry out the call of a proxy."""
+        definition, calling = self.types.by_name.get(ref.type), self.calling_in_memory
+        if calling is None:
+            if definition is None or definition.is_stateless:
+                return self._call_of_type(ref, method, body, options)
+            calling = self._calling()
+        return calling.call(ref, method, body, options)
+
+    async def _call_of_type(
         self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Any:
-        """Carry out the call of a proxy."""
-        calling = self.calling_in_memory
-        if calling is None:
-            definition = self.types.by_name.get(ref.type)
-            if definition is None:
-                stateless = await self._is_stateless(ref.type)
-            else:
-                stateless = definition.is_stateless
-            calling = self._stateless_calling(ref.type) if stateless else self._calling()
+        """Carry out the call of a stateless type, or of one that only other hosts define."""
+        stateless = ref.type in self.types.by_name or await self._is_stateless(ref.type)
+        calling = self._stateless_calling(ref.type) if stateless else self._calling()
         return await calling.call(ref, method, body, options)
 
     async def _is_stateless(self, type_name: str) -> bool:

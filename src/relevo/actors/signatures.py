@@ -17,6 +17,7 @@ from relevo.actors.core.signature_text import digest, type_text
 from relevo.errors import ActorError, BadArguments, InvalidValue
 
 if TYPE_CHECKING:
+    from relevo.actors.core.mailbox import Mode
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.markers import MethodOptions
 
@@ -48,6 +49,8 @@ class Parameter(Struct, frozen=True):
 class MethodSpec:
     """The signature of a method, and the codec of its arguments and results."""
 
+    is_json: Final = False
+
     def __init__(
         self,
         codec: Interfaces,
@@ -67,12 +70,19 @@ class MethodSpec:
         self.idempotent = options.idempotent
         self.confirm = options.confirm
         self.cancel = options.cancel
+        self.mode: Mode = (
+            "interleave" if options.interleave else "read" if options.read_only else "write"
+        )
+        self.work_name = f"method {name}"
+        """How its turns are named."""
         self.digest = digest([(one.name, one.annotation) for one in parameters], result)
         """A short hash of the names and types of the signature."""
         self._codec = codec
         self._encode = codec.encoder.encode
         self._names = tuple(one.name for one in parameters)
         self._positional = sum(not one.keyword_only for one in parameters)
+        self.is_positional = self._positional == len(parameters)
+        """Whether all arguments can be passed by position."""
         kinds = tuple(one.annotation for one in parameters)
         self._exact = kinds if all(map(_is_plain, kinds)) else None
         self._decode = codec.decoder(self._record(by_name=False)).decode
@@ -89,8 +99,6 @@ class MethodSpec:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the arguments in the order of the signature; raises `BadArguments`."""
-        if not kwargs and len(args) == len(self._names) == self._positional:
-            return tuple(args)
         if len(args) > self._positional:
             raise self._bad(f"takes {self._positional} positional arguments, not {len(args)}")
         given = dict(zip(self._names, args, strict=False))
@@ -109,7 +117,9 @@ class MethodSpec:
 
     def encode_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """Return the body of a call, checked; raises `BadArguments`."""
-        values = self.bind(args, kwargs)
+        if kwargs or len(args) != len(self._names) or not self.is_positional:
+            args = self.bind(args, kwargs)
+        values = tuple(args)
         try:
             body = self._encode(values)
             if self._exact is not None and tuple(map(type, values)) == self._exact:

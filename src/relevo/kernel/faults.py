@@ -120,6 +120,8 @@ class LivePoints:
 # The one object of module level: a point is reached from anywhere, so handing this through every
 # constructor would bend the product for its tests; and `skip` and `times` count per process.
 _live: Final = LivePoints.from_environment(os.environ)
+LIVE: Final = _live is not None
+"""Whether points do anything; code that runs for each of very many calls asks first."""
 
 
 async def point(name: str) -> None:

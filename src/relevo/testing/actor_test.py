@@ -23,7 +23,7 @@ from relevo.actors.core.identity import ActorRef
 from relevo.actors.running.due import fire_reminder
 from relevo.actors.running.runtime import ActorRuntime
 from relevo.actors.running.slots import Slot
-from relevo.actors.running.turn import Work
+from relevo.actors.running.turn import FunctionWork
 from relevo.errors import NotFound
 from relevo.kernel.leases.held import Lease
 from relevo.kernel.leases.hosts import Deadline
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from relevo.actors.actor import Actor
-    from relevo.actors.core.calls import MovedTo
+    from relevo.actors.core.calls import Answer, Call, MovedTo
     from relevo.actors.core.deltas import Delta, OutgoingMessage, RecordedCall, ReminderChange
     from relevo.actors.definitions import ActorDefinition, ActorTypes
     from relevo.actors.running.activation import Activation
@@ -168,9 +168,11 @@ class _HereWays(Ways):
             raise NotFound(f"no actor type {type_name!r} is defined")
         return definition.options.placement_group, 1
 
+    def here(self, call: Call) -> asyncio.Future[Answer] | None:
+        return self._runtime.take(call)
+
     async def find(self, group: str, slot: int) -> Way | None:
-        own = self._runtime.slots[group, slot]
-        return Way(self._runtime.deliver, own.lease.epoch, is_local=True)
+        return None
 
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:
         """Nothing moves."""
@@ -231,7 +233,7 @@ class ActorTest(Generic[A]):
     @property
     def activation(self) -> Activation | None:
         """The actor in memory, unless it has left."""
-        return self._runtime.find(self.ref.canonical, self._definition.options.placement_group)
+        return self._runtime.activation_of(self.ref.canonical)
 
     @property
     def state(self) -> Any:
@@ -313,7 +315,9 @@ class ActorTest(Generic[A]):
                 ended.set_exception(error)
 
         slot = self._runtime.slots[self._definition.options.placement_group, GROUP_SLOT]
-        slot.activation(self._definition, self.ref).admit(Work(name, begin, finish))
+        slot.activation(self._definition, self.ref).admit(
+            FunctionWork(name, function=begin, ended=finish)
+        )
         await ended
 
     async def _now(self) -> datetime:

@@ -49,7 +49,7 @@ class Host:
         return self.app.actor(bank.Account, key)
 
     def activation(self, canonical: str) -> Activation | None:
-        return self.runtime.find(canonical, "default")
+        return self.runtime.activation_of(canonical)
 
     async def rows(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self.app.database.fetch(sql, *arguments)]

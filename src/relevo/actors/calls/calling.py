@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from relevo.actors.calls.answers import error_of
 from relevo.actors.calls.filters import ActorCall, filtered
-from relevo.actors.calls.gateway import NamedMethod
 from relevo.actors.calls.proxies import checked_headers
-from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Raised, Refused, Returned
+from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.numbers import Numbers
 from relevo.actors.running.turn import CURRENT, Turn
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from relevo.actors.calls.filters import Filter
+    from relevo.actors.calls.gateway import NamedMethod
     from relevo.actors.calls.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
@@ -54,22 +54,14 @@ MOVED: Final = Backoff(first=0.02, longest=1.0, jitter=(1.0, 1.0))
 
 
 class Way:
-    """Where the calls of a slot go: to this process, or to an address."""
+    """Where the calls of a slot go that this process does not own."""
 
-    __slots__ = ("deliver", "epoch", "is_local")
+    __slots__ = ("deliver", "epoch")
 
-    def __init__(
-        self,
-        deliver: Callable[[Call], Awaitable[Answer]],
-        epoch: int,
-        *,
-        is_local: bool = False,
-    ) -> None:
+    def __init__(self, deliver: Callable[[Call], Awaitable[Answer]], epoch: int) -> None:
         self.deliver = deliver
         """Raises `NotSent`, or `OutcomeUnknown` if the connection broke after sending."""
         self.epoch = epoch
-        self.is_local = is_local
-        """To this process, which keeps the deadline itself."""
 
 
 class Ways:
@@ -79,8 +71,12 @@ class Ways:
         """Return the placement group of a type and its number of slots; raises `NotFound`."""
         raise NotImplementedError
 
+    def here(self, call: Call) -> asyncio.Future[Answer] | None:
+        """Run a call in this process, which keeps its deadline; None if that is not the owner."""
+        raise NotImplementedError
+
     async def find(self, group: str, slot: int) -> Way | None:
-        """Return how to reach the owner of a slot, or None if nobody is known to own it."""
+        """Return how to reach another owner of a slot, or None if nobody is known to own it."""
         raise NotImplementedError
 
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:
@@ -125,36 +121,32 @@ class Calling:
         self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Any:
         """Return what the method returns, or raise what it raised."""
-        now = asyncio.get_running_loop().time()
-        deadline = now + options.timeout
         turn = CURRENT.get()
         if turn is not None and turn.is_over:
             turn = None
-        chain = Chain(_chains.take())
-        if turn is not None:
+        now = asyncio.get_running_loop().time()
+        deadline = now + options.timeout
+        if turn is None:
+            chain = Chain(_chains.take())
+        else:
             chain = turn.chain.with_turn(turn.activation.canonical, turn.id)
             if turn.deadline is not None:
                 deadline = min(deadline, turn.deadline)
-            activation = turn.activation
-            if activation.gate.mark is not None:
-                await activation.gate.passed(activation.gate.mark)
-            if not activation.home.lease.may_act:
-                await activation.runner.may_release()
+            await _may_leave(turn)
         call = Call(
-            ref.canonical, method.name, body, deadline - now, chain, digest=method.digest,
-            call_id=options.call_id, headers=_headers(turn, options), one_way=options.one_way,
-            made_at=time.time(), is_json=isinstance(method, NamedMethod),
+            ref.canonical, method.name, body, deadline - now, chain, 0, method.digest,
+            options.call_id, _headers(turn, options), options.one_way, time.time(), method.is_json,
         )  # fmt: skip
         if turn is not None:
-            turn.waiting_for.append(call)
+            turn.waiting_for += (call,)
         try:
             if self._outgoing and not method.name.startswith("$"):
                 returned = await self._filtered(ref, method, call, deadline)
             else:
-                returned = await self._returned(ref, method, call, deadline)
+                returned = await self._deliver(ref, method, call, deadline)
         finally:
             if turn is not None:
-                turn.waiting_for.remove(call)
+                turn.waiting_for = tuple(one for one in turn.waiting_for if one is not call)
         return None if options.one_way else method.decode_result(returned.body)
 
     async def _filtered(
@@ -164,32 +156,30 @@ class Calling:
 
         async def run() -> Returned:
             call.headers = checked_headers(around.headers)
-            return await self._returned(ref, method, call, deadline)
+            call.timeout = deadline - asyncio.get_running_loop().time()
+            return await self._deliver(ref, method, call, deadline)
 
         return await filtered(self._outgoing, around, run)
 
-    async def _returned(
-        self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
-    ) -> Returned:
-        answer = await self._deliver(ref, method, call, deadline)
-        if type(answer) is Returned:
-            return answer
-        raise error_of(answer, method)
-
     async def _deliver(
         self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
-    ) -> Returned | Raised | Refused:
+    ) -> Returned:
+        """Return the result of a call, made again where that is right; raise its error."""
         may_repeat = method.options.idempotent or call.call_id is not None
         attempt = crashes = 0
         reason: RelevoError | None = None
         unknown: RelevoError | None = None
         while True:
-            left = deadline - asyncio.get_running_loop().time()
+            if attempt or crashes:
+                call.timeout = deadline - asyncio.get_running_loop().time()
+            left = call.timeout
             if left <= 0:
                 raise unknown or self._too_late(call, reason)
-            call.timeout = left
             try:
-                answer = await self._attempt(ref, call, deadline)
+                here = self._ways.here(call)
+                answer = await (self._attempt(ref, call, deadline) if here is None else here)
+                if type(answer) is MovedTo:
+                    raise await self._moved(ref, call, answer)
             except _Elsewhere as elsewhere:
                 reason = elsewhere.reason
                 await self._pause(elsewhere, attempt, left)
@@ -209,7 +199,7 @@ class Calling:
             if refusal is None:
                 if unknown is not None and type(answer) is Refused and answer.executed is False:
                     raise unknown from error_of(answer, method)
-                return answer
+                raise error_of(answer, method)
             if not isinstance(refusal, _NOT_RUN):
                 unknown = refusal
             reason = refusal
@@ -218,9 +208,7 @@ class Calling:
             await asyncio.sleep(min(seconds, left))
             attempt += 1
 
-    async def _attempt(
-        self, ref: ActorRef, call: Call, deadline: float
-    ) -> Returned | Raised | Refused:
+    async def _attempt(self, ref: ActorRef, call: Call, deadline: float) -> Answer:
         """Send a call once; raises `_Elsewhere` if it did not run, and may run later."""
         try:
             group, slots = await self._ways.slots(ref.type)
@@ -234,18 +222,17 @@ class Calling:
         call.epoch = way.epoch
         left = deadline - asyncio.get_running_loop().time()
         try:
-            if way.is_local:
-                answer = await way.deliver(call)
-            else:
-                answer = await self._answer(way, call, left)
+            return await self._answer(way, call, left)
         except NotSent as refused:
             away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
             raise _Elsewhere(away, group) from None
-        if isinstance(answer, MovedTo):
-            self._ways.learn(group, slot, answer)
-            moved = error_of(answer, None)
-            raise _Elsewhere(moved, group, at_once=answer.address is not None, seconds=answer.pause)
-        return answer
+
+    async def _moved(self, ref: ActorRef, call: Call, answer: MovedTo) -> _Elsewhere:
+        """Note where the actor of a call has gone."""
+        group, slots = await self._ways.slots(ref.type)
+        self._ways.learn(group, slot_of(call.actor, slots), answer)
+        moved = error_of(answer, None)
+        return _Elsewhere(moved, group, at_once=answer.address is not None, seconds=answer.pause)
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
         try:
@@ -300,6 +287,15 @@ class Calling:
             await asyncio.sleep(min(seconds, left))
         else:
             await self._ways.changed(elsewhere.group, min(seconds, left))
+
+
+async def _may_leave(turn: Turn) -> None:
+    """Wait until what a turn's actor has done before is durable: no call leaves ahead of it."""
+    activation = turn.activation
+    if activation.gate.mark is not None:
+        await activation.gate.passed(activation.gate.mark)
+    if not activation.home.lease.may_act:
+        await activation.outlet.may_release()
 
 
 def _headers(turn: Turn | None, options: CallOptions) -> dict[str, str]:

@@ -10,7 +10,7 @@ from relevo.errors import InvalidValue
 from relevo.limits import ACTOR_CALL_ID_LENGTH_MAX, ACTOR_CALL_SECONDS, ACTOR_HEADERS_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from relevo.actors.calls.subscriptions import EventStream
     from relevo.actors.core.identity import ActorRef
@@ -31,9 +31,9 @@ class CallOptions(Struct, frozen=True):
 class Caller(Protocol):
     """Carries out the calls of proxies."""
 
-    async def call(
+    def call(
         self, ref: ActorRef, method: MethodSpec, body: bytes, options: CallOptions
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Return what the method returns."""
 
     def subscribe(self, ref: ActorRef, events: type[Events]) -> EventStream:

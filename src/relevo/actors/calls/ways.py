@@ -113,13 +113,12 @@ class ActorWays(Ways):
 
     # -- owners -----------------------------------------------------------------------------------
 
+    def here(self, call: Call) -> asyncio.Future[Answer] | None:
+        """Run a call in this process; None if it does not own the actor's slot."""
+        return None if self.runtime is None else self.runtime.take(call)
+
     async def find(self, group: str, slot: int) -> Way | None:
-        """Return how to reach the owner of a slot, or None if nobody is known to own it."""
-        runtime = self.runtime
-        if runtime is not None:
-            own = runtime.slots.get((group, slot))
-            if own is not None and not own.lease.over:
-                return Way(runtime.deliver, own.lease.epoch, is_local=True)
+        """Return how to reach another owner of a slot, or None if nobody is known to own it."""
         self._network.follow_routes()
         route = await self._network.routes.route(group, slot)
         if route.address is None or route.address == self._network.address:

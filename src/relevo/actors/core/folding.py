@@ -73,7 +73,8 @@ class Folded(Struct):
             name, due = delta.handled_reminder
             if name not in self.reminders:
                 self.occurrences[name] = due
-        self.messages += delta.messages
+        if delta.messages:
+            self.messages += delta.messages
         if delta.deleted:
             self._wipe()
             return
@@ -135,7 +136,12 @@ def parts(changes: Sequence[Folded], bytes_max: int) -> Iterator[list[Folded]]:
 
 def _bytes(delta: Delta) -> int:
     size = ROW_BYTES + len(delta.document or b"")
-    size += sum(ROW_BYTES + len(one.value or b"") for one in delta.entries)
-    size += sum(ROW_BYTES + len(one.payload) for one in delta.reminders)
-    size += sum(ROW_BYTES + len(one.body) for one in delta.messages)
-    return size + sum(ROW_BYTES + len(one.answer) for one in delta.recorded)
+    for entry in delta.entries:
+        size += ROW_BYTES + len(entry.value or b"")
+    for reminder in delta.reminders:
+        size += ROW_BYTES + len(reminder.payload)
+    for message in delta.messages:
+        size += ROW_BYTES + len(message.body)
+    for call in delta.recorded:
+        size += ROW_BYTES + len(call.answer)
+    return size

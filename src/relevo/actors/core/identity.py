@@ -11,7 +11,7 @@ slots, on every platform and in every version.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Final
 from uuid import UUID
@@ -29,7 +29,7 @@ _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
 
 
-class ActorRef(Struct, frozen=True, order=True):
+class ActorRef(Struct, frozen=True, order=True, dict=True):
     """The identity of an actor; it says nothing about where the actor is."""
 
     type: str
@@ -50,7 +50,7 @@ class ActorRef(Struct, frozen=True, order=True):
             )
         return cls.of(type_name, read_key(key))
 
-    @property
+    @cached_property
     def canonical(self) -> str:
         """The text that names this actor, everywhere and for ever."""
         match self.key:

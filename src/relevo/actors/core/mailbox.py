@@ -102,7 +102,8 @@ class Mailbox(Generic[W]):
             work = self._interleaved.popleft()
             if not work.is_removed:
                 self._interleaving += 1
-                return self._taken(work)
+                self._leave(work)
+                return work
         head = self.head
         if head is None or self._writers or (head.mode == "write" and self._readers):
             return None
@@ -111,7 +112,8 @@ class Mailbox(Generic[W]):
             self._writers += 1
         else:
             self._readers += 1
-        return self._taken(head)
+        self._leave(head)
+        return head
 
     def ended(self, work: W) -> None:
         """Note that a turn is over."""
@@ -137,10 +139,6 @@ class Mailbox(Generic[W]):
         self._waiting = deque(work for work in self._waiting if id(work) not in gone)
         self._interleaved = deque(work for work in self._interleaved if id(work) not in gone)
         return left
-
-    def _taken(self, work: W) -> W:
-        self._leave(work)
-        return work
 
     def _leave(self, work: W) -> None:
         if work.is_queued:

@@ -24,12 +24,13 @@ class CallRoom:
 
         A turn of the actor may wait for a nested call, so that one always gets in.
         """
+        if self.calls < ACTOR_HOST_CALLS_MAX and self.bytes < ACTOR_HOST_BYTES_MAX:
+            return
         if any(frame.actor == call.actor for frame in call.chain.frames):
             return
         if self.calls >= ACTOR_HOST_CALLS_MAX:
             raise MailboxFull(f"{self.calls:,} calls wait on this host")
-        if self.bytes >= ACTOR_HOST_BYTES_MAX:
-            raise MailboxFull(f"calls with {self.bytes:,} bytes wait on this host")
+        raise MailboxFull(f"calls with {self.bytes:,} bytes wait on this host")
 
     def enter(self, call: Call) -> None:
         """Count a call that has arrived."""

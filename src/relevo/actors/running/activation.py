@@ -14,11 +14,11 @@ import structlog
 from relevo.actors.core.mailbox import Mailbox
 from relevo.actors.running.deferred import Deferred
 from relevo.actors.running.document import Document
-from relevo.actors.running.gate import Gate
+from relevo.actors.running.gate import FENCED_SECONDS, Gate, Outlet
 from relevo.actors.running.maps import EntryCache
 from relevo.actors.running.timers import Timers
 from relevo.actors.running.turn import Work, turn_of
-from relevo.actors.running.turn_runner import FENCED_SECONDS, TurnRunner
+from relevo.actors.running.turn_runner import TurnRunner
 from relevo.actors.states import ACTIVATION
 from relevo.errors import ActivationLost, DeadlineExceeded, Dropped, MailboxFull
 from relevo.kernel import error_text
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from relevo.actors.definitions import ActorDefinition
     from relevo.actors.running.arrivals import Arrival
     from relevo.actors.running.turn import Turn
+    from relevo.actors.running.workers import Workers
     from relevo.actors.states import ActivationState, DeactivationReason
     from relevo.kernel.leases.held import Lease
+    from relevo.kernel.running.deadlines import Deadlines
 
 log = structlog.get_logger(__name__)
 ENTRIES_KEPT: Final = 10_000
@@ -50,6 +52,8 @@ class Home(Protocol):
     lease: Lease
     is_open: bool
     """Whether it accepts calls; not while it is handed over."""
+    workers: Workers
+    deadlines: Deadlines
 
     async def load(self, activation: Activation) -> StoredActor:
         """Return what is stored of an actor."""
@@ -106,6 +110,7 @@ class Activation:
         self.timers = Timers(self)
         self.gate = Gate(home.commit, self.abort)
         self.runner = TurnRunner(self)
+        self.outlet = Outlet(self)
         self.deferred: set[Deferred[Any]] = set()
         self.offloads: set[asyncio.Task[None]] = set()
         self.offloads_to_come = 0
@@ -149,9 +154,10 @@ class Activation:
             self.document = Document(self.definition.codec, stored)
             self.instance = self.definition.make(self)
             self._become("loaded")
-            raised = await self.runner.run_hook("on_activate", self._chain)
-            if raised is not None:
-                raise raised
+            if "on_activate" in self.definition.hooks:
+                raised = await self.runner.run_hook("on_activate", self._chain)
+                if raised is not None:
+                    raise raised
             self._become("activated")
             self.has_begun = True
             self.home.activated(self)
@@ -171,7 +177,7 @@ class Activation:
             self._become("deactivate")
             self.leaving = reason
             self.timers.close()
-            self._left_over += self.mailbox.take_back(lambda work: work.withdraw is not None)
+            self._left_over += self.mailbox.take_back(lambda work: work.returns)
             if not self.home.is_open:
                 self._give_back()
             self.spawn(self._leave(reason))
@@ -180,7 +186,9 @@ class Activation:
         while self.offloads or self.offloads_to_come or not self.mailbox.is_idle:
             self._changed.clear()
             await self._changed.wait()
-        error = await self.runner.run_hook("on_deactivate", self.home.new_chain(), reason)
+        error = None
+        if "on_deactivate" in self.definition.hooks:
+            error = await self.runner.run_hook("on_deactivate", self.home.new_chain(), reason)
         if error is not None and self.state != "gone":
             log.warning(
                 "actor.deactivation_failed", actor=self.canonical, reason=reason,
@@ -232,8 +240,7 @@ class Activation:
         """Let others run what has not begun here, in its order."""
         left, self._left_over = self._left_over, []
         for work in left:
-            if work.withdraw is not None:
-                work.withdraw()
+            work.withdraw()
 
     def _become(self, event: str) -> None:
         self.state = ACTIVATION.next(self.state, event)  # type: ignore[assignment]
@@ -259,7 +266,7 @@ class Activation:
 
     def admit(self, work: Work, *, first: bool = False) -> None:
         """Let work wait for its turn; raises `MailboxFull`."""
-        if self.state == "gone" or (self.state == "deactivating" and work.withdraw is not None):
+        if self.state == "gone" or (self.state == "deactivating" and work.returns):
             self._left_over.append(work)
             if self.state == "gone":
                 self._give_back()
@@ -298,8 +305,8 @@ class Activation:
         if not work.is_hook:
             self.mailbox.ended(work)
         if work.call is not None:
-            self.touch()
-        if turn.journal.deleted:
+            self.used_at = self._loop.time()
+        if turn.noted is not None and turn.noted.deleted:
             self.deactivate("deleted")
             self.leaving = "deleted"
         if len(self.entries) > ENTRIES_KEPT and not self.turns and self.gate.mark is None:
@@ -324,9 +331,9 @@ class Activation:
             journal = turn_of(self, "a deferred answer").journal
             if deferred.is_over or deferred.is_settled:
                 return
-            if error is None and work.encode is not None:
+            if error is None:
                 value = work.encode(value)
-            recorded = None if work.record is None else work.record(value, error)
+            recorded = work.record(value, error)
             if recorded is not None:
                 journal.recorded.append(recorded)
             deferred.is_settled = True
@@ -363,7 +370,8 @@ class Activation:
             log.error("actor.task_failed", actor=self.canonical, error=error_text.shown(error))
 
     def _note_change(self) -> None:
-        self._changed.set()
+        if self.leaving is not None or self.state == "gone":
+            self._changed.set()
         if self.leave_when_idle and self.is_idle:
             self.deactivate("requested")
 

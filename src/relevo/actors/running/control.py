@@ -65,22 +65,23 @@ def control_method(interfaces: Interfaces, name: str) -> MethodSpec:
     )  # fmt: skip
 
 
-class ControlArrival(Arrival):
+class ControlArrival(Arrival, eq=False):
     """A control call that has arrived; it needs no room in the mailbox."""
 
-    __slots__ = ()
-
-    def __init__(
-        self,
+    @classmethod
+    def to_control(
+        cls,
         runtime: ActorRuntime,
         call: Call,
         definition: ActorDefinition,
         answer: asyncio.Future[Answer],
         deadline: float,
-    ) -> None:
+    ) -> ControlArrival:
+        """Take a control call in."""
         method = control_method(definition.codecs, call.method)
-        super().__init__(runtime, call, method, answer, deadline)
-        self.work.is_control = True
+        arrival = cls.of(runtime, call, method, answer, deadline)
+        arrival.is_control = True
+        return arrival
 
     async def begin(self, instance: Any) -> Any:
         """Do in a turn what only a turn may do."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 import structlog
@@ -18,7 +18,7 @@ from relevo.actors.core.deltas import DueMessage, DueReminder, ReminderChange
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.schedules import ReminderSchedule, occurrence
 from relevo.actors.reminders import Tick
-from relevo.actors.running.turn import CURRENT, Work
+from relevo.actors.running.turn import CURRENT, FunctionWork
 from relevo.errors import (
     ActivationLost,
     CommitFailed,
@@ -34,6 +34,8 @@ from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.running.slots import Slot
     from relevo.kernel.leases.model import Fence
@@ -47,6 +49,21 @@ PAGE: Final = 1_000
 MESSAGE_BACKOFF: Final = Backoff(first=0.5, longest=300.0, jitter=(0.8, 1.2))
 _TRANSIENT = (ActivationLost, CommitFailed, OutcomeUnknown)
 _schedules = msgspec.msgpack.Decoder(ReminderSchedule)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+class DueItem(FunctionWork, eq=False):
+    """A reminder or a message as work; what did not run is looked for again."""
+
+    returns: ClassVar[bool] = True
+    let_go: Callable[[], None] = _nothing
+
+    def withdraw(self) -> None:
+        """Let the item be handed out again."""
+        self.let_go()
 
 
 class DueWork:
@@ -118,10 +135,14 @@ class DueWork:
             )
             activation = slot.activation(definition, ref)
             activation.touch()
-            activation.admit(Work(
-                name, begin, partial(self._ended, slot, item, key),
-                withdraw=partial(self._let_go, key),
-            ))  # fmt: skip
+            activation.admit(
+                DueItem(
+                    name,
+                    function=begin,
+                    ended=partial(self._ended, slot, item, key),
+                    let_go=partial(self._let_go, key),
+                )
+            )
         except RelevoError as error:
             # That the actor cannot be activated now is not the fault of this item.
             waits = slot is None or isinstance(error, (StatePoisoned, Unavailable))

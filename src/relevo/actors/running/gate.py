@@ -8,14 +8,23 @@ means that all before it are.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from relevo.actors.running.deferred import Deferred
+from relevo.errors import ActivationLost, CommitFailed, OutcomeUnknown
+from relevo.kernel import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relevo.actors.core.deltas import Delta
+    from relevo.actors.running.activation import Activation
+    from relevo.actors.running.turn import Turn, Work
 
 Mark = asyncio.Future[None] | None
+FENCED_SECONDS: Final = 0.1
+"""How often a host past its deadline looks whether it may act again."""
 
 
 class Gate:
@@ -59,3 +68,104 @@ class Gate:
         if error is not None and self.error is None:
             self.error = error
             self._failed(error)
+
+
+class Outlet:
+    """What leaves an activation: the answers and outputs of its turns."""
+
+    def __init__(self, activation: Activation) -> None:
+        self._activation = activation
+
+    def release(self, turn: Turn, value: Any, error: BaseException | None) -> None:
+        """Let the answer and the outputs leave when all that was queued before is durable."""
+        if isinstance(value, Deferred):
+            self._activation.deferred.add(value)
+        mark = self._activation.gate.mark
+        if mark is None:
+            self._leave(turn, value, error)
+            return
+        if not turn.work.confirm and turn.outer is None:
+            self._finish(turn.work, value, error)
+            value, turn.is_answered = None, True
+        mark.add_done_callback(partial(self._durable, turn, value, error))
+
+    def _durable(
+        self, turn: Turn, value: Any, error: BaseException | None, mark: asyncio.Future[None]
+    ) -> None:
+        failure = asyncio.CancelledError() if mark.cancelled() else mark.exception()
+        if failure is not None:
+            self._forget(value)
+            value, error = None, commit_error(failure)
+        self._leave(turn, value, error)
+
+    def _leave(self, turn: Turn, value: Any, error: BaseException | None) -> None:
+        if faults.LIVE and error is None and turn.outer is None:
+            faults.hit("before_output")
+        if self._activation.home.lease.may_act:  # after the point: the host may have stood still
+            self._give(turn, value, error)
+        else:
+            self._activation.spawn(self._leave_later(turn, value, error))
+
+    async def _leave_later(self, turn: Turn, value: Any, error: BaseException | None) -> None:
+        try:
+            await self.may_release()
+        except BaseException as lost:
+            self._forget(value)
+            value, error = None, commit_error(lost)
+        self._give(turn, value, error)
+
+    def _give(self, turn: Turn, value: Any, error: BaseException | None) -> None:
+        if error is None and turn.noted is not None and turn.outer is None:
+            for output in turn.noted.take_outputs():
+                output()
+        if not turn.is_answered:
+            self._finish(turn.work, value, error)
+
+    def _finish(self, work: Work, value: Any, error: BaseException | None) -> None:
+        if isinstance(value, Deferred) and error is None:
+            self._await_deferred(value, work)
+        else:
+            work.finish(value, error)
+            work.turn = None
+
+    async def may_release(self) -> None:
+        """Wait until this host is within its deadline; raises `ActivationLost` at a loss."""
+        activation = self._activation
+        while not activation.home.lease.may_act:
+            if activation.home.lease.over or activation.state == "gone":
+                raise ActivationLost(
+                    f"the slot of {activation.canonical} was lost before the answer left"
+                )
+            await asyncio.sleep(FENCED_SECONDS)
+
+    def _await_deferred(self, deferred: Deferred[Any], work: Work) -> None:
+        activation = self._activation
+
+        def answer(value: Any, error: BaseException | None) -> None:
+            self._forget(deferred)
+            work.finish(value, error)
+
+        deferred.bind(answer)
+        if deferred.is_over:
+            return
+        if activation.state == "gone":
+            deferred.finish(None, activation.lost_answer())
+        elif work.is_abandoned:
+            self._forget(deferred)
+        else:
+            work.deferred = deferred
+
+    def _forget(self, value: Any) -> None:
+        if isinstance(value, Deferred):
+            self._activation.forget_deferred(value)
+
+
+def commit_error(error: BaseException) -> BaseException:
+    """Say of a turn whose delta was not stored, or may not have been, what is known."""
+    if isinstance(error, (OutcomeUnknown, ActivationLost, CommitFailed)):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return ActivationLost("the activation was aborted before its answer left")
+    failed = CommitFailed(f"the turn was not stored: {error}; nothing of it took effect")
+    failed.__cause__ = error
+    return failed

@@ -15,10 +15,11 @@ from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.room import CallRoom
 from relevo.actors.running import control
-from relevo.actors.running.arrivals import Arrival, reused
+from relevo.actors.running.arrivals import Arrival
 from relevo.actors.running.emitter import Emitter
 from relevo.actors.running.slots import PAUSE_SECONDS, Slot
 from relevo.actors.running.turn import CURRENT
+from relevo.actors.running.workers import Workers
 from relevo.actors.stateless.serving import StatelessTypes
 from relevo.errors import (
     BadArguments,
@@ -31,6 +32,7 @@ from relevo.errors import (
     UnknownMethod,
 )
 from relevo.kernel import faults
+from relevo.kernel.running.deadlines import Deadlines
 from relevo.kernel.running.threads import Threads
 from relevo.limits import (
     ACTOR_CHAIN_DEPTH_MAX,
@@ -75,10 +77,15 @@ class ActorRuntime:
         self.storage = storage
         self.slots: dict[tuple[str, int], Slot] = {}
         self.stateless = StatelessTypes(self)
+        self.live: dict[str, Slot] = {}
+        """Slots of the actors in memory."""
+        self._loop = asyncio.get_running_loop()
         self.emitter = Emitter()
         self.threads = Threads(idle_max=32)
+        self.workers = Workers()
+        self.deadlines = Deadlines()
         self.random = random.Random()  # noqa: S311 - jitter, not a secret
-        self.call_later: Callable[..., asyncio.TimerHandle] = asyncio.get_running_loop().call_later
+        self.call_later: Callable[..., asyncio.TimerHandle] = self._loop.call_later
         """The time of timers, which a test may move."""
         self.idle_seconds = ACTOR_IDLE_SECONDS
         """How long actors stay in memory without use, where their type does not say."""
@@ -96,34 +103,64 @@ class ActorRuntime:
         self._activations_max = activations_max
         self._relief_at = activations_max
         self.slots_of = slots_of
-        self._now = now
-        self._background: set[asyncio.Task[None]] = set()
+        self.now = now
+        """Returns the time by which Relevo decides."""
+        self._background: set[asyncio.Task[object]] = set()
 
     # -- calls ------------------------------------------------------------------------------------
 
     def deliver(self, call: Call) -> asyncio.Future[Answer]:
         """Run a call on this host; the future is the answer. Cancelling it cancels the call."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        answer = self.take(call)
+        if answer is None:
+            answer = self._loop.create_future()
+            try:
+                answer.set_result(self._elsewhere(call.actor))
+            except RelevoError as error:
+                answer.set_result(answer_of_error(error, None))
+        return answer
+
+    def take(self, call: Call) -> asyncio.Future[Answer] | None:
+        """Run a call as `deliver` does; None if this host does not own the slot of the actor."""
+        slot = self.slot_of(call.actor)
+        definition = self.types.by_name.get(call.actor.partition("/")[0])
+        if definition is None or (slot is None and not definition.is_stateless):
+            return None
+        answer: asyncio.Future[Answer] = self._loop.create_future()
         try:
-            definition = self.definition_of(call.actor)
-            arrival = self._arrival(call, definition, answer, loop.time() + call.timeout)
+            arrival = self._arrival(call, definition, answer)
         except RelevoError as error:
             answer.set_result(answer_of_error(error, None))
             return answer
-        self._admit(arrival, definition)
+        self._admit(arrival, definition, slot)
         if call.one_way:
             arrival.give(_ADMITTED)
         return answer
 
+    def slot_of(self, canonical: str) -> Slot | None:
+        """Return the slot of an actor, if it is this host's."""
+        slot = self.live.get(canonical)
+        if slot is None:
+            definition = self.types.by_name.get(canonical.partition("/")[0])
+            if definition is None or definition.is_stateless:
+                return None
+            group = definition.options.placement_group
+            with suppress(RelevoError):  # nobody has served its placement group yet
+                slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
+        return None if slot is None or slot.lease.over else slot
+
+    def _elsewhere(self, canonical: str) -> MovedTo:
+        group = self.definition_of(canonical).options.placement_group
+        return self.owner_elsewhere(group, slot_of(canonical, self.slots_of(group)))
+
     def _arrival(
-        self, call: Call, definition: ActorDefinition, answer: asyncio.Future[Answer],
-        deadline: float,
-    ) -> Arrival:  # fmt: skip
-        if call.method.startswith(control.PREFIX) and not definition.is_stateless:
-            return control.ControlArrival(self, call, definition, answer, deadline)
+        self, call: Call, definition: ActorDefinition, answer: asyncio.Future[Answer]
+    ) -> Arrival:
+        deadline = self._loop.time() + call.timeout
         method = definition.methods.get(call.method)
         if method is None:
+            if call.method.startswith(control.PREFIX) and not definition.is_stateless:
+                return control.ControlArrival.to_control(self, call, definition, answer, deadline)
             raise UnknownMethod(
                 f"{definition.name!r} has no method {call.method!r}; it has"
                 f" {', '.join(sorted(definition.methods))}"
@@ -134,63 +171,56 @@ class ActorRuntime:
                 f"{definition.name!r} is {definition.options.persist} and records no calls; a call"
                 ' id needs a type with persist="durable"'
             )
-        if call.chain.depth >= ACTOR_CHAIN_DEPTH_MAX:
+        if len(call.chain.frames) >= ACTOR_CHAIN_DEPTH_MAX:
             raise ReentrancyTooDeep(
                 f"{call.chain.depth} calls wait for each other, and no more may; the last is of"
                 f" {call.actor}"
             )
-        return Arrival(self, call, method, answer, deadline)
+        return Arrival.of(self, call, method, answer, deadline)
 
     def readmit(self, arrival: Arrival) -> None:
         """Deliver a call that was withdrawn before it began."""
-        arrival.work.is_removed = False
-        self._admit(arrival, self.definition_of(arrival.call.actor))
+        arrival.is_removed = False
+        canonical = arrival.call.actor
+        self._admit(arrival, self.definition_of(canonical), self.slot_of(canonical))
 
-    def _admit(self, arrival: Arrival, definition: ActorDefinition) -> None:
-        if definition.is_stateless:
-            try:
-                self.stateless.admit(arrival, definition)
-            except RelevoError as error:
-                arrival.give(answer_of_error(error, None))
-            return
-        group = definition.options.placement_group
-        number = slot_of(arrival.call.actor, self.slots_of(group))
-        slot = self.slots.get((group, number))
-        if slot is None or slot.lease.over:
-            arrival.give(self.owner_elsewhere(group, number))
-            return
-        if slot.lease.epoch < arrival.call.epoch or not slot.lease.may_act:
-            # It is lost, and that has not been seen here yet; or it soon will be.
-            epoch = max(slot.lease.epoch, arrival.call.epoch)
-            arrival.give(MovedTo(epoch, None, PAUSE_SECONDS))
-            return
-        arrival.call.epoch = slot.lease.epoch
+    def _admit(self, arrival: Arrival, definition: ActorDefinition, slot: Slot | None) -> None:
         try:
-            self._enter(slot, arrival, definition)
+            if definition.is_stateless:
+                self.stateless.admit(arrival, definition)
+            elif slot is None:
+                arrival.give(self._elsewhere(arrival.call.actor))
+            else:
+                self._enter(slot, arrival)
         except RelevoError as error:
             arrival.give(answer_of_error(error, None))
 
-    def _enter(self, slot: Slot, arrival: Arrival, definition: ActorDefinition) -> None:
-        activation = slot.activations.get(arrival.call.actor)
+    def _enter(self, slot: Slot, arrival: Arrival) -> None:
+        call, lease = arrival.call, slot.lease
+        if lease.epoch < call.epoch or not lease.may_act:
+            # It is lost, and that has not been seen here yet; or it soon will be.
+            arrival.give(MovedTo(max(lease.epoch, call.epoch), None, PAUSE_SECONDS))
+            return
+        call.epoch = lease.epoch
+        activation = slot.activations.get(call.actor)
         if isinstance(arrival, control.ControlArrival) and arrival.answers_at_once(activation):
             return
-        outer = None if activation is None else self._outer(activation, arrival)
-        if outer is not None:
-            assert activation is not None
-            arrival.activation = activation
-            activation.runner.nest(outer, arrival.work, arrival.call.chain)
-            return
-        if not slot.is_open and not slot.waits_for(arrival.call.chain):
+        if activation is not None and call.chain.frames:
+            outer = self._outer(activation, arrival)
+            if outer is not None:
+                arrival.activation = activation
+                activation.runner.nest(outer, arrival, call.chain)
+                return
+        if not slot.is_open and not slot.waits_for(call.chain):
             arrival.give(slot.moved(pause=PAUSE_SECONDS))
             return
         if activation is None:
-            activation = slot.activation(
-                definition, ActorRef.read(arrival.call.actor), arrival.call.chain
-            )
-        if self._joins(activation, arrival):
+            definition = self.definition_of(call.actor)
+            activation = slot.activation(definition, ActorRef.read(call.actor), call.chain)
+        if call.call_id is not None and arrival.joins(activation):
             return
         arrival.activation = activation
-        activation.admit(arrival.work)
+        activation.admit(arrival)
         self.waiting.add(activation)
 
     def _outer(self, activation: Activation, arrival: Arrival) -> Turn | None:
@@ -210,28 +240,15 @@ class ActorRuntime:
                 )
             if turn.root.work.mode == "interleave":
                 return None
-            if turn.root.work.mode == "read" and arrival.work.mode == "write":
+            if turn.root.work.mode == "read" and arrival.mode == "write":
                 refused = ReadOnlyTurn(
                     f"{turn.root.work.name} of {activation.canonical} only reads, and waits for"
-                    f" {arrival.work.name}, which writes"
+                    f" {arrival.name}, which writes"
                 )
                 refused.executed = False
                 raise refused
             return turn
         return None
-
-    def _joins(self, activation: Activation, arrival: Arrival) -> bool:
-        """Let the repeat of a call that still runs wait for the answer of the first."""
-        call_id = arrival.call.call_id
-        if call_id is None:
-            return False
-        running = activation.calls_by_id.setdefault(call_id, arrival)
-        if running is arrival:
-            return False
-        if running.digest != arrival.digest:
-            raise reused(call_id, activation.canonical)
-        running.followers.append(arrival)
-        return True
 
     def definition_of(self, canonical: str) -> ActorDefinition:
         """Return the definition of an actor's type; raises `NotFound`."""
@@ -281,15 +298,10 @@ class ActorRuntime:
 
         return hold
 
-    def find(self, canonical: str, group: str) -> Activation | None:
-        """Return the activation of an actor, if it is in memory here."""
-        slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
-        return None if slot is None else slot.activations.get(canonical)
-
     def activation_of(self, canonical: str) -> Activation | None:
-        """Return the activation of an actor, if it is in memory here; raises for unknown types."""
-        definition = self.definition_of(canonical)
-        return self.find(canonical, definition.options.placement_group)
+        """Return the activation of an actor, if it is in memory here."""
+        slot = self.slot_of(canonical)
+        return None if slot is None else slot.activations.get(canonical)
 
     def all_activations(self, canonical: str) -> list[Activation]:
         """Return every object in memory that is an actor: one at most, unless it is stateless."""
@@ -297,11 +309,7 @@ class ActorRuntime:
 
     def owns(self, canonical: str) -> bool:
         """Whether the slot of an actor is this host's."""
-        definition = self.types.by_name.get(canonical.partition("/")[0])
-        if definition is None or definition.is_stateless:
-            return False
-        group = definition.options.placement_group
-        slot = self.slots.get((group, slot_of(canonical, self.slots_of(group))))
+        slot = self.slot_of(canonical)
         return slot is not None and not slot.lease.over
 
     def note_stored(self, delta: Delta, stored: asyncio.Future[None]) -> None:
@@ -310,22 +318,14 @@ class ActorRuntime:
             for hear in self.stored:
                 hear(delta)
 
-    async def now(self) -> datetime:
-        """Return the time by which Relevo decides."""
-        return await self._now()
-
-    async def end_quarantine(self, canonical: str) -> None:
-        """Note that the state of an actor can be read again."""
-        await self.storage.actors.retry(canonical)
-
     def quarantine(self, canonical: str, fence: Fence, error: BaseException) -> None:
         """Note, once per attempt, that the state of an actor cannot be read."""
         log.error("actor.quarantined", actor=canonical, error=str(error))
         self.run(self.storage.actors.quarantine(canonical, fence, str(error)))
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something beside the actors, which `close` waits for."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
@@ -391,4 +391,5 @@ class ActorRuntime:
             await asyncio.wait(self._background, timeout=CLOSE_SECONDS)
         for task in self._background:
             task.cancel()
+        self.workers.close()
         self.threads.close()

@@ -61,6 +61,8 @@ class HostHome:
     def __init__(self, runtime: ActorRuntime, lease: Lease) -> None:
         self.runtime = runtime
         self.lease = lease
+        self.workers = runtime.workers
+        self.deadlines = runtime.deadlines
         self.is_open = True
         self._failures: dict[str, _Failure] = {}
         self._loop = asyncio.get_running_loop()
@@ -163,6 +165,8 @@ class Slot(HostHome):
         if self.activations.get(activation.canonical) is not activation:
             return
         del self.activations[activation.canonical]
+        if self.runtime.live.get(activation.canonical) is self:
+            del self.runtime.live[activation.canonical]
         self.runtime.activation_ended(activation)
         if error is None or isinstance(error, (LeaseLost, HostFenced)) or self.lease.over:
             return
@@ -194,6 +198,7 @@ class Slot(HostHome):
             raise refusal
         activation = Activation(self, definition, ref, chain or self.new_chain())
         self.activations[canonical] = activation
+        self.runtime.live[canonical] = self
         self.runtime.activation_began(activation)
         activation.start()
         return activation
@@ -211,7 +216,7 @@ class Slot(HostHome):
         if not self.is_open:
             self._loop.call_soon(activation.deactivate, self._leaving)
         if activation.was_quarantined:
-            self.runtime.run(self.runtime.end_quarantine(activation.canonical))
+            self.runtime.run(self.runtime.storage.actors.retry(activation.canonical))
 
     # -- the end ----------------------------------------------------------------------------------
 

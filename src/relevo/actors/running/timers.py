@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from relevo.actors.running.turn import Work
+from relevo.actors.running.turn import FunctionWork
 from relevo.errors import InvalidValue
 from relevo.kernel import error_text
 
@@ -119,4 +119,4 @@ class Timers:
 
         if timer.keep_alive:
             self._activation.touch()
-        self._activation.admit(Work(f"timer {timer.name}", begin, finish))
+        self._activation.admit(FunctionWork(f"timer {timer.name}", function=begin, ended=finish))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import Struct
+
+from relevo.actors.core.calls import Call, Chain
+from relevo.actors.core.mailbox import Mode
 from relevo.actors.core.numbers import Numbers
+from relevo.actors.running.deferred import Deferred
 from relevo.actors.running.journal import Journal
 from relevo.errors import OutsideTurn
+from relevo.kernel.uses import HeldConnection
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable
-
-    from relevo.actors.core.calls import Call, Chain
     from relevo.actors.core.deltas import RecordedCall
-    from relevo.actors.core.mailbox import Mode
-    from relevo.actors.running.activation import Activation
-    from relevo.actors.running.deferred import Deferred
+    from relevo.actors.running.activation import Activation  # noqa: TC004 - turns travel nowhere
 
 _numbers = Numbers()
 """Of turns: unlike those of other processes, also of earlier ones."""
@@ -25,102 +27,133 @@ CURRENT: ContextVar[Turn | None] = ContextVar("relevo_actor_turn", default=None)
 """The turn in which the present code runs; tasks made by a turn inherit it."""
 
 
-class Work:
-    """Something to run as a turn, and who hears of its end."""
-
-    __slots__ = (
-        "begin", "call", "confirm", "deadline", "deferred", "encode", "finish", "is_abandoned",
-        "is_cancelable", "is_control", "is_hook", "is_queued", "is_removed", "mode", "name",
-        "queued_at", "record", "turn", "withdraw",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        name: str,
-        begin: Callable[[Any], Awaitable[Any]],
-        finish: Callable[[Any, BaseException | None], None],
-        *,
-        mode: Mode = "write",
-        call: Call | None = None,
-        deadline: float | None = None,
-        is_control: bool = True,
-        is_cancelable: bool = False,
-        is_hook: bool = False,
-        confirm: bool = True,
-        withdraw: Callable[[], None] | None = None,
-        encode: Callable[[Any], Any] | None = None,
-        record: Callable[[Any, BaseException | None], RecordedCall | None] | None = None,
-    ) -> None:
-        self.name = name
-        self.begin = begin
-        self.finish = finish
-        """Hears of the result or the error, once they may leave."""
-        self.withdraw = withdraw
-        """Hears that it will not run here; what has none is forgotten."""
-        self.encode = encode
-        """How a deferred answer is encoded, in the turn that gives it."""
-        self.record = record
-        """What is stored of the answer, so that a repeat of the call gets it."""
-        self.mode: Mode = mode
-        self.call = call
-        self.deadline = deadline
-        """Loop time after which it does not begin."""
-        self.is_control = is_control
-        self.is_cancelable = is_cancelable
-        self.confirm = confirm
-        self.is_hook = is_hook
-        """A method of the life cycle, which is in no mailbox."""
-        self.is_queued = False
-        self.is_removed = False
-        self.is_abandoned = False
-        """Its caller has gone."""
-        self.deferred: Deferred[Any] | None = None
-        """The answer that a later turn gives."""
-        self.queued_at = 0.0
-        self.turn: Turn | None = None
+async def _nothing(_: Any) -> None:
+    """Do nothing."""
 
 
-class Turn:
+def _ignore(value: Any, error: BaseException | None) -> None:
+    """Tell nobody."""
+
+
+class Work(Struct, eq=False):
+    """Something to run as a turn; its class says what runs and who hears of the end."""
+
+    returns: ClassVar[bool] = False
+    """Whether it goes back to where it came from if it cannot run here; else it is forgotten."""
+
+    name: str
+    mode: Mode = "write"
+    call: Call | None = None
+    deadline: float | None = None
+    """Loop time after which it does not begin."""
+    is_control: bool = True
+    is_cancelable: bool = False
+    confirm: bool = True
+    is_hook: bool = False
+    """A method of the life cycle, which is in no mailbox."""
+    is_queued: bool = False
+    is_removed: bool = False
+    is_abandoned: bool = False
+    """Its caller has gone."""
+    deferred: Deferred[Any] | None = None
+    """The answer that a later turn gives."""
+    queued_at: float = 0.0
+    turn: Turn | None = None
+    held: HeldConnection | None = None
+    """The database connection that its caller holds: the turn must not wait for another such."""
+    parent: Any = None
+    """The span of the caller, for that of the turn."""
+
+    async def begin(self, instance: Any) -> Any:
+        """Run, and return the result."""
+        raise NotImplementedError
+
+    def finish(self, value: Any, error: BaseException | None) -> None:
+        """Hear of the result or the error, once they may leave."""
+        raise NotImplementedError
+
+    def withdraw(self) -> None:
+        """Hear that it will not run here."""
+
+    def encode(self, value: Any) -> Any:
+        """Return a deferred answer as it leaves, in the turn that gives it."""
+        return value
+
+    def record(self, value: Any, error: BaseException | None) -> RecordedCall | None:
+        """Return what is stored of the answer, so that a repeat of the call gets it."""
+        return None
+
+
+class FunctionWork(Work, eq=False):
+    """A coroutine function to run as a turn, and a function that hears of its end."""
+
+    function: Callable[[Any], Awaitable[Any]] = _nothing
+    ended: Callable[[Any, BaseException | None], None] = _ignore
+
+    async def begin(self, instance: Any) -> Any:
+        """Run the function."""
+        return await self.function(instance)
+
+    def finish(self, value: Any, error: BaseException | None) -> None:
+        """Tell whoever asked for it."""
+        self.ended(value, error)
+
+
+class Turn(Struct, eq=False):
     """A running turn; a nested one shares the journal of the outermost."""
 
-    __slots__ = (
-        "activation", "chain", "given_up", "has_begun", "id", "inner", "inner_turn", "is_answered",
-        "is_closing", "is_cut", "is_over", "journal", "nested", "outer", "task", "timed_out",
-        "view", "waiting_for", "was_cancelled", "work",
-    )  # fmt: skip
+    id: int
+    activation: Activation
+    work: Work
+    chain: Chain
+    outer: Turn | None = None
+    noted: Journal | None = None
+    """What an outermost turn did besides changing the state; None if it is nothing so far."""
+    nested: asyncio.Lock | None = None
+    """Nested turns run one at a time."""
+    inner: set[asyncio.Task[None]] | None = None
+    """Calls that run, or wait to run, nested in it."""
+    inner_turn: Turn | None = None
+    """The one of them that has begun last."""
+    has_begun: bool = False
+    began: float = 0.0
+    """When its code did, until that has ended."""
+    is_cut: bool = False
+    """It is to end early."""
+    is_closing: bool = False
+    """Its coroutine has ended: further calls of its chain wait for a turn of their own."""
+    is_over: bool = False
+    is_answered: bool = False
+    """Its answer has left ahead of its outputs."""
+    timed_out: bool = False
+    was_cancelled: bool = False
+    given_up: bool = False
+    """Its activation was aborted."""
+    view: Any = None
+    """What a turn that may not write sees as the state."""
+    task: asyncio.Task[None] | None = None
+    """What runs it now, and maybe other turns after it."""
+    waiting_for: tuple[Call, ...] = ()
+    """Calls that it has made and waits for."""
 
-    def __init__(
-        self, activation: Activation, work: Work, chain: Chain, outer: Turn | None = None
-    ) -> None:
-        self.id = _numbers.take()
-        self.activation = activation
-        self.work = work
-        self.chain = chain
-        self.outer = outer
-        self.journal: Journal = Journal() if outer is None else outer.journal
-        self.nested: asyncio.Lock | None = None
-        """Nested turns run one at a time."""
-        self.inner: set[asyncio.Task[None]] = set()
-        """Calls that run, or wait to run, nested in it."""
-        self.inner_turn: Turn | None = None
-        """The one of them that has begun last."""
-        self.has_begun = False
-        self.is_cut = False
-        """It is to end early."""
-        self.is_closing = False
-        """Its coroutine has ended: further calls of its chain wait for a turn of their own."""
-        self.is_over = False
-        self.is_answered = False
-        """Its answer has left ahead of its outputs."""
-        self.timed_out = False
-        self.was_cancelled = False
-        self.given_up = False
-        """Its activation was aborted."""
-        self.view: Any = None
-        """What a turn that may not write sees as the state."""
-        self.task: asyncio.Task[None] | None = None
-        self.waiting_for: list[Call] = []
-        """Calls that it has made and waits for."""
+    @classmethod
+    def of(
+        cls, activation: Activation, work: Work, chain: Chain, outer: Turn | None = None
+    ) -> Turn:
+        """Return a turn with a number of its own."""
+        return cls(_numbers.take(), activation, work, chain, outer)
+
+    @property
+    def journal(self) -> Journal:
+        """What the outermost turn did so far besides changing the state."""
+        root = self.root
+        if root.noted is None:
+            root.noted = Journal()
+        return root.noted
+
+    def expire(self) -> None:
+        """Hear that its time is up."""
+        self.activation.runner.time_out(self)
 
     def cut(self) -> None:
         """Cancel its task; one that has not begun is not cancelled, and ends when it begins."""
@@ -131,15 +164,12 @@ class Turn:
     @property
     def root(self) -> Turn:
         """The outermost turn."""
-        turn = self
-        while turn.outer is not None:
-            turn = turn.outer
-        return turn
+        return self if self.outer is None else self.outer.root
 
     @property
     def may_write(self) -> bool:
         """Whether it may change the state."""
-        return self.root.work.mode == "write" and self.work.mode == "write"
+        return self.work.mode == "write" and (self.outer is None or self.root.work.mode == "write")
 
     @property
     def deadline(self) -> float | None:

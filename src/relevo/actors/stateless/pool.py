@@ -76,6 +76,23 @@ class StatelessActivation(Activation):
         if freed is not None:
             freed.set_result(None)
 
+    @property
+    def runs_code(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        tasks = (turn.task for turn in self.turns.values())
+        return any(task is not None and not task.done() for task in tasks)
+
+    async def until_code_ended(self) -> None:
+        """Wait until every turn that has begun has ended."""
+        while self.runs_code:
+            nested = (one.task for one in self.turns.values() if one.outer is not None)
+            running = [task for task in nested if task is not None and not task.done()]
+            if running:
+                await asyncio.wait(running)
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
     async def until_freed(self) -> None:
         """Wait until the present call has ended."""
         if not (self.is_free or self.state == "gone"):
@@ -130,7 +147,7 @@ class StatelessPool(HostHome):
         if outer is not None and (self.definition.permit or not self._has_room(call.actor)):
             # It would wait for the turn that waits for it.
             arrival.activation = outer.activation
-            outer.activation.runner.nest(outer, arrival.work, call.chain)
+            outer.activation.runner.nest(outer, arrival, call.chain)
             return
         if not self.is_open and not self.runtime.waits_for(call.chain):
             arrival.give(MovedTo(0, None, PAUSE_SECONDS))
@@ -207,14 +224,14 @@ class StatelessPool(HostHome):
         arrival.activation = activation
         activation.is_reserved = False
         activation.touch()
-        activation.admit(arrival.work)
+        activation.admit(arrival)
 
     async def _begin_with_permit(
         self, activation: StatelessActivation, waiting: WaitingCall
     ) -> None:
         """Run a call under a permit of the pool that bounds the calls of all hosts."""
         assert self.definition.permit is not None
-        arrival, work, is_given = waiting.arrival, waiting.arrival.work, False
+        arrival, is_given = waiting.arrival, False
         try:
             async with self.definition.permit():
                 waiting.permit, is_given = None, True
@@ -222,8 +239,8 @@ class StatelessPool(HostHome):
                 await activation.until_freed()
         except (RelevoError, asyncio.CancelledError) as error:
             if is_given:
-                if work.turn is not None:
-                    work.turn.cut()  # the permit may have ended: the call must, too
+                if arrival.turn is not None:
+                    arrival.turn.cut()  # the permit may have ended: the call must, too
                 return
             refusal = MailboxFull(f"no permit for {arrival.call.actor}: {error}")
             arrival.give(answer_of_error(refusal, None))
@@ -267,9 +284,8 @@ class StatelessPool(HostHome):
         lost = self.lease.over or isinstance(error, (LeaseLost, HostFenced))
         if error is not None and not lost and not activation.has_begun:
             self.failed(activation.canonical, error)
-        running = [turn.task for turn in activation.turns.values() if turn.task is not None]
-        if running:  # it was aborted, and still counts while its code runs
-            self.runtime.run(self._forget_later(activation, running))
+        if activation.runs_code:  # it was aborted, and still counts while its code runs
+            self.runtime.run(self._forget_later(activation))
         else:
             self._forget(activation)
 
@@ -277,10 +293,8 @@ class StatelessPool(HostHome):
         """Say why an activation could not begin."""
         return ActivationFailed(f"{activation.canonical} left memory; try again")
 
-    async def _forget_later(
-        self, activation: StatelessActivation, running: list[asyncio.Task[None]]
-    ) -> None:
-        await asyncio.wait(running)
+    async def _forget_later(self, activation: StatelessActivation) -> None:
+        await activation.until_code_ended()
         self._forget(activation)
 
     def _forget(self, activation: StatelessActivation) -> None:

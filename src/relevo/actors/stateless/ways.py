@@ -111,11 +111,15 @@ class StatelessWays(Ways):
         """Return the placement group of the type; raises `NotFound`."""
         return await self._ways.group_of(type_name), 1
 
-    async def find(self, group: str, slot: int) -> Way | None:
-        """Return the way to this host if it serves the type, else to another one."""
+    def here(self, call: Call) -> asyncio.Future[Answer] | None:
+        """Run a call on this host, if it serves the type."""
         runtime, definition = self._ways.runtime, self._types.by_name.get(self._type)
         if runtime is not None and definition is not None and runtime.stateless.takes(definition):
-            return Way(runtime.deliver, 0, is_local=True)
+            return runtime.deliver(call)
+        return None
+
+    async def find(self, group: str, slot: int) -> Way | None:
+        """Return the way to another host that serves the type."""
         address = await self._hosts.pick(group, self._type)
         if address is None:
             return None

@@ -184,21 +184,31 @@ class MessageTimes(Collector):
         yield holds
 
 
+class TurnFigures:
+    """The turns of a method, and how long they waited to begin."""
+
+    __slots__ = ("runs", "waits")
+
+    def __init__(self) -> None:
+        self.runs = HandlerRuns()
+        self.waits = Durations()
+
+
 class ActorFigures(Collector):
     """Turns of actors by type and method, never by key; as `Runs`."""
 
     def __init__(self) -> None:
-        self._turns: dict[tuple[str, str], tuple[HandlerRuns, Durations]] = {}
+        self._turns: dict[tuple[str, str], TurnFigures] = {}
         self.activations: Counts[str] = Counts()
         self.deactivations: Counts[tuple[str, str]] = Counts()
         self._lateness: dict[str, Durations] = {}
 
-    def of(self, type_name: str, method: str) -> tuple[HandlerRuns, Durations]:
+    def of(self, type_name: str, method: str) -> TurnFigures:
         """Return what counts the turns of a method, and their waits."""
         key = (type_name, method)
         found = self._turns.get(key)
         if found is None:
-            found = self._turns[key] = (HandlerRuns(), Durations())
+            found = self._turns[key] = TurnFigures()
         return found
 
     def late(self, type_name: str, seconds: float) -> None:
@@ -243,11 +253,11 @@ class ActorFigures(Collector):
         waits = HistogramMetricFamily(
             "relevo_actor_queue_seconds", "Time that work waited for its turn.", labels=labels
         )
-        for key, (runs, wait) in self._turns.items():
-            for outcome, count in runs.outcomes.items():
+        for key, one in self._turns.items():
+            for outcome, count in one.runs.outcomes.items():
                 turns.add_metric((*key, outcome), count)
-            times.add_metric(key, runs.shown(), runs.seconds)
-            waits.add_metric(key, wait.shown(), wait.seconds)
+            times.add_metric(key, one.runs.shown(), one.runs.seconds)
+            waits.add_metric(key, one.waits.shown(), one.waits.seconds)
         yield from (turns, times, waits)
 
 

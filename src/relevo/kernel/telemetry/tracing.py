@@ -12,15 +12,25 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-def span(name: str, attributes: Mapping[str, str | int]) -> AbstractContextManager[Any]:
-    """Return a span around a block, which is the current one in it; an error is noted with it."""
+def span(
+    name: str, attributes: Mapping[str, str | int], parent: Any = None
+) -> AbstractContextManager[Any]:
+    """Return a span around a block, which is the current one in it; an error is noted with it.
+
+    It is part of the current span, or of what `here` returned elsewhere.
+    """
     tracer = _tracer()
     if tracer is None:
         return nullcontext()
     found: AbstractContextManager[Any] = tracer.start_as_current_span(
-        name, attributes=dict(attributes)
+        name, context=parent, attributes=dict(attributes)
     )
     return found
+
+
+def here() -> Any:
+    """Return what makes the current span the parent of one that begins elsewhere."""
+    return importlib.import_module("opentelemetry.context").get_current() if is_on() else None
 
 
 def is_on() -> bool:
