@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BENCHES = (
     "grouping", "leases", "feed", "events", "router", "jobs", "messaging", "actors",
-    "actors_pools", "actors_transport", "postgresql",
+    "postgresql",
 )  # fmt: skip
 
 

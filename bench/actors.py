@@ -1,114 +1,40 @@
-"""What a call of an actor costs on one host, beside a bare mailbox and a bare insert.
+"""What actors and the governance kit cost, beside bare means and other actors for Python.
 
 python -m bench actors
+BENCH_ACTORS_QUICK=1 python -m bench actors             a fifth of everything, one round
+BENCH_ACTORS_STEPS="volatile kit" python -m bench actors
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import time
-from contextlib import asynccontextmanager
-from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+import os
+from typing import TYPE_CHECKING, Final
 
 import uvloop
-from msgspec import Struct
 
-from bench import Figure
-from relevo import App, settings
-from relevo.actors import Actor, Interface
+from bench.actor_parts import asks, commits, handover, kit, stored, transport
+from bench.actor_parts.common import QUICK, ROUNDS, app_of, serving
 from relevo.testing.databases import TestDatabases
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from bench import Figure
 
-HOW: Final = """
+STEPS: Final = os.environ.get(
+    "BENCH_ACTORS_STEPS",
+    "volatile durable activations commits kit budget handover idle reminders transport",
+).split()
+HOW: Final = f"""
 One process, one event loop, a local PostgreSQL with fsync on. Each call adds to a number, which is
-the state. Beside volatile actors: a task that takes (number, future) from an `asyncio.Queue`; it
-encodes nothing and bounds nothing. Beside an idle durable call: an insert of one row by the same
-pool. Pipelined: 500 callers each await one call after the other; of 1,000 actors, each call goes to
-another one. CPU is that of this process, without the server's. Medians of three turns.
+the state. Beside volatile actors: a task that takes (number, future) from a bounded
+`asyncio.Queue`, which encodes nothing and has no deadlines; and xoscar and Pykka, each in a process
+of its own. Beside an idle durable call: an insert of one row by the same pool. Pipelined: 500
+callers each await one call after the other; of 1,000 actors, each call goes to another one. CPU is
+that of this process, without the server's. A hand-over: three apps in this process, of which one
+only calls. Remote asks: both ends in one process over a Unix socket, beside the same frames on a
+bare protocol. `beside` is the promised number where there is no other side. Medians of {ROUNDS}
+rounds in turns{"; a fifth of the calls" if QUICK else ""}.
 """
-CALLERS: Final = 500
-ACTORS: Final = 1_000
-ROUNDS: Final = 3
-
-
-class Counter(Interface):
-    async def add(self, number: int) -> int: ...
-
-
-class Count(Struct):
-    number: int = 0
-
-
-class BareMailbox:
-    """An actor that is a queue and a task."""
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[tuple[int, asyncio.Future[int]]] = asyncio.Queue()
-        self._number = 0
-        self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run())
-
-    async def add(self, number: int) -> int:
-        answer: asyncio.Future[int] = self._loop.create_future()
-        self._queue.put_nowait((number, answer))
-        return await answer
-
-    async def _run(self) -> None:
-        while True:
-            number, answer = await self._queue.get()
-            self._number += number
-            answer.set_result(self._number)
-
-    def close(self) -> None:
-        self._task.cancel()
-
-
-class Rate(Struct):
-    """Calls per second, and microseconds of CPU per call."""
-
-    per_second: float
-    cpu: float
-
-
-def define(app: App) -> None:
-    for name in ("durable", "volatile"):
-        persist: Any = name
-
-        @app.actor(name, implements=Counter, persist=persist)
-        class CounterActor(Actor[Count]):
-            async def add(self, number: int) -> int:
-                self.state.number += number
-                return self.state.number
-
-
-async def measured(add: Callable[[int], Awaitable[Any]], calls: int, callers: int) -> Rate:
-    """Time calls; `add` gets the number of the call."""
-    numbers = iter(range(calls))
-
-    async def caller() -> None:
-        for number in numbers:
-            await add(number)
-
-    gc.collect()
-    began, cpu = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(caller() for _ in range(callers)))
-    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    return Rate(calls / seconds, cpu / calls * 1e6)
-
-
-@asynccontextmanager
-async def serving(url: str) -> AsyncIterator[App]:
-    app = App(settings=settings.load({"database_url": url, "log_level": "warning"}, environ={}))
-    define(app)
-    async with app.host():
-        slots = app.actors.runtime.slots
-        while len(slots) < app.settings.actors_slots:
-            await asyncio.sleep(0.01)
-        yield app
 
 
 async def run() -> list[Figure]:
@@ -118,80 +44,31 @@ async def run() -> list[Figure]:
 async def _measure() -> list[Figure]:
     databases = TestDatabases()
     url = databases.create()
+    figures: list[Figure] = []
     try:
-        async with serving(url) as app:
-            return [*await _volatile(app), *await _durable(app), *await _stored(app)]
+        async with serving(app_of(url)) as app:
+            if "volatile" in STEPS:
+                figures += await asks.volatile(app)
+            if "durable" in STEPS:
+                figures += await asks.durable(app)
+            if "activations" in STEPS:
+                figures += await asks.activations(app)
+            if "commits" in STEPS:
+                figures += await commits.fences(app, url)
+            if "kit" in STEPS:
+                figures += await kit.writer(app) + await kit.grants(app)
+        if "budget" in STEPS:
+            figures += await kit.budget(url)
+        if "handover" in STEPS:
+            figures += await handover.handover(url)
+        async with serving(app_of(url)) as app:
+            if "idle" in STEPS:
+                figures += await stored.idle(app, url)
+            if "reminders" in STEPS:
+                figures += await stored.reminders(app, url)
     finally:
         databases.drop(url)
         databases.close()
-
-
-async def _turns(sides: dict[str, Callable[[], Awaitable[Rate]]]) -> dict[str, Rate]:
-    found: dict[str, list[Rate]] = {name: [] for name in sides}
-    for _ in range(ROUNDS):
-        for name, side in sides.items():
-            found[name].append(await side())
-    return {
-        name: Rate(median(r.per_second for r in rates), median(r.cpu for r in rates))
-        for name, rates in found.items()
-    }
-
-
-async def _volatile(app: App) -> list[Figure]:
-    figures = []
-    boxes = [BareMailbox() for _ in range(ACTORS)]
-    actors: list[Any] = [app.actor(Counter, n, type="volatile") for n in range(ACTORS)]
-    await asyncio.gather(*(actor.add(0) for actor in actors))
-    for what, callers, calls in (("sequential", 1, 3_000), ("pipelined", CALLERS, 10_000)):
-        for count in (1, ACTORS):
-            rates = await _turns({
-                "actor": lambda: measured(lambda n: actors[n % count].add(1), calls, callers),  # noqa: B023
-                "bare": lambda: measured(lambda n: boxes[n % count].add(1), calls, callers),  # noqa: B023
-            })  # fmt: skip
-            figures += _figures(
-                f"volatile, {what}, {count:,} actors", rates["actor"],
-                beside=rates["bare"].per_second, bound=0.3,
-            )  # fmt: skip
-    for box in boxes:
-        box.close()
+    if "transport" in STEPS:
+        figures += await transport.measure("uvloop")
     return figures
-
-
-async def _durable(app: App) -> list[Figure]:
-    figures = []
-    actors: list[Any] = [app.actor(Counter, n, type="durable") for n in range(ACTORS)]
-    await asyncio.gather(*(actor.add(0) for actor in actors))
-    for count in (1, ACTORS):
-        rates = await _turns({
-            "actor": lambda: measured(lambda n: actors[n % count].add(1), 10_000, CALLERS),  # noqa: B023
-        })  # fmt: skip
-        figures += _figures(f"durable, pipelined, {count:,} actors", rates["actor"])
-    await app.database.write("create table if not exists public.bench_bare (number bigint)")
-    insert = "insert into public.bench_bare values ($1)"
-    rates = await _turns({
-        "actor": lambda: measured(lambda _: actors[0].add(1), 300, 1),
-        "bare": lambda: measured(lambda n: app.database.write(insert, n), 300, 1),
-    })  # fmt: skip
-    return figures + _figures("durable, idle", rates["actor"], beside=rates["bare"].per_second)
-
-
-async def _stored(app: App) -> list[Figure]:
-    async def activate() -> Rate:
-        for slot in app.actors.runtime.slots.values():
-            for activation in list(slot.activations.values()):
-                activation.deactivate("requested")
-        while app.actors.runtime.activations:
-            await asyncio.sleep(0.01)
-        return await measured(
-            lambda n: app.actor(Counter, n, type="durable").add(0), ACTORS, CALLERS
-        )
-
-    rates = await _turns({"activate": activate})
-    return _figures("activated from the store", rates["activate"])
-
-
-def _figures(name: str, rate: Rate, **options: Any) -> list[Figure]:
-    return [
-        Figure(name=name, measured=rate.per_second, unit="calls/s", **options),
-        Figure(name="  CPU of it", measured=rate.cpu, unit="µs"),
-    ]

@@ -1,6 +1,6 @@
 """What a call between hosts costs, beside the bare frames that it is made of.
 
-python -m bench actors_transport
+A part of `python -m bench actors`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import uvloop
 
 from bench import Figure
 from relevo.actors.core.calls import Answer, Call, Chain, Returned
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
 
     from relevo.actors.transport.receiving import Peer
 
-HOW: Final = """
-Both ends are in one process, on one event loop, over a Unix socket. The receiver answers at once.
-Beside: the same frames, encoded and decoded by the same codec, on a bare `asyncio.Protocol` with a
-future per call, without numbers, credit, bounds, cancellation or signs of life. Pipelined: 500
-callers each await one call after the other. Medians of five turns.
-"""
 CALLS: Final = 20_000
 CALLERS: Final = 500
 ROUNDS: Final = 5
@@ -136,8 +129,3 @@ async def measure(name: str) -> list[Figure]:
         await receiver.close()
         await listener.stop()
     return figures
-
-
-async def run() -> list[Figure]:
-    """Measure on asyncio's own loop, and on uvloop, which hosts use."""
-    return await measure("asyncio") + await asyncio.to_thread(uvloop.run, measure("uvloop"))

@@ -1,0 +1,1 @@
+"""What `python -m bench actors` measures, by subject."""

@@ -1,0 +1,131 @@
+"""The governance kit: an exclusive writer, grants of a pool, and a lane under a budget."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from bench import Figure
+from bench.actor_parts.common import CALLERS, ROUNDS, app_of, measured, scaled, turns
+from relevo.governance import CsvSink
+from relevo.jobs.model import Lane
+
+if TYPE_CHECKING:
+    from relevo import App
+    from relevo.governance import ResourcePool
+    from relevo.governance.pools import Coordination
+
+WRITERS: Final = 10_000
+BATCH: Final = 500
+JOBS: Final = 5_000
+
+
+async def writer(app: App) -> list[Figure]:
+    """Measure 10,000 callers of one writer beside batches that nobody asked for."""
+    with tempfile.TemporaryDirectory(prefix="relevo-bench-") as folder:
+        events = app.governance.writer(
+            "events", sink=CsvSink(f"{folder}/{{key}}.csv", ("number", "text")),
+            max_batch=BATCH,
+        )["one"]  # fmt: skip
+        await events.write({"number": 0, "text": "first"})
+        rates = await turns({
+            "writer": lambda: measured(
+                lambda n: events.write({"number": n, "text": "some text"}),
+                2 * scaled(WRITERS), scaled(WRITERS),
+            ),
+        })  # fmt: skip
+        bare = median([await asyncio.to_thread(_bare, Path(folder)) for _ in range(ROUNDS)])
+    rate = rates["writer"].per_second
+    return [
+        Figure(name=f"events written, {scaled(WRITERS):,} callers", measured=rate, unit="events/s",
+               beside=20_000.0, bound=1.0),
+        Figure(name="  beside bare batches with fsync", measured=rate, unit="events/s",
+               beside=bare, bound=0.5),
+        Figure(name="  CPU of it", measured=rates["writer"].cpu, unit="µs"),
+    ]  # fmt: skip
+
+
+def _bare(folder: Path) -> float:
+    """Append batches to a file, each made durable; return events per second."""
+    events = 2 * scaled(WRITERS)
+    began = time.perf_counter()
+    with (folder / "bare.csv").open("a", newline="", encoding="utf-8") as file:
+        for first in range(0, events, BATCH):
+            file.writelines(f"{n},some text\r\n" for n in range(first, first + BATCH))
+            file.flush()
+            os.fsync(file.fileno())
+    return events / (time.perf_counter() - began)
+
+
+async def grants(app: App) -> list[Figure]:
+    """Measure permits that are taken and given back, by who grants them."""
+    sides: dict[Coordination, tuple[int, float]] = {
+        "server": (5_000, 5_000.0), "client": (100_000, 50_000.0),
+    }  # fmt: skip
+    found = []
+    for coordination, (count, bound) in sides.items():
+        pool = app.governance.pool(
+            f"bench-{coordination}", size=2 * CALLERS, coordination=coordination
+        )
+
+        async def lease(_: int, pool: ResourcePool = pool) -> None:
+            async with pool.lease():
+                pass
+
+        await measured(lease, 2 * CALLERS, CALLERS)
+        rate = (await turns({"pool": lambda: measured(lease, scaled(count), CALLERS)}))["pool"]  # noqa: B023
+        found += [
+            Figure(name=f"grants of a pool, {coordination} coordination",
+                   measured=rate.per_second, unit="grants/s", beside=bound, bound=1.0),
+            Figure(name="  CPU of it", measured=rate.cpu, unit="µs"),
+        ]  # fmt: skip
+    return found
+
+
+async def budget(url: str) -> list[Figure]:
+    """Measure a lane under a pool that is never exhausted beside the lane alone."""
+    rates: dict[str, list[float]] = {"governed": [], "free": []}
+    for _ in range(ROUNDS):
+        for lane, found in rates.items():
+            found.append(await _drained(url, lane))
+    return [
+        Figure(name="jobs of a lane under a budget, beside the lane alone",
+               measured=median(rates["governed"]), unit="jobs/s", beside=median(rates["free"]),
+               bound=0.75),
+    ]  # fmt: skip
+
+
+async def _drained(url: str, name: str) -> float:
+    """Let a host do jobs that were there before it began; return jobs per second."""
+    app = app_of(url)
+    app.governance.pool("wide", size=1_000)
+    app.jobs.configure(
+        Lane(name="free", events="none"), Lane(name="governed", events="none", pool="wide")
+    )
+    jobs = scaled(JOBS)
+    done = asyncio.Event()
+    times: list[float] = []
+
+    for lane in ("free", "governed"):
+
+        @app.job(f"bench-{lane}", lane=lane)
+        async def nothing(n: int) -> None:
+            times.append(time.perf_counter())
+            if len(times) == jobs:
+                done.set()
+
+    async with app:
+        for first in range(0, jobs, 500):
+            await app.jobs.submit_many(
+                f"bench-{name}", [{"n": n} for n in range(first, first + 500)]
+            )
+    async with app.host():
+        async with asyncio.timeout(120):
+            await done.wait()
+    first = jobs // 5
+    return (jobs - first) / (times[-1] - times[first])
