@@ -105,14 +105,18 @@ class Site:
 
 @asynccontextmanager
 async def open_site(
-    database: Database, url: str, program: str, environment: Mapping[str, str] | None = None
+    database: Database,
+    url: str,
+    program: str,
+    environment: Mapping[str, str] | None = None,
+    client: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Site]:
     """Run a program in processes that keep their leases for a short time, and make a client."""
     await trace.install(database)
     # Paths of sockets are short.
     with tempfile.TemporaryDirectory(prefix="rel-") as folder:
         told = {**QUICK, "home": f"{folder}/home"}
-        chosen = settings.load({**told, "database_url": url}, environ={})
+        chosen = settings.load({**told, **(client or {}), "database_url": url}, environ={})
         async with (
             Cluster(url, program, Path(folder), settings=told, environment=environment) as cluster,
             App(settings=chosen) as app,
