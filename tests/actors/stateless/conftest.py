@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class Press(Interface):
     async def stamp(self, tag: str) -> str: ...
     async def hold(self, tag: str) -> str: ...
+    async def resist(self, tag: str) -> str: ...
     async def again(self, depth: int) -> int: ...
     async def fail(self) -> None: ...
 
@@ -90,6 +92,14 @@ class PressActor(Actor[None]):
         finally:
             self.works.running -= 1
         return f"{tag} at {self.works.name}"
+
+    async def resist(self, tag: str) -> str:
+        """Go on though it is cancelled."""
+        self.works.log.append((tag, str(self.ctx.key), self.number))
+        while not self.works.gate(tag).is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.works.gate(tag).wait()
+        return tag
 
     async def again(self, depth: int) -> int:
         if depth == 0:

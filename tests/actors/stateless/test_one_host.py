@@ -11,6 +11,7 @@ from relevo import App
 from relevo.actors import Actor, reminder_handler
 from relevo.errors import (
     ActivationFailed,
+    ActivationLost,
     BadArguments,
     DeadlineExceeded,
     InvalidValue,
@@ -18,6 +19,7 @@ from relevo.errors import (
     Overloaded,
     RemoteError,
 )
+from relevo.kernel.leases.hosts import Deadline
 from relevo.testing import ActorTest
 from tests.actors.bank import Account, AccountState
 from tests.actors.stateless.conftest import Press, PressActor, Works
@@ -155,6 +157,24 @@ async def test_what_raises_keeps_its_activation_and_what_cannot_begin_is_tried_a
     assert len(host.works.live) == 1
 
 
+async def test_what_an_earlier_life_of_the_host_left_behind_counts(hosts: Hosts) -> None:
+    host = await hosts.start(max_local=1)
+    stubborn = asyncio.ensure_future(host.press.resist("stubborn"))
+    await host.works.until_begun("stubborn")
+    deadline = Deadline()
+    deadline.renew(float("inf"))
+    host.app.actors.runtime.stateless.begin_life("default", deadline)
+    with pytest.raises(ActivationLost):
+        await stubborn  # I6: what ran in the life that has ended gives no result
+    later = asyncio.ensure_future(host.press.stamp("later"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert host.works.tags == ["stubborn"]  # I38: its code has not ended
+    release(host, "stubborn")
+    assert await later == "later at a"
+    assert host.works.tags == ["stubborn", "later"]
+
+
 async def test_nothing_is_stored_and_what_would_be_is_refused(hosts: Hosts) -> None:
     host = await hosts.start()
     await host.press.stamp("x")
@@ -218,6 +238,9 @@ async def test_actors_under_test_reach_stateless_types() -> None:
 
         async def again(self, depth: int) -> int:
             return depth
+
+        async def resist(self, tag: str) -> str:
+            return tag
 
         async def fail(self) -> None: ...
 

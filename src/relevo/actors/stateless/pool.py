@@ -128,9 +128,20 @@ class StatelessPool(HostHome):
     end become idle and are collected. Only if none is free another is made.
     """
 
-    def __init__(self, runtime: ActorRuntime, definition: ActorDefinition, lease: Lease) -> None:
+    def __init__(
+        self,
+        runtime: ActorRuntime,
+        definition: ActorDefinition,
+        lease: Lease,
+        former: StatelessPool | None = None,
+    ) -> None:
         super().__init__(runtime, lease)
         self.definition = definition
+        self.former = former
+        """That of an earlier life of the host; what is left of it counts."""
+        self.successor: StatelessPool | None = None
+        if former is not None:
+            former.successor = self
         self.activations: list[StatelessActivation] = []
         """Also those that leave, until they are gone: they count."""
         self.queue: SharedQueue[WaitingCall] = SharedQueue(definition.options.mailbox)
@@ -189,7 +200,13 @@ class StatelessPool(HostHome):
     def _most(self) -> int:
         most = self.definition.options.max_local
         assert most is not None
-        return most
+        return most if self.former is None else most - self.former.remaining
+
+    @property
+    def remaining(self) -> int:
+        """How many activations there are, also of earlier lives."""
+        earlier = 0 if self.former is None else self.former.remaining
+        return len(self.activations) + earlier
 
     def _may_make(self, name: str) -> bool:
         return self.refusal_now(name) is None
@@ -306,7 +323,7 @@ class StatelessPool(HostHome):
         if refusal is not None and not self._has_activation(name):
             for waiting in self.queue.take_all(name):
                 waiting.arrival.give(answer_of_error(refusal, None))
-        self.pump()
+        (self.successor or self).pump()
 
     # -- the end ----------------------------------------------------------------------------------
 

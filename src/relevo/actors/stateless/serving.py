@@ -36,6 +36,8 @@ class StatelessTypes:
     def __init__(self, runtime: ActorRuntime) -> None:
         self._runtime = runtime
         self._pools: dict[str, StatelessPool] = {}
+        self._former: dict[str, StatelessPool] = {}
+        """Those of earlier lives, while some of their code has not ended."""
         self._groups: set[str] = set()
         self._deadline: Deadline | None = None
         self._is_closed = False
@@ -48,10 +50,12 @@ class StatelessTypes:
     def begin_life(self, group: str, deadline: Deadline) -> None:
         """Serve a placement group in a life of the host; what ran in another life is aborted."""
         if self._deadline is not deadline:
-            for pool in self.pools:
-                pool.lose()
-            self._pools.clear()
+            former, self._pools = self._pools, {}
             self._groups.clear()
+            for name, pool in former.items():
+                pool.lose()
+                if pool.remaining:
+                    self._former[name] = pool
             self._deadline = deadline
         self._groups.add(group)
 
@@ -76,7 +80,9 @@ class StatelessTypes:
         if pool is None:
             group = definition.options.placement_group
             lease = Lease(Fence(0, 0, group, ""), {}, self._deadline, clean=True, save=_save)
-            pool = self._pools[definition.name] = StatelessPool(self._runtime, definition, lease)
+            former = self._former.pop(definition.name, None)
+            pool = StatelessPool(self._runtime, definition, lease, former)
+            self._pools[definition.name] = pool
             pool.is_open = not self._is_closed
         pool.admit(arrival)
 
