@@ -4,6 +4,7 @@ from relevo.governance.caches import ResultCache
 from relevo.governance.calls.cache_calls import Cached
 from relevo.governance.calls.limit_calls import Admission, LimitView
 from relevo.governance.calls.pool_calls import PoolView
+from relevo.governance.cells import Cell, Cells
 from relevo.governance.core.assignments import Resolution, Resource
 from relevo.governance.core.breaking import BreakerRules
 from relevo.governance.core.windows import Rate
@@ -22,6 +23,8 @@ __all__ = [
     "BreakerRules",
     "Cached",
     "CallableSink",
+    "Cell",
+    "Cells",
     "CsvSink",
     "ExclusiveWriter",
     "FileSink",
