@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 AGAIN: Final = Backoff(first=0.1, longest=10.0, jitter=(0.5, 1.0))
+IDS_STORED_MAX: Final = 100_000
+"""Ids of written events of a key that a crash does not forget."""
 REMIND_SECONDS: Final = 5.0
 """How soon events are written that a crash has left behind."""
 
@@ -72,6 +75,10 @@ class WriterActor(KitActor[WriterState]):
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._events = self.map("events", StoredEvent)
         self._refused = self.map("rejected", RejectedEvent)
+        self._batches = self.map("batches", Intent)
+        """Written batches with ids, by the number of their first event."""
+        self._stored_ids: deque[tuple[str, int]] = deque()
+        """Their keys, the oldest first, and how many ids each has."""
         self._ticket = self._entry = self._attempt = 0
         self._open: dict[int, Deferred[int | None] | None] = {}
         """Tickets that are not answered, the oldest first, and who waits for them."""
@@ -80,10 +87,15 @@ class WriterActor(KitActor[WriterState]):
         self._flushes: list[tuple[int, Deferred[None]]] = []
         """Who waits until everything up to a ticket is answered."""
         self._sink: Sink = definition.sink.for_key()
+        async for key, batch in self._batches.scan():
+            self._stored_ids.append((key, sum(id_ is not None for id_ in batch.ids)))
+            self._buffer.remember(batch, _now())
         watermark = await self._sink.open(self._key, self.ctx.fence)
         written = self._buffer.recover(self.state.intent, watermark, _now())
+        if written is None:
+            self.state.intent = None  # nobody knows, so its ids are not those of written events
         await self._take_up(set(self.state.entries) if written else set())
-        self._plan()
+        await self._plan()
 
     async def _take_up(self, written: set[str]) -> None:
         """Take in stored events, and remove those that the sink has."""
@@ -98,14 +110,14 @@ class WriterActor(KitActor[WriterState]):
         if not self._stores:
             deferred: Deferred[int | None] = self.defer()
             self._accept(event, id, deferred=deferred)
-            self._plan()
+            await self._plan()
             return deferred
         entry = f"{self._entry + 1:016d}"
         if self._accept(event, id, entry=entry):
             self._entry += 1
             await self._events.set(entry, StoredEvent(event, id))
             await self._remind()
-        self._plan()
+        await self._plan()
         return None
 
     def _accept(
@@ -145,7 +157,7 @@ class WriterActor(KitActor[WriterState]):
         self._buffer.flush()
         deferred: Deferred[None] = self.defer()
         self._flushes.append((self._ticket, deferred))
-        self._plan()
+        await self._plan()
         return deferred
 
     async def rejected(self, after: str, limit: int) -> dict[str, RejectedEvent]:
@@ -153,37 +165,40 @@ class WriterActor(KitActor[WriterState]):
 
     # -- batches ------------------------------------------------------------------------------
 
-    def _plan(self) -> None:
+    async def _plan(self) -> None:
         """Begin a batch if one is due, or come back when it will be."""
         due = self._buffer.due(_now())
         if due is None:
             return
         if due <= 0:
-            self._begin()
+            await self._begin()
         elif "flush" not in self.timers.names:
             self.timers.set("flush", self._flush_due, after=due)
 
     async def _flush_due(self) -> None:
         self.timers.cancel("flush")
-        self._plan()
+        await self._plan()
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         self.timers.cancel("flush")
         if self._buffer.close_batch(_now()) is not None:
-            self._send()
+            await self._send()
 
-    def _send(self) -> None:
+    async def _send(self) -> None:
         """Store what is about to be written; the sink gets it when that is durable."""
-        piece = self._note_intent()
+        piece = await self._note_intent()
         self.offload(_written(self._sink, piece, self.ctx.fence), then=self._sent)
 
     async def _send_again(self) -> None:
         if self._buffer.piece is not None:
-            self._send()
+            await self._send()
 
-    def _note_intent(self) -> Piece:
+    async def _note_intent(self) -> Piece:
         piece = self._buffer.piece
         assert piece is not None
+        before = self.state.intent
+        if before is not None and before.last < piece.first:
+            await self._keep_ids(before)
         self.state.intent, self.state.next_number = self._buffer.intent(), piece.first
         if self._stores:
             self.state.entries = [
@@ -193,15 +208,29 @@ class WriterActor(KitActor[WriterState]):
             ]  # fmt: skip
         return piece
 
+    async def _keep_ids(self, batch: Intent) -> None:
+        """Store the ids of a batch that was written: its answers may be lost with this host.
+
+        Then callers repeat events that were written before those of the stored intent.
+        """
+        ids = sum(id_ is not None for id_ in batch.ids)
+        if not ids:
+            return
+        key = f"{batch.first:020d}"
+        await self._batches.set(key, batch)
+        self._stored_ids.append((key, ids))
+        while sum(count for _, count in self._stored_ids) > IDS_STORED_MAX:
+            await self._batches.delete(self._stored_ids.popleft()[0])
+
     async def _sent(self, outcome: Offloaded[None]) -> None:
         if not await self._ended(outcome.error):
             delay = AGAIN.delay(self._attempt, self._random)
             self._attempt += 1
             self.timers.set("again", self._send_again, after=delay, keep_alive=True)
         elif self._buffer.piece is not None:
-            self._send()
+            await self._send()
         else:
-            self._plan()
+            await self._plan()
 
     async def _ended(self, error: BaseException | None) -> bool:
         """Take in what the sink did with the piece; False if it is to be tried again."""
@@ -255,7 +284,7 @@ class WriterActor(KitActor[WriterState]):
     async def _write_rest(self) -> None:
         self._buffer.flush()
         while self._buffer.piece is not None or self._buffer.close_batch(_now()) is not None:
-            piece = self._note_intent()
+            piece = await self._note_intent()
             await self.save()
             failure: BaseException | None = None
             try:

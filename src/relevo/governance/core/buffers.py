@@ -271,15 +271,14 @@ class WriterBuffer:
             return None
         if watermark < intent.last:
             return False
-        for number, id_ in enumerate(intent.ids, intent.first):
-            if id_ is not None:
-                self._written.add(id_, number, now)
+        self.remember(intent, now)
         return True
 
-    def remember(self, ids: Iterable[tuple[str, int]], now: float) -> None:
-        """Take in ids that are known to be written, with their numbers."""
-        for id_, number in ids:
-            self._written.add(id_, number, now)
+    def remember(self, batch: Intent, now: float) -> None:
+        """Take in the ids of a batch that is known to be written."""
+        for number, id_ in enumerate(batch.ids, batch.first):
+            if id_ is not None:
+                self._written.add(id_, number, now)
 
     def _all_events(self) -> list[BufferedEvent]:
         flying = () if self._piece is None else self._piece.events
