@@ -58,6 +58,7 @@ cancel           32       32       22       22       22       80044165 80044165 
 pause            80044167 80044167 21       21       80044162 80044162 80044162 80044162
 resume           80044166 0        80044166 20       80044166 80044166 80044166 80044166
 postpone         10       10       21       21       80044162 80044162 80044162 80044162
+rerun            80044162 80044162 80044162 80044162 80044162 80044162 0        0
 delete           x        x        20       21       22       x        x        x
 """
 
@@ -122,13 +123,14 @@ def test_the_table_leads_only_to_statuses_that_exist() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_completed_is_for_ever() -> None:
+def test_completed_is_for_ever_unless_somebody_asks_for_another_run() -> None:
     # A4
     for status in COMPLETED:
         moves = {event: outcome(status, event) for event in EVENTS}
+        again = {} if status == 30 else {"rerun": JobMove(0, "S21")}
         assert {e: m for e, m in moves.items() if isinstance(m, JobMove)} == {
-            "delete": JobMove(REMOVED, "3.3")
-        }
+            "delete": JobMove(REMOVED, "3.3"), **again,
+        }  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=40))
@@ -141,7 +143,8 @@ def test_whatever_happens_a_job_stays_in_a_status_and_ends_once(events: list[str
         if isinstance(found, CommandRefusal):
             continue
         if status in COMPLETED:
-            assert event == "delete"
+            assert event in ("delete", "rerun")
+            canceled = False
         canceled = canceled or (event == "cancel" and status in LOCKED)
         status = found.to_status
         if status == REMOVED:
@@ -160,12 +163,13 @@ def test_after_an_accepted_pause_the_job_is_suspended_unless_its_handler_ended_f
     assert all(isinstance(outcome(at, "pause"), CommandRefusal) for at in (0, 10, *COMPLETED))
 
 
-def test_after_an_accepted_cancel_no_event_ends_in_success() -> None:
+def test_after_an_accepted_cancel_no_event_ends_in_success_but_another_run_may() -> None:
     # A11
+    events = [event for event in EVENTS if event != "rerun"]
     reached, new = set(), {22}
     while new:
         reached |= new
-        moves = [outcome(status, event) for status in new for event in EVENTS]
+        moves = [outcome(status, event) for status in new for event in events]
         new = {one.to_status for one in moves if isinstance(one, JobMove)} - reached - {REMOVED}
     assert reached == {22, 31, 32}
 
@@ -180,6 +184,7 @@ def test_a_platform_job_can_only_be_postponed_and_deleted_when_completed(status:
         "cancel": codes.PLATFORM_CANCEL,
         "pause": codes.PLATFORM_PAUSE,
         "resume": codes.PLATFORM_PAUSE,
+        "rerun": codes.PLATFORM_PAUSE,
         **kept,
     }
 

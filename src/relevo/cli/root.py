@@ -31,6 +31,7 @@ from relevo.errors import RelevoError
 from relevo.feed.cli import commands as feed
 from relevo.feed.cli import run as feed_run
 from relevo.jobs.cli import commands as job
+from relevo.jobs.cli.retrying import retry
 from relevo.kernel.postgres.failures import unexpected
 from relevo.messaging.cli import lines
 from relevo.messaging.cli.autoscale import autoscale
@@ -65,7 +66,7 @@ def build() -> click.Group:
     generic.add_commands(root)
     for each in (feed.lag, feed.tail, feed_run.run):
         generic.group_of(root, "feed").add_command(each)
-    for each in (job.submit, job.show, job.wait, job.views, job.watch, job_bulk.bulk_delete):
+    for each in (job.submit, job.show, job.wait, retry, job.views, job.watch, job_bulk.bulk_delete):
         generic.group_of(root, "job").add_command(each)
     for each in (lines.send_to_queue, lines.receive_from_queue):
         generic.group_of(root, "queue").add_command(each)

@@ -1,4 +1,4 @@
-"""Commands on jobs: cancel, pause, resume, postpone, delete, change the recurrence.
+"""Commands on jobs: cancel, pause, resume, postpone, retry, delete, change the recurrence.
 
 Commands ride in groups. One transaction locks the gates of its jobs, then their rows, judges each
 by the table of `relevo.jobs.states`, and moves those that may.
@@ -148,6 +148,12 @@ class JobCommands:
                 return PlatformJob(codes.PLATFORM_CANCEL, codes.TEXTS[codes.PLATFORM_CANCEL])
         if not ask.command:
             return JobMove(row["status"], "")
+        if ask.command == "rerun" and row["series"] is not None and row["attempt"] == 0:
+            return JobRefused(
+                codes.CANNOT_CHANGE,
+                f"job {ask.id} was canceled before it began, and its series goes on or has ended;"
+                " submit the job anew",
+            )
         found = states.outcome(row["status"], ask.command, strict=self._strict)
         if isinstance(found, CommandRefusal):
             return JobRefused(found.code, f"{found.text} (job {ask.id})")
@@ -168,6 +174,8 @@ class JobCommands:
                 return JobRefused(series.code_of(error), error.message)
         if row is None and ask.command == "delete":
             await tx.execute(SQL.delete_completed, [ask.id])
+        elif row is None and ask.command == "rerun":
+            await tx.execute(SQL.rerun, [ask.id], ask.user)
         elif (
             row is not None
             and ask.command

@@ -59,6 +59,7 @@ TYPES: Final = (
     _type("started", "A host began to run a job."),
     _type("suspended", "A job waits: for its time, for an event or for somebody."),
     _type("resumed", "A job may run again."),
+    _type("rerun", "A job that had failed or was canceled is run again, as somebody asked."),
     _type("retrying", "An attempt failed; the job is tried again later."),
     _type("lost", "The host that ran a job has ended."),
     _type("succeeded", "A job has succeeded."),

@@ -62,6 +62,10 @@ class JobHandle(Generic[R]):
         """Let the job wait until an instant."""
         await self._jobs.command(self.id, "postpone", until=until)
 
+    async def retry(self) -> None:
+        """Run a failed or canceled job again, with its data, saved state and count of attempts."""
+        await self._jobs.command(self.id, "rerun")
+
     async def delete(self) -> None:
         """Remove the record; a running handler is asked to stop."""
         await self._jobs.command(self.id, "delete")

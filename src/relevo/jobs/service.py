@@ -252,7 +252,7 @@ class Jobs(Service):
         self, id: UUID, command: str, *, until: datetime | None = None, series: bool = False,  # noqa: A002
         version: int | None = None, user: UUID | None = None, scope: CommandScope = CommandScope(),  # noqa: B008
     ) -> int:  # fmt: skip
-        """Carry out cancel, pause, resume, postpone or delete; returns the status then."""
+        """Carry out cancel, pause, resume, postpone, rerun or delete; returns the status then."""
         if command not in states.COMMANDS:
             raise InvalidValue(
                 f"{command!r} is not a command; use one of {', '.join(states.COMMANDS)}",

@@ -51,8 +51,8 @@ LOCKED: Final = (IN_PROGRESS, PAUSING, CANCELING)
 COMPLETED: Final = (SUCCEEDED, FAILED, CANCELED)
 LIVE: Final = (READY, WAITING, *LOCKED)
 
-COMMANDS: Final = ("cancel", "pause", "resume", "postpone", "delete")
-"""Commands of clients."""
+COMMANDS: Final = ("cancel", "pause", "resume", "postpone", "rerun", "delete")
+"""Commands of clients; what they call "retry" is `rerun`, for a run retries by itself."""
 
 
 class JobTransition(Struct, frozen=True):
@@ -163,6 +163,9 @@ TRANSITIONS: Final[tuple[JobTransition, ...]] = (
     *_moves("postpone", "R2", {READY: WAITING, WAITING: WAITING}),
     *_moves("postpone", "R2", {IN_PROGRESS: PAUSING, PAUSING: PAUSING}),
     *_refusals("postpone", codes.CANNOT_CHANGE, CANCELING, *COMPLETED),
+    # The record of a run that failed becomes a job again, with its attempts.
+    *_moves("rerun", "S21", {FAILED: READY, CANCELED: READY}),
+    *_refusals("rerun", codes.CANNOT_CHANGE, *LIVE, SUCCEEDED),
     *_moves("delete", "3.3", dict.fromkeys((READY, WAITING, *COMPLETED), REMOVED)),
     # A handler still holds it: the row stays, unseen, until that one has stopped.
     *_moves("delete", "R4", {status: status for status in LOCKED}),
@@ -211,10 +214,13 @@ def outcome(
 def _situation(status: int | None, event: str) -> str:
     if status is None:
         return f"It does not exist, so it cannot {event!r}."
-    if status in COMPLETED:
+    if status == SUCCEEDED:
         return f"It is {LABELS[status]!r} ({status}), to which nothing happens but delete."
+    if status in COMPLETED:
+        return f"It is {LABELS[status]!r} ({status}); it can be retried or deleted."
     possible = [row.event for row in TRANSITIONS if row.from_status == status and row.code is None]
     asked = ", ".join(one for one in COMMANDS if one in possible)
+    event = "retry" if event == "rerun" else event
     return f"It is {LABELS[status]!r} ({status}), where {event!r} cannot happen; {asked} can."
 
 
@@ -243,6 +249,7 @@ PLATFORM_RULES: Final = (
     PlatformRule("cancel", codes.PLATFORM_CANCEL),
     PlatformRule("pause", codes.PLATFORM_PAUSE),
     PlatformRule("resume", codes.PLATFORM_PAUSE),
+    PlatformRule("rerun", codes.PLATFORM_PAUSE),
     PlatformRule("delete", codes.PLATFORM_DELETE, unless=COMPLETED),
 )
 """Commands that no role may give to a job of the platform."""

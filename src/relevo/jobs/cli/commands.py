@@ -174,6 +174,7 @@ def _reason(job: dict[str, Any]) -> str:
 def _hint(job: dict[str, Any]) -> None:
     if job["status"] == "failed":
         note(f"its error with the trace: relevo job show {job['id']} --payload")
+        note(f"to run it again: relevo job retry {job['id']}")
 
 
 @command("wait", shared=EVERYWHERE)

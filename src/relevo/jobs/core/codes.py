@@ -54,7 +54,9 @@ NOT_RECURRING: Final = _code(0x80044168, "A job that does not recur has no patte
 CANNOT_RECUR: Final = _code(0x80044169, "Jobs of this type cannot recur.")
 CANNOT_DELETE: Final = _code(0x8004416A, "Only a completed job can be deleted.")
 PLATFORM_CANCEL: Final = _code(0x80044F00, "A job of the platform cannot be canceled.")
-PLATFORM_PAUSE: Final = _code(0x80044F01, "A job of the platform cannot be paused or resumed.")
+PLATFORM_PAUSE: Final = _code(
+    0x80044F01, "A job of the platform cannot be paused, resumed or retried."
+)
 PLATFORM_DELETE: Final = _code(
     0x80044F02, "A job of the platform can be deleted only when it is completed."
 )

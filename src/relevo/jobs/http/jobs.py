@@ -211,6 +211,12 @@ async def postpone_job(services: Services, principal: Principal, command: Postpo
     await _give(services, principal, command, "postpone", until=command.until)
 
 
+@operation("jobs.retry", "POST /v1/jobs/{id}:retry", "jobs:write", _COMMAND)
+async def retry_job(services: Services, principal: Principal, command: CommandJob) -> None:
+    """Run a failed or canceled job again, with its data, saved state and count of attempts."""
+    await _give(services, principal, command, "rerun")
+
+
 @operation(
     "jobs.unblock",
     "POST /v1/jobs/{id}:unblock",

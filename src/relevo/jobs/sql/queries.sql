@@ -124,6 +124,39 @@ select relevo.announce_jobs(array_agg(id), array_agg(version + 1), array_agg('de
   array_agg(name), array_agg(lane), array_agg(operation_type), array_agg(attempt), array_agg(host_name), array_agg(error_code),
   array_agg(created_at), array_agg(started_at)), count(*) from gone;
 
+-- name: rerun
+-- Makes jobs of the records of failed and canceled runs, on a client's command: ready, behind those that wait, with the data, the
+-- saved state and the attempts that they had. Their gates are noted, as those of new jobs.
+with gone as (
+  delete from relevo.job_history h using relevo.job_transition t
+  where h.id = any ($1::uuid[]) and t.from_status = h.status and t.event = 'rerun'
+  returning h.*
+), made as (
+  insert into relevo.job (
+    id, sequence, rank, version, created_at, modified_at, run_seconds, attempt, operation_type, depth, status, priority, chained,
+    capped, retain, auto_delete, system, hold, lane, handler, name, data, chain, token, owner, created_by, modified_by, saved,
+    message_name, extension, regarding_type, regarding_id, correlation, correlation_at, request, series, pattern, anchor, zone,
+    nominal, details)
+  select g.id, g.sequence,
+    (extract(epoch from relevo.now()) * 1000000)::bigint - case when l.priority then g.priority * 60000000::bigint else 0 end,
+    g.version + 1, g.created_at, relevo.now(), g.run_seconds, g.attempt, g.operation_type, g.depth, 0, g.priority,
+    g.chain is not null, l.owner_cap is not null and g.owner is not null, g.retain, g.auto_delete, g.system, g.hold, g.lane,
+    g.handler, g.name, g.data, g.chain, g.token, g.owner, g.created_by, coalesce($2, g.modified_by), g.saved, g.message_name,
+    g.extension, g.regarding_type, g.regarding_id, g.correlation, g.correlation_at, g.request, g.series, g.pattern, g.anchor,
+    g.zone, g.nominal, g.details
+  from gone g join relevo.job_lane l on l.name = g.lane
+  returning *
+), noted as (
+  insert into relevo.job_gate (key)
+  select 'c' || m.chain from made m where m.chain is not null
+  union
+  select relevo.job_owner_key(m.lane, m.owner) from made m where m.capped
+)
+select relevo.announce_jobs(array_agg(m.id), array_agg(m.version), array_agg('rerun'::text), array_agg(g.status),
+  array_agg(m.status), array_agg(m.name), array_agg(m.lane), array_agg(m.operation_type), array_agg(m.attempt),
+  array_agg(null::text), array_agg(null::integer), array_agg(m.created_at), array_agg(null::timestamptz)), count(*)
+from made m join gone g on g.id = m.id;
+
 -- name: change_recurrence
 -- Changes pattern, anchor and next instant of the waiting row of a series; it leaves its chain until then.
 with former as (

@@ -41,7 +41,8 @@ insert into relevo.job_transition (from_status, event, to_status) values
   (21, 'done', 30), (21, 'fail', 31), (21, 'lost', 10), (21, 'pause', 21), (21, 'postpone', 21), (21, 'resume', 20),
   (21, 'retry', 10), (21, 'return', 10), (21, 'suspend', 10), (21, 'yield', 10), (22, 'await', 32), (22, 'cancel', 22), (22, 'defer', 32),
   (22, 'delete', 22), (22, 'done', 32), (22, 'fail', 31), (22, 'lost', 32), (22, 'retry', 31), (22, 'return', 32),
-  (22, 'stop', 32), (22, 'suspend', 31), (22, 'yield', 32), (30, 'delete', -1), (31, 'delete', -1), (32, 'delete', -1);
+  (22, 'stop', 32), (22, 'suspend', 31), (22, 'yield', 32), (30, 'delete', -1), (31, 'delete', -1), (31, 'rerun', 0),
+  (32, 'delete', -1), (32, 'rerun', 0);
 
 create sequence relevo.job_sequence;
 
