@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ class Worked(Interface):
     async def cancel_itself(self) -> None: ...
     async def late(self) -> None: ...
     async def which(self) -> int: ...
+    async def spin(self) -> None: ...
 
 
 @app.actor("worked", implements=Worked, persist="volatile")
@@ -67,6 +69,11 @@ class WorkedActor(Actor[Nothing]):
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
+
+    async def spin(self) -> None:
+        until = time.perf_counter() + 0.001
+        while time.perf_counter() < until:
+            pass
 
     async def which(self) -> int:
         return id(asyncio.current_task())
@@ -128,6 +135,16 @@ async def test_a_cut_turn_leaves_those_behind_it_alone(actors: list[Any]) -> Non
 async def test_a_turn_needs_no_task_of_its_own(actors: list[Any]) -> None:
     tasks = {await actor.which() for actor in actors for _ in range(5)}
     assert len(tasks) < 5
+
+
+async def test_other_tasks_get_on_while_many_turns_are_ready(actors: list[Any]) -> None:
+    rounds = 0
+    calls = asyncio.gather(*(actor.spin() for actor in actors * 15))
+    while not calls.done():
+        await asyncio.sleep(0)
+        rounds += 1
+    # Turns of a millisecond follow each other for two at most, and one that goes beyond.
+    assert rounds >= len(actors) * 15 / 3
 
 
 async def test_the_span_of_a_turn_is_part_of_its_callers(spans: Spans) -> None:

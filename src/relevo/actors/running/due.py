@@ -8,6 +8,7 @@ this process dies in between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -46,6 +47,7 @@ LOOK_SECONDS: Final = 1.0
 POSTPONED_SECONDS: Final = 5.0
 """How long work waits whose actor cannot be activated now."""
 PAGE: Final = 1_000
+FEW: Final = PAGE // 4
 MESSAGE_BACKOFF: Final = Backoff(first=0.5, longest=300.0, jitter=(0.8, 1.2))
 _TRANSIENT = (ActivationLost, CommitFailed, OutcomeUnknown)
 _schedules = msgspec.msgpack.Decoder(ReminderSchedule)
@@ -75,12 +77,15 @@ class DueWork:
         self._handed: set[tuple[str, str | int]] = set()
         self._ended_meanwhile: set[tuple[str, str | int]] = set()
         """What has ended since the last look began: that may have read it as it was before."""
+        self._few = asyncio.Event()
 
     async def run(self) -> None:
         """Look for due work until the host stops."""
         while True:
-            more = await self.look()
-            await self._signal.wait(0.0 if more else LOOK_SECONDS)
+            if await self.look():
+                await self._until_few()
+            else:
+                await self._signal.wait(LOOK_SECONDS)
 
     async def look(self) -> bool:
         """Hand out what is due; True if there may be more at once."""
@@ -104,10 +109,20 @@ class DueWork:
                 self._hand_out(item, key)
         return is_old or (handed > 0 and len(due) >= PAGE)
 
+    async def _until_few(self) -> None:
+        """Wait until most of what was handed out has ended: else a look reads it all again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                while len(self._handed) > FEW:
+                    self._few.clear()
+                    await self._few.wait()
+
     def _let_go(self, key: tuple[str, str | int]) -> None:
         """Hand it out again, if the store still has it."""
         self._handed.discard(key)
         self._ended_meanwhile.add(key)
+        if len(self._handed) <= FEW:
+            self._few.set()
 
     def _hand_out(self, item: DueReminder | DueMessage, key: tuple[str, str | int]) -> None:
         canonical = item.actor if isinstance(item, DueReminder) else item.receiver

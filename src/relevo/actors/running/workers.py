@@ -94,13 +94,11 @@ class Workers:
             before = contextvars.copy_context()
             turn.task = task
             await turn.activation.runner.execute(turn)
-            if task.cancelling() or contextvars.copy_context() != before:
+            is_spent = bool(task.cancelling()) or contextvars.copy_context() != before
+            if is_spent or time.perf_counter() - began > STRETCH_SECONDS:
                 if ready and not self._is_coming:
-                    self._call_one()
-                return False
-            if ready and time.perf_counter() - began > STRETCH_SECONDS:
-                await asyncio.sleep(0)
-                began = time.perf_counter()
+                    self._call_one()  # it goes on, after the other tasks of the loop
+                return not is_spent
         return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -17,7 +17,7 @@ create or replace function relevo.commit_turns(
   p_message_of integer[], p_receivers text[], p_senders text[], p_message_groups text[], p_message_slots integer[],
   p_message_methods text[], p_bodies bytea[], p_digests text[], p_headers text[], p_attempts integer[], p_on_dead text[])
 returns table (nth integer, outcome text) language plpgsql volatile
-set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   t timestamptz := relevo.now();
   holds boolean[] := array_fill(true, array[cardinality(p_leases)]);
