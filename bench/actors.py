@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvloop
 
 from bench.actor_parts import asks, commits, handover, kit, stored, transport
 from bench.actor_parts.common import QUICK, ROUNDS, app_of, serving
-from relevo.testing.databases import TestDatabases
+from relevo.kernel import telemetry
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from bench import Figure
@@ -25,8 +28,8 @@ STEPS: Final = os.environ.get(
     "volatile durable activations commits kit budget handover idle reminders transport",
 ).split()
 HOW: Final = f"""
-One process, one event loop, a local PostgreSQL with fsync on. Each call adds to a number, which is
-the state. Beside volatile actors: a task that takes (number, future) from a bounded
+One process, one event loop, an embedded PostgreSQL with fsync on. Each call adds to a number,
+which is the state. Beside volatile actors: a task that takes (number, future) from a bounded
 `asyncio.Queue`, which encodes nothing and has no deadlines; and xoscar and Pykka, each in a process
 of its own. Beside an idle durable call: an insert of one row by the same pool. Pipelined: 500
 callers each await one call after the other; of 1,000 actors, each call goes to another one. CPU is
@@ -38,37 +41,38 @@ rounds in turns{"; a fifth of the calls" if QUICK else ""}.
 
 
 async def run() -> list[Figure]:
-    return await asyncio.to_thread(uvloop.run, _measure())
+    telemetry.configure_logs("json", "warning")
+    with tempfile.TemporaryDirectory(prefix="relevo-bench-") as folder:
+        Path(folder).chmod(0o755)  # so that the account of the embedded server may enter
+        embedded = await asyncio.to_thread(EmbeddedServer.join, Path(folder) / "home")
+        try:
+            return await asyncio.to_thread(uvloop.run, _measure(embedded.url))
+        finally:
+            await asyncio.to_thread(embedded.leave)
 
 
-async def _measure() -> list[Figure]:
-    databases = TestDatabases()
-    url = databases.create()
+async def _measure(url: str) -> list[Figure]:
     figures: list[Figure] = []
-    try:
-        async with serving(app_of(url)) as app:
-            if "volatile" in STEPS:
-                figures += await asks.volatile(app)
-            if "durable" in STEPS:
-                figures += await asks.durable(app)
-            if "activations" in STEPS:
-                figures += await asks.activations(app)
-            if "commits" in STEPS:
-                figures += await commits.fences(app, url)
-            if "kit" in STEPS:
-                figures += await kit.writer(app) + await kit.grants(app)
-        if "budget" in STEPS:
-            figures += await kit.budget(url)
-        if "handover" in STEPS:
-            figures += await handover.handover(url)
-        async with serving(app_of(url)) as app:
-            if "idle" in STEPS:
-                figures += await stored.idle(app, url)
-            if "reminders" in STEPS:
-                figures += await stored.reminders(app, url)
-    finally:
-        databases.drop(url)
-        databases.close()
+    async with serving(app_of(url)) as app:
+        if "volatile" in STEPS:
+            figures += await asks.volatile(app)
+        if "durable" in STEPS:
+            figures += await asks.durable(app)
+        if "activations" in STEPS:
+            figures += await asks.activations(app)
+        if "commits" in STEPS:
+            figures += await commits.fences(app, url)
+        if "kit" in STEPS:
+            figures += await kit.writer(app) + await kit.grants(app)
+    if "budget" in STEPS:
+        figures += await kit.budget(url)
+    if "handover" in STEPS:
+        figures += await handover.handover(url)
+    async with serving(app_of(url)) as app:
+        if "idle" in STEPS:
+            figures += await stored.idle(app, url)
+        if "reminders" in STEPS:
+            figures += await stored.reminders(app, url)
     if "transport" in STEPS:
         figures += await transport.measure("uvloop")
     return figures
