@@ -10,6 +10,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -23,6 +24,7 @@ from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.kernel.postgres.migrations import known
 from relevo.limits import MIB
+from relevo.testing.recycling import Recycler
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -72,6 +74,11 @@ class TestDatabases:
         self._one_at_a_time = asyncio.Lock()
         self._template = self._do(self._make_template())
         self._empty = self._do(self._make_empty()) if PUBLISHED else "template0"
+        first = self._do(self._create(self._template))
+        self._recycler = self._do(Recycler.of(self.url_of(first), schema))
+        self._ready = deque([first])
+        """Databases as good as new, the clones of the template among them."""
+        self._used: set[str] = set()
         self._spare = self._start(self._create(self._template))
 
     def url_of(self, database: str) -> str:
@@ -82,21 +89,34 @@ class TestDatabases:
     def create(self, *, migrated: bool = True) -> str:
         """Return the URL of a new database, by default with Relevo's schema.
 
-        A migrated one was created while the previous test ran, so it takes almost no time.
+        A migrated one was created, or made as good as new, while the previous test ran, so it takes
+        almost no time.
         """
         if not migrated:
             return self.url_of(self._do(self._create(self._empty)))
-        name = self._spare.result(timeout=120)
-        self._spare = self._start(self._create(self._template))
+        if self._ready:
+            name = self._ready.popleft()
+        else:
+            name = self._spare.result(timeout=120)
+            self._spare = self._start(self._create(self._template))
+        self._used.add(name)
         return self.url_of(name)
 
     def drop(self, url: str) -> None:
-        """Drop a database in the background, even while clients are connected to it."""
-        self._start(self._drop(urlsplit(url).path.lstrip("/")))
+        """Drop a database in the background, even while clients are connected to it.
+
+        Or it is emptied and gets another name: the next test finds no trace.
+        """
+        name = urlsplit(url).path.lstrip("/")
+        again = name in self._used
+        self._used.discard(name)
+        self._start(self._recycle(name) if again else self._drop(name))
 
     def close(self) -> None:
         """Leave the server, which stops with the last test process."""
         self._do(self._drop(self._spare.result(timeout=120)))
+        for name in self._ready:
+            self._do(self._drop(name))
         self._do(self._admin.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -125,6 +145,14 @@ class TestDatabases:
     async def _drop(self, name: str) -> None:
         async with self._one_at_a_time:
             await self._admin.execute(f'drop database if exists "{name}" with (force)')
+
+    async def _recycle(self, name: str) -> None:
+        async with self._one_at_a_time:
+            fresh = await self._recycler.recycle(self._admin, name, self.url_of(name))
+        if fresh is None:
+            await self._drop(name)
+        else:
+            self._ready.append(fresh)
 
     async def _make_template(self) -> str:
         texts = "".join(migration.script or migration.text for migration in known())
