@@ -6,26 +6,25 @@ import asyncio
 import contextlib
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from relevo import limits
 from relevo import settings as settings_module
-from relevo.actors.definitions import default_max_local
+from relevo.actors.app_methods import ActorMethods
 from relevo.actors.host import ActorsPart
 from relevo.actors.operating import events as actor_events
 from relevo.actors.service import Actors
 from relevo.dataverse.bulk.service import Bulk, BulkPart
 from relevo.dataverse.users.service import Users
-from relevo.errors import Conflict, HostSuperseded, InvalidValue, NotFound, RelevoError, SchemaError
+from relevo.errors import Conflict, HostSuperseded, NotFound, RelevoError, SchemaError
+from relevo.feed.app_methods import FeedMethods
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import FeedPart, Feeds
 from relevo.governance.service import Governance, GovernancePart
 from relevo.jobs import events as job_events
-from relevo.jobs.core.outcomes import Attempts
+from relevo.jobs.app_methods import JobMethods
 from relevo.jobs.host import JobsPart
-from relevo.jobs.registry import JobDefinition, Registering, described
 from relevo.jobs.service import Jobs
 from relevo.kernel import serving, uses
 from relevo.kernel.events import EventLogPart
@@ -41,43 +40,24 @@ from relevo.kernel.sealing import Vault
 from relevo.kernel.supervision import Supervisor
 from relevo.kernel.telemetry.metrics import Metrics
 from relevo.messaging import events as message_events
+from relevo.messaging.app_methods import MessagingMethods
 from relevo.messaging.host import MessagingPart
 from relevo.messaging.service import Messaging
-from relevo.pipeline.definitions import PipelineDefinitions
+from relevo.pipeline.app_methods import PipelineMethods
 from relevo.pipeline.service import Pipeline, PipelinePart
 from relevo.router.service import Router, RouterPart
 from relevo.store import Store
 from relevo.store.service import StorePart
-from relevo.workflows.definition import RegisteringWorkflow, WorkflowDefinition
+from relevo.workflows.app_methods import WorkflowMethods
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime
 
-    from relevo.actors.core.identity import Key
-    from relevo.actors.definitions import (
-        ActorTypeOptions,
-        RegisteringActor,
-        StatelessTypeOptions,
-    )
-    from relevo.feed.container import FeedContainer
     from relevo.kernel.running.budgets import BudgetSource
-    from relevo.messaging.endpoints import Source
-    from relevo.messaging.handles import PriorityTopic, Queue, Topic
-    from relevo.messaging.model import (
-        ConsumersOptions,
-        QueueOptions,
-        ReceiveMode,
-        TopicOptions,
-    )
-    from relevo.messaging.running.context import Received
-    from relevo.messaging.service import RegisteringConsumers
     from relevo.settings import Settings
-    from relevo.store import Container
 
 SQL = catalog.load("relevo.kernel.postgres")
-T = TypeVar("T")
-I = TypeVar("I")  # noqa: E741 - an interface
 
 
 class Health(Struct, frozen=True):
@@ -89,7 +69,9 @@ class Health(Struct, frozen=True):
     """Seconds since the last test write to the database; None before the first."""
 
 
-class App(PipelineDefinitions):
+class App(
+    FeedMethods, JobMethods, WorkflowMethods, PipelineMethods, MessagingMethods, ActorMethods
+):
     """Relevo on one database: embedded by default, or the PostgreSQL at a URL.
 
     `async with app` connects and migrates: a client. `async with app.host()` also serves.
@@ -130,6 +112,7 @@ class App(PipelineDefinitions):
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
         self.use_budgets(self.governance.budgets)
+        self.actors.permit_of = lambda pool, size: self.governance.pool(pool, size=size).lease
         self.events.catalogue.register(
             *job_events.TYPES, *message_events.TYPES, *actor_events.TYPES
         )
@@ -158,238 +141,6 @@ class App(PipelineDefinitions):
         if self._leases is None:
             raise Conflict("this app is a client; leases are held inside `async with app.host()`")
         return self._leases
-
-    @overload
-    def container(
-        self,
-        name: str,
-        partition_key: str | Sequence[str] | None = None,
-        *,
-        model: None = None,
-        ttl: float | timedelta | None = None,
-        versions: timedelta | None = None,
-        previous_images: bool = False,
-        ranges: int = limits.RANGES_PER_CONTAINER,
-    ) -> FeedContainer[dict[str, Any]]: ...
-
-    @overload
-    def container(
-        self,
-        name: str,
-        partition_key: str | Sequence[str] | None = None,
-        *,
-        model: type[T],
-        ttl: float | timedelta | None = None,
-        versions: timedelta | None = None,
-        previous_images: bool = False,
-        ranges: int = limits.RANGES_PER_CONTAINER,
-    ) -> FeedContainer[T]: ...
-
-    def container(
-        self,
-        name: str,
-        partition_key: str | Sequence[str] | None = None,
-        *,
-        model: Any = None,
-        ttl: float | timedelta | None = None,
-        versions: timedelta | None = None,
-        previous_images: bool = False,
-        ranges: int = limits.RANGES_PER_CONTAINER,
-    ) -> FeedContainer[Any]:
-        """Return a container of items with its feed; no I/O, so modules may call it on import.
-
-        `partition_key` is a path such as `/city`, or up to three; without it the container must
-        exist. `relevo.store.Store.container` explains the options.
-        """
-        handle: Container[Any] = self.store.container(
-            name, partition_key, model=model, ttl=ttl, versions=versions,
-            previous_images=previous_images, ranges=ranges,
-        )  # fmt: skip
-        return self.feeds.container(handle)
-
-    def job(
-        self,
-        name: str,
-        *,
-        lane: str | None = None,
-        pool: str | None = None,
-        token: Callable[..., Awaitable[str | None] | str | None] | None = None,
-        process: bool = False,
-        time_limit: float | None = None,
-        auto_delete: bool = False,
-        crashes_max: int | None = None,
-        attempts: Attempts = Attempts(),  # noqa: B008 - frozen
-    ) -> Registering:
-        """Make a function the handler of jobs of a name, with the data's fields as its parameters.
-
-        A first parameter named `ctx`, or annotated with `JobContext`, gets the context of the run.
-        Coroutines run in the event loop, plain functions in threads, and with `process=True` in a
-        process of their own. `lane` is `default` unless there is a `pool`: its handlers share the
-        lane `pool:NAME`, which claims no more jobs than the pool has permits for. `token` is a
-        Python function that returns the token from the arguments that it names; it applies to
-        submits in this app that give no token. `auto_delete` removes the record of a success.
-        `crashes_max` is the number of hosts that a job may lose before it fails; None uses the
-        setting `jobs_crashes_max`. `attempts` limits the attempts after `RetryLater`,
-        infrastructure errors and time limits.
-        """
-
-        if lane is not None and pool is not None:
-            raise InvalidValue(
-                f"job {name!r} names the lane {lane!r} and the pool {pool!r}; name the pool in the"
-                " lane: Lane(name=..., pool=...)"
-            )
-        if lane is None:
-            lane = "default" if pool is None else self.jobs.registry.pool_lane(pool)
-
-        def register(function: Any) -> Any:
-            handler = described(
-                name, function, process=process, lane=lane, token=token, time_limit=time_limit,
-                auto_delete=auto_delete, crashes_max=crashes_max, attempts=attempts,
-            )  # fmt: skip
-            self.jobs.registry.add(handler)
-            return JobDefinition(self.jobs, handler, function)
-
-        return register
-
-    def queue(
-        self, name: str, *, max_class: str | None = None, **options: Unpack[QueueOptions]
-    ) -> Queue:
-        """Return a queue; no I/O, so modules may call it on import. It is made when first used.
-
-        `max_class` is the highest class that this handle sends with.
-        """
-        return self.messaging.queue(name, max_class=max_class, **options)
-
-    def topic(
-        self, name: str, *, max_class: str | None = None, **options: Unpack[TopicOptions]
-    ) -> Topic:
-        """Return a topic, as `queue`; `topic.subscription(…)` returns its subscriptions."""
-        return self.messaging.topic(name, max_class=max_class, **options)
-
-    def priority_topic(self, name: str, slots: Mapping[str, int]) -> PriorityTopic:
-        """Return a topic with a subscription for each class, and so many slots for its consumers.
-
-        Messages are told apart by their property `Priority`.
-        """
-        return self.messaging.priority_topic(name, slots)
-
-    async def receive(
-        self,
-        sources: Sequence[Source],
-        max_messages: int = 1,
-        *,
-        wait: float | None = None,
-        mode: ReceiveMode = "peek_lock",
-    ) -> list[Received]:
-        """Receive from several queues and subscriptions at once, as `queue.receive`.
-
-        The first source with messages goes first, and one look at many costs no more than at one.
-        """
-        return await self.messaging.receive(sources, max_messages, wait=wait, mode=mode)
-
-    def consumers(
-        self, name: str, *, sources: Sequence[Source], **options: Unpack[ConsumersOptions]
-    ) -> RegisteringConsumers:
-        """Make a function the handler of messages from one or several sources.
-
-        It gets a `Received`: when it returns the message is complete, when it raises the message
-        is abandoned. Coroutines run in the event loop, plain functions in threads, and with
-        `process=True` in a process of their own.
-        """
-        return self.messaging.register_consumers(name, sources=sources, **options)
-
-    @overload
-    def actor(
-        self,
-        name_or_interface: str,
-        *,
-        implements: Callable[..., Any] | Sequence[Callable[..., Any]],
-        **options: Unpack[ActorTypeOptions],
-    ) -> RegisteringActor: ...
-
-    @overload
-    def actor(
-        self, name_or_interface: Callable[..., I], key: Key, *, type: str | None = None
-    ) -> I: ...
-
-    def actor(
-        self,
-        name_or_interface: Any,
-        key: Any = None,
-        *,
-        type: str | None = None,  # noqa: A002
-        implements: Any = (),
-        **options: Any,
-    ) -> Any:
-        """Define a type of actors, by a name; or return a proxy, by an interface and a key.
-
-        `@app.actor("account", implements=Account)` makes the class below it a type; its actors
-        are placed in `placement_group`, their state is stored unless `persist="volatile"`, and
-        `schema` is its present number. Calls that come back to a waiting turn run nested in it,
-        unless `reentrancy="none"`. Actors leave memory after `idle_after` seconds without use;
-        `mailbox` calls may wait for one, and then the `overflow` ("newest" or "oldest") is refused.
-
-        `app.actor(Account, "alice")` is a proxy: no I/O, and nothing is activated. `type` says
-        which type is meant if several implement the interface.
-        """
-        if isinstance(name_or_interface, str):
-            return self.actors.define(name_or_interface, implements=implements, **options)
-        return self.actors.proxy(name_or_interface, key, type=type)
-
-    @overload
-    def stateless(
-        self,
-        name_or_interface: str,
-        *,
-        implements: Callable[..., Any] | Sequence[Callable[..., Any]],
-        max_local: int | None = None,
-        max_cluster: int | None = None,
-        **options: Unpack[StatelessTypeOptions],
-    ) -> RegisteringActor: ...
-
-    @overload
-    def stateless(
-        self,
-        name_or_interface: Callable[..., I],
-        name: Key | None = None,
-        *,
-        type: str | None = None,
-    ) -> I: ...
-
-    def stateless(
-        self,
-        name_or_interface: Any,
-        name: Any = None,
-        *,
-        type: str | None = None,  # noqa: A002
-        implements: Any = (),
-        max_local: int | None = None,
-        max_cluster: int | None = None,
-        **options: Any,
-    ) -> Any:
-        """Define a stateless type, by a name; or return a proxy, by an interface.
-
-        `@app.stateless("resize", implements=Resizer, max_local=8)` makes the class below it a type
-        without identity and stored state. A host that serves its `placement_group` makes another
-        activation whenever a call finds none free, up to `max_local` (4 for each processor core,
-        32 at most). Further calls wait in one queue with room for `mailbox` calls. `max_cluster`
-        bounds the calls that run at once on all hosts, by the pool `stateless:NAME`.
-
-        `app.stateless(Resizer)` is a proxy. Its calls run on this host if that serves the type,
-        else on the less busy of two others picked at random. With a name, such as
-        `app.stateless(Resizer, "large")`, they run in activations of that name only.
-        """
-        if not isinstance(name_or_interface, str):
-            return self.actors.stateless(name_or_interface, name, type=type)
-        permit = None
-        if max_cluster is not None:
-            pool = self.governance.pool(f"stateless:{name_or_interface}", size=max_cluster)
-            permit = pool.lease
-        return self.actors.define(
-            name_or_interface, implements=implements, permit=permit, persist="stateless",
-            max_local=default_max_local() if max_local is None else max_local,
-            max_cluster=max_cluster, **options,
-        )  # fmt: skip
 
     def use_budgets(self, source: BudgetSource) -> None:
         """Set where lanes and consumers get the pools and limits that they name.
@@ -432,19 +183,6 @@ class App(PipelineDefinitions):
             made = Bulk(self.jobs, self.users.rights_of, self.pipeline.registry)
             self._bulk = self.parts.add(BulkPart(made))
         return self._bulk
-
-    def workflow(self, name: str, *, version: int = 1) -> RegisteringWorkflow:
-        """Make an async generator a workflow; `relevo.workflows` explains the steps it yields.
-
-        Instances keep their version: register a changed workflow under the next version.
-        """
-
-        def register(function: Any) -> Any:
-            made = WorkflowDefinition[Any](self.jobs, name, version, function)
-            self.jobs.registry.add(made.handler())
-            return made
-
-        return register
 
     async def now(self) -> datetime:
         """Return the time by which Relevo decides: `relevo.now()` of the database."""

@@ -63,6 +63,10 @@ class ActivationInfo(Struct, frozen=True):
     """Of the slot, when it was activated."""
 
 
+def _no_permits(pool: str, _size: int) -> Permit:
+    raise Conflict(f"actors have no pools here, so that there is none named {pool!r}")
+
+
 def _later(canonical: str, type_name: str) -> tuple[str, int]:
     """Leave the place of a message open until it is stored, since that may take a read."""
     return "", 0
@@ -87,6 +91,8 @@ class Actors(Service):
         self._proxies = Proxies(self, self.interfaces.of)
         self.may_act: Callable[[], bool] = lambda: True
         """Whether commits of this process may be repeated; its host says."""
+        self.permit_of: Callable[[str, int], Permit] = _no_permits
+        """The permits of a pool of some size, for types with a bound on all hosts; the app says."""
         self._storage = PerConnection(
             connection, lambda *opened: ActorStorage(*opened, may_act=lambda: self.may_act())
         )

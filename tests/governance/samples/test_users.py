@@ -126,5 +126,5 @@ async def test_users_keep_their_resolution_until_their_partition_moves(relevo_ur
 
 def turns_of_resolver(apps: list[App]) -> int:
     """Return how often the resolver was asked."""
-    runs = [app.actors.types.figures.of("relevo.resolver", "resolve")[0] for app in apps]
+    runs = [app.actors.types.figures.of("relevo.resolver", "resolve").runs for app in apps]
     return sum(count for one in runs for _, count in one.outcomes.items())

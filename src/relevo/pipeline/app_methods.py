@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class PipelineDefinitions:
+class PipelineMethods:
     """Registers tables, steps and messages with the parts of the app that inherits it."""
 
     store: Store
