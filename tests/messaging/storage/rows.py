@@ -32,7 +32,7 @@ TABLES: Final = (
     "message_entity", "message_class", "message_rule", "message", "message_arrival",
     "message_session", "message_seen", "message_tally", "message_fairness", "message_consumers",
     "message_delta", "message_count", "message_wait_delta", "message_wait", "message_settled",
-    "host", "event",
+    "host", "event_batch",
 )  # fmt: skip
 STATES: Final = (ACTIVE, LOCKED, DEFERRED, RELOCKED, SCHEDULED, ACTIVE, ACTIVE)
 """What the numbers of `message.state` mean to users."""
