@@ -240,6 +240,10 @@ MESSAGE_RECEIVED_MAX: Final = 4_000
 """Messages that one receive returns, or one `delete_batch` deletes."""
 MESSAGE_RECEIVERS_MAX: Final = 5_000
 """Receivers that wait at one entity."""
+MESSAGE_FAIRNESS_KEYS_MAX: Final = 100_000
+"""Of one entity, remembered at a time; one that two classes use counts twice."""
+MESSAGE_TRANSACTION_OPERATIONS_MAX: Final = 100
+"""Sends and settlements that join one transaction; a call that sends many messages is one."""
 MESSAGE_RERANK_SECONDS_MAX: Final = 3_600.0
 """What another ordering of an entity may take; a million waiting messages take about 40 s."""
 MESSAGE_HOURS_WINDOWS_MAX: Final = 24

@@ -165,7 +165,7 @@ class RateLimited(CallerError):
 
 
 class QuotaExceeded(CallerError):
-    """The queue or topic holds as many bytes as it may; receive or purge messages, or raise it."""
+    """A bound on stored bytes, fairness keys, rules or entities is reached; remove some first."""
 
     code = "quota_exceeded"
     status = 507

@@ -29,6 +29,7 @@ from relevo.messaging.naming import KnownNames
 from relevo.messaging.running.claims import Delivery
 from relevo.messaging.running.context import Received, SettleOptions, completing
 from relevo.messaging.sending import TOPIC
+from relevo.messaging.transactions import naming_refusals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -251,7 +252,8 @@ class Receiving:
         if at is self._database:
             rows = await self._database.write(SQL.settle, *arguments, idempotent=remember)
         else:
-            rows = await at.fetch(SQL.settle, *arguments)
+            with naming_refusals():
+                rows = await at.fetch(SQL.settle_in_transaction, *arguments[:-1])
         good = set(rows[0][0])
         return [
             None if sequence in good else _refusal(one, is_dead=-sequence in good)

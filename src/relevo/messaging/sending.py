@@ -16,9 +16,10 @@ from relevo.messaging.core.acceptance import Outgoing, accepted
 from relevo.messaging.core.entities import EntityProperties
 from relevo.messaging.core.heads import encoded_head
 from relevo.messaging.model import Receipt
+from relevo.messaging.transactions import naming_refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.messaging.core.acceptance import Acceptance
@@ -76,7 +77,8 @@ class Sending:
     ) -> list[Receipt]:
         """Leave messages as arrivals in a caller's transaction; nothing is locked."""
         if messages:
-            await IN_TRANSACTION.call(tx, arrival_columns(path, messages), schema)
+            with naming_refusals():
+                await IN_TRANSACTION.call(tx, arrival_columns(path, messages), schema)
         return [Receipt(one.message_id) for one in messages]
 
     async def store(self, calls: Sequence[tuple[str, Outgoing]]) -> list[Receipt]:
@@ -107,14 +109,27 @@ class Sending:
 
 def refuse_full(rows: Sequence[Any], given: Sequence[tuple[Definition, Outgoing]]) -> None:
     """Raise `QuotaExceeded` if the statement says that an entity has no room."""
-    if not rows or rows[0]["outcome"] != "full":
+    if not rows or rows[0]["outcome"] not in ("full", "full of keys"):
         return
-    number = rows[0]["sequence"]
-    path = next((one.path for one, _ in given if one.id == number), "the entity")
+    path = next(_paths(given, rows[0]["sequence"]), "the entity")
+    if rows[0]["outcome"] == "full of keys":
+        raise QuotaExceeded(
+            f"{path!r} has {limits.MESSAGE_FAIRNESS_KEYS_MAX} fairness keys in use, and the message"
+            " has another; send with fewer keys, or wait: a key is forgotten five minutes after its"
+            " last message"
+        )
     raise QuotaExceeded(
         f"{path!r} holds as many bytes as max_size_bytes allows; receive messages, purge old ones,"
         " or raise the property"
     )
+
+
+def _paths(given: Sequence[tuple[Definition, Outgoing]], number: int) -> Iterator[str]:
+    """The path of the entity with a number, among those sent to and their subscriptions."""
+    for definition, _ in given:
+        for one in (definition, *definition.subscriptions.values()):
+            if one.id == number:
+                yield one.path
 
 
 def receipts(rows: Sequence[Any], calls: Sequence[tuple[str, Outgoing]]) -> list[Receipt]:

@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
 RECOUNT = """
 select coalesce(c.entity_id, r.entity_id), coalesce(c.sub_queue, r.sub_queue), c.active, r.active,
-  c.locked, r.locked, c.bytes, r.bytes
+  c.locked, r.locked, c.bytes, r.bytes, c.fairness_keys, f.fairness_keys
 from (
   select d.entity_id, d.sub_queue, sum(d.active) as active, sum(d.locked) as locked,
-    sum(d.bytes) as bytes
-  from (select entity_id, sub_queue, active, locked, bytes from relevo.message_delta
-        union all
-        select entity_id, sub_queue, active, locked, bytes from relevo.message_count) d
+    sum(d.bytes) as bytes, sum(d.fairness_keys) as fairness_keys
+  from (select * from relevo.message_delta union all select * from relevo.message_count) d
   group by 1, 2) c
 full join (
   select m.entity_id, m.sub_queue, count(*) filter (where m.state in (0, 5, 6)) as active,
     count(*) filter (where m.state = 1) as locked, sum(m.size) as bytes
   from relevo.message m group by 1, 2) r using (entity_id, sub_queue)
-where coalesce(c.active, 0) <> coalesce(r.active, 0)
+full join (
+  select o.entity_id, 0::smallint as sub_queue, count(*) as fairness_keys
+  from relevo.message_fairness o group by 1) f using (entity_id, sub_queue)
+where coalesce(c.fairness_keys, 0) <> coalesce(f.fairness_keys, 0)
+  or coalesce(c.active, 0) <> coalesce(r.active, 0)
   or coalesce(c.locked, 0) <> coalesce(r.locked, 0) or coalesce(c.bytes, 0) <> coalesce(r.bytes, 0)
 """
 """Entities whose counters differ from what is there."""

@@ -87,6 +87,14 @@ async def effect(msg: Received) -> None:
         )  # fmt: skip
 
 
+async def effects(app: App, source: str) -> list[tuple[str, int]]:
+    """Messages that had an effect, with how often they had been delivered before."""
+    rows = await app.database.fetch(
+        "select message, deliveries from effect where source = $1 order by message", source
+    )
+    return [tuple(row) for row in rows]
+
+
 async def consume(app: App, post: Post, record: Recorder) -> None:
     app.consumers("workers", sources=[post.work, post.left, post.even], concurrency=4)(effect)
 

@@ -6,26 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relevo import App, settings
 from relevo.errors import MessageLockLost, OutcomeUnknown
 from relevo.messaging.core import tokens
-from relevo.testing.cluster import Cluster
-from relevo.testing.proxy import Proxy
-from tests.jobs.office import QUICK
 from tests.messaging.faults import programs
 from tests.messaging.faults.accounts import Ledger
+from tests.messaging.faults.programs import effects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from relevo import App
     from relevo.testing import Clock
-    from relevo.testing.cluster import Node
+    from relevo.testing.cluster import Cluster, Node
+    from relevo.testing.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
-SETTINGS = {
-    **QUICK, "lease_expiration": 2.0, "lease_renew": 0.4, "pool_size": 4, "drain_seconds": 0.2,
-}  # fmt: skip
 KILLED = {
     "before_accept": "sender-a", "after_message_claim": "host-a", "before_message_settle": "host-b",
     "mid_forward": "host-c", "mid_rerank": "changer-a",
@@ -33,39 +28,8 @@ KILLED = {
 """Which process dies at which point; at `mid_dead_letter` it is the one that leads."""
 
 
-@pytest.fixture
-def gate(tmp_path: Path) -> Path:
-    return tmp_path / "open"
-
-
-@pytest.fixture
-async def post(app: App) -> programs.Post:
-    for statement in programs.TABLES.split(";"):
-        await app.database.write(statement.replace("table", "table if not exists"))
-    await app.database.write("truncate effect, delivery, outbox")
-    post = programs.Post(app)
-    await post.make()
-    return post
-
-
-@pytest.fixture
-async def cluster(relevo_url: str, tmp_path: Path, gate: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(
-        relevo_url, "tests.messaging.faults.programs:depot", tmp_path, settings=SETTINGS,
-        environment={programs.GATE_VARIABLE: str(gate)},
-    ) as cluster:  # fmt: skip
-        yield cluster
-
-
 async def until_ended(cluster: Cluster, node: Node) -> None:
     await cluster.until(lambda: node.process.poll() is not None, f"{node.name} ends")
-
-
-async def effects(app: App, source: str) -> list[tuple[str, int]]:
-    rows = await app.database.fetch(
-        "select message, deliveries from effect where source = $1 order by message", source
-    )
-    return [tuple(row) for row in rows]
 
 
 async def test_kills_at_every_point_lose_and_double_nothing(
@@ -111,6 +75,7 @@ async def test_a_delivery_counts_if_its_host_dies_and_only_then(
     assert await effects(post.app, "work") == [(str(n), str(n) in claimed) for n in range(6)]
 
 
+@pytest.mark.parametrize("entrance", ["postgresql", "pgbouncer"], indirect=True)
 async def test_a_host_frozen_past_its_end_settles_nothing(
     post: programs.Post, cluster: Cluster, gate: Path
 ) -> None:  # M2, M3, M27
@@ -161,20 +126,6 @@ async def test_wrong_clocks_of_hosts_decide_nothing(
         return not await brief.peek()
 
     await cluster.until(expired, "the message expires")
-
-
-@pytest.fixture
-def proxy(relevo_url: str) -> Iterator[Proxy]:
-    with Proxy.to(relevo_url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def far(relevo_url: str, proxy: Proxy) -> AsyncIterator[App]:
-    """An app that reaches the database by way of the proxy."""
-    told = settings.load({"database_url": proxy.url(relevo_url)}, environ={})
-    async with App(settings=told) as app:
-        yield app
 
 
 @pytest.mark.parametrize("direction", ["upstream", "downstream"])

@@ -32,6 +32,11 @@ select * from relevo.receive_messages($1::text[], $2::smallint[], $3, $4, $5);
 select relevo.settle_messages($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::float8[], $6::text[], $7::text[],
   $8::bytea[], $9);
 
+-- name: settle_in_transaction
+-- Settles messages by their locks in a transaction of a caller's, which has a bound of such operations.
+select relevo.settle_messages($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::float8[], $6::text[], $7::text[],
+  $8::bytea[]) from relevo.count_message_operation();
+
 -- name: places
 -- The numbers and states of entities, by their keys.
 select id, key, path, kind, status, has_sessions, lock_seconds from relevo.message_entity where key = any ($1::text[]);

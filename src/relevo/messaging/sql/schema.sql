@@ -254,7 +254,8 @@ create table relevo.message_delta (
   out_of_target integer not null default 0,
   floor_claims  integer not null default 0,
   unrouted      integer not null default 0,
-  filter_errors integer not null default 0
+  filter_errors integer not null default 0,
+  fairness_keys integer not null default 0  -- that are remembered, rows of `message_fairness`
 );
 alter table relevo.message_delta replica identity full;  -- it has no key
 create table relevo.message_count (
@@ -279,6 +280,7 @@ create table relevo.message_count (
   floor_claims  bigint not null default 0,
   unrouted      bigint not null default 0,
   filter_errors bigint not null default 0,
+  fairness_keys bigint not null default 0,
   primary key (entity_id, sub_queue, class)
 ) with (fillfactor = 50);
 

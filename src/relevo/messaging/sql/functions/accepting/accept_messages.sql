@@ -1,6 +1,7 @@
 -- Accepts messages: gives each its number, arrival and rank, and stores its copies. Everything that needs a filter was
 -- evaluated by the caller, with versions of entities; if any of these is not the present one, nothing is stored and the
--- answer is `stale`; `full` names an entity that has no room, unless the messages have arrived before (`p_arrived`). Per message:
+-- answer is `stale`; `full` names an entity that has no room, `full of keys` one that has none for another tenant, unless the messages
+-- have arrived before (`p_arrived`). Per message:
 -- the entity that it was sent to, its id, body and due time; per copy: its message (counted from 1), entity, class and so on. A
 -- duplicate is answered with `duplicate`; its copies are not stored. Copies at entities that forward move on at once.
 create or replace function relevo.accept_messages(
@@ -42,6 +43,11 @@ begin
     bool_or(e.idle_seconds is not null) as can_be_idle, bool_or(e.events = 'all') as announce_all,
     bool_or(e.forward_to is not null or e.forward_dead_to is not null) as forward
   into traits from relevo.message_entity e where e.id = any (p_entities || p_places);
+  if traits.are_fair and not p_arrived then full_entity := relevo.full_of_keys(p_of, p_places, p_sub_queues, p_classes, p_keys); end if;
+  if full_entity is not null then
+    return query select 0, 'full of keys'::text, full_entity::bigint;
+    return;
+  end if;
   if traits.detect_duplicates then
     doubles := relevo.remember_ids(p_origins, p_ids);
     if cardinality(doubles) > 0 then

@@ -7,6 +7,7 @@ create or replace function relevo.arrive_messages(
 returns text[] language plpgsql volatile security definer set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 declare refused record;
 begin
+  perform relevo.count_message_operation();
   select g.path, e.status, e.kind into refused from unnest(p_paths) as g (path)
   left join relevo.message_entity e on e.key = lower(g.path) and e.kind <> 'subscription'
   where e.id is null or e.status not in ('active', 'receive_disabled') limit 1;

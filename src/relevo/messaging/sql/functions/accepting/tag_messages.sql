@@ -31,7 +31,10 @@ begin
       select greatest(r.tag, f.last_tag) + 1000000 - (((greatest(r.tag, f.last_tag) - f.last_tag) % 1000000) + 1000000) % 1000000
         + (excluded.last_tag - r.tag - 1) / 1000000 * 1000000  -- its other messages
       from (select coalesce((select r.tag from reached r where r.place = excluded.entity_id and r.class = excluded.class), 0) as tag) r)
-    returning f.entity_id, f.class, f.key, f.last_tag
+    returning f.entity_id, f.class, f.key, f.last_tag, f.xmax = 0 as is_new
+  ), counted as (
+    insert into relevo.message_delta (entity_id, sub_queue, class, fairness_keys)
+    select k.entity_id, 0, k.class, count(*) from kept k where k.is_new group by k.entity_id, k.class
   )
   select array_agg(t.tag order by c.n) into tags
   from unnest(p_places) with ordinality as c (place, n)

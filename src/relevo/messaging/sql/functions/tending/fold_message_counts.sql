@@ -9,7 +9,7 @@ set search_path = pg_catalog, pg_temp set jit = off as $$
   insert into relevo.message_count as c
   select g.entity_id, g.sub_queue, g.class, sum(g.active), sum(g.locked), sum(g.deferred), sum(g.scheduled), sum(g.bytes), sum(g.sent),
     sum(g.delivered), sum(g.completed), sum(g.abandoned), sum(g.lock_lost), sum(g.dead_lettered), sum(g.expired), sum(g.preempted),
-    sum(g.in_target), sum(g.out_of_target), sum(g.floor_claims), sum(g.unrouted), sum(g.filter_errors)
+    sum(g.in_target), sum(g.out_of_target), sum(g.floor_claims), sum(g.unrouted), sum(g.filter_errors), sum(g.fairness_keys)
   from gone g where exists (select from relevo.message_entity e where e.id = g.entity_id)
   group by g.entity_id, g.sub_queue, g.class order by g.entity_id, g.sub_queue, g.class
   on conflict (entity_id, sub_queue, class) do update set
@@ -19,7 +19,8 @@ set search_path = pg_catalog, pg_temp set jit = off as $$
     lock_lost = c.lock_lost + excluded.lock_lost, dead_lettered = c.dead_lettered + excluded.dead_lettered,
     expired = c.expired + excluded.expired, preempted = c.preempted + excluded.preempted, in_target = c.in_target + excluded.in_target,
     out_of_target = c.out_of_target + excluded.out_of_target, floor_claims = c.floor_claims + excluded.floor_claims,
-    unrouted = c.unrouted + excluded.unrouted, filter_errors = c.filter_errors + excluded.filter_errors;
+    unrouted = c.unrouted + excluded.unrouted, filter_errors = c.filter_errors + excluded.filter_errors,
+    fairness_keys = c.fairness_keys + excluded.fairness_keys;
   with gone as (
     delete from relevo.message_wait_delta d
     where d.ctid = any (array(select o.ctid from relevo.message_wait_delta o limit 20000 for update skip locked)) returning d.*

@@ -13,15 +13,22 @@ begin
   where s.entity_id = o.entity_id and s.message_id = o.message_id;
   get diagnostics removed = row_count; most := greatest(most, removed);
   delete from relevo.message_settled s where s.at <= relevo.now() - interval '60 seconds';
-  delete from relevo.message_fairness f using (
-    select o.entity_id, o.class, o.key from relevo.message_fairness o where o.used_at <= relevo.now() - interval '5 minutes'
-      and (o.last_tag + 1000000 <= coalesce((
-          select t.tags[array_position(t.numbers, o.class)] from relevo.message_tally t where t.entity_id = o.entity_id), 0)
-        or not exists (select from relevo.message m
-          where m.entity_id = o.entity_id and m.sub_queue = 0 and m.class = o.class and m.state = 0))
-    order by o.used_at limit p_limit for update skip locked) o
-  where f.entity_id = o.entity_id and f.class = o.class and f.key = o.key;
-  get diagnostics removed = row_count; most := greatest(most, removed);
+  with gone as (
+    delete from relevo.message_fairness f using (
+      select o.entity_id, o.class, o.key from relevo.message_fairness o where o.used_at <= relevo.now() - interval '5 minutes'
+        and (o.last_tag + 1000000 <= coalesce((
+            select t.tags[array_position(t.numbers, o.class)] from relevo.message_tally t where t.entity_id = o.entity_id), 0)
+          or not exists (select from relevo.message m
+            where m.entity_id = o.entity_id and m.sub_queue = 0 and m.class = o.class and m.state = 0))
+      order by o.used_at limit p_limit for update skip locked) o
+    where f.entity_id = o.entity_id and f.class = o.class and f.key = o.key
+    returning f.entity_id, f.class
+  ), counted as (
+    insert into relevo.message_delta (entity_id, sub_queue, class, fairness_keys)
+    select g.entity_id, 0, g.class, -count(*) from gone g group by g.entity_id, g.class
+  )
+  select count(*) into removed from gone;
+  most := greatest(most, removed);
   delete from relevo.message_session s using (
     select o.id from relevo.message_session o where not o.held and o.state is null and o.updated_at <= relevo.now() - interval '1 minute'
       and not exists (select from relevo.message m where m.session = o.id)
