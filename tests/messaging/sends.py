@@ -26,9 +26,9 @@ async def send(
         (definition, Outgoing(one, check_message(one), one.message_id or f"m{n}"))
         for n, one in enumerate(messages)
     ]
-    rows = await database.write(SQL.accept, *accepted(calls).columns())
-    assert {row["outcome"] for row in rows} == {"sent"}
-    return [row["sequence"] for row in rows]
+    [row] = await database.write(SQL.accept, *accepted(calls).columns())
+    assert (row["outcome"], row["doubles"] or []) == ("sent", [])
+    return list(row["sequences"])
 
 
 async def events(database: Database) -> list[tuple[str, str, int, Any]]:

@@ -26,8 +26,12 @@ def outgoing(message: Message, **fields: Any) -> Outgoing:
 
 async def send(database: Database, definition: Definition, *messages: Message) -> list[Any]:
     columns = accepted([(definition, outgoing(message)) for message in messages]).columns()
-    rows = await database.write(SQL.accept, *columns)
-    return [(row["nth"], row["outcome"], row["sequence"]) for row in rows]
+    [row] = await database.write(SQL.accept, *columns)
+    doubles = row["doubles"] or ()
+    return [
+        (nth, "duplicate", None) if nth in doubles else (nth, row["outcome"], sequence)
+        for nth, sequence in enumerate(row["sequences"] or [None], 1)
+    ]
 
 
 async def test_messages_are_accepted_by_the_definition(
@@ -65,14 +69,14 @@ async def test_a_topic_is_read_whole_and_every_change_makes_it_stale(
     assert await database.fetchval("select count(*) from relevo.message") == 2
 
     await entities.set_rule("orders/Subscriptions/EU", "none", "FALSE")
-    assert await send(database, before, eu) == [(0, "stale", None)]
+    assert await send(database, before, eu) == [(1, "stale", None)]
     definitions.forget("Orders")
     after = await definitions.of("orders")
     assert after.version > before.version
     assert [answer[1] for answer in await send(database, after, eu)] == ["sent"]
 
     await entities.drop("orders/subscriptions/eu")
-    assert await send(database, after, eu) == [(0, "stale", None)]
+    assert await send(database, after, eu) == [(1, "stale", None)]
     definitions.forget("orders")
     assert list((await definitions.of("orders")).subscriptions) == ["all"]
 

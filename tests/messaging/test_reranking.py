@@ -132,8 +132,8 @@ async def test_messages_are_accepted_before_or_after_a_change_of_the_order(
             while True:
                 definition = await definitions.of("q")
                 plan = accepted([(definition, Outgoing(message, check_message(message), f"{n}"))])
-                rows = await database.write(SQL.accept, *plan.columns())
-                if rows[0]["outcome"] == "sent":
+                [row] = await database.write(SQL.accept, *plan.columns())
+                if row["outcome"] == "sent":
                     break
                 definitions.forget("q")
 

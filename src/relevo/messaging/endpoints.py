@@ -66,6 +66,7 @@ class Entity:
     ) -> None:
         self._service = service
         self.path = path
+        self._address = str(path)
         self._options = properties_of(options)
         self._rules = rules
         self._made_on: object = None
@@ -167,14 +168,14 @@ class Destination(Entity):
         if tx is not None:
             checked = await self._checked(given, defined=self._made_on is not None)
             tx = foreign.in_schema(tx, self._service.schema)
-            return await sending.send_in(tx, self._service.schema, str(self.path), checked)
+            return await sending.send_in(tx, self._service.schema, self._address, checked)
         await self.ensure()
-        return await sending.send(str(self.path), await self._checked(given, defined=True))
+        return await sending.send(self._address, await self._checked(given, defined=True))
 
     async def create_batch(self) -> MessageBatch:
         """Return an empty batch, which takes messages up to what `send_many` stores at once."""
         await self.ensure()
-        definition = await self._service.tools.definitions.of(str(self.path))
+        definition = await self._service.tools.definitions.of(self._address)
         return MessageBatch(definition.properties)
 
     async def schedule(self, message: Message | Any, at: datetime) -> int:
@@ -195,7 +196,7 @@ class Destination(Entity):
         canceled = await self._managing().cancel_scheduled((await self._record()).id, numbers)
         if missing := sorted(set(numbers) - set(canceled)):
             raise MessageNotFound(
-                f"{', '.join(map(str, missing[:20]))} of {str(self.path)!r} is not scheduled; it"
+                f"{', '.join(map(str, missing[:20]))} of {self._address!r} is not scheduled; it"
                 " was sent, canceled, or never there"
             )
 
@@ -203,7 +204,7 @@ class Destination(Entity):
         """Check all messages of a batch before any is stored."""
         properties = None
         if defined:
-            definition = await self._service.tools.definitions.of(str(self.path))
+            definition = await self._service.tools.definitions.of(self._address)
             properties = definition.properties
         given = (messages, properties, self._max_class, self._inflation)
         if len(messages) > CHECKED_ON_LOOP:

@@ -84,17 +84,19 @@ class Sending:
     async def store(self, calls: Sequence[tuple[str, Outgoing]]) -> list[Receipt]:
         """Evaluate and store messages for entities, in one statement and one commit."""
         for _ in range(ATTEMPTS):
-            given = [(await self._definitions.of(path), one) for path, one in calls]
+            known = {path: await self._definitions.of(path) for path in {path for path, _ in calls}}
+            given = [(known[path], one) for path, one in calls]
             plan = await evaluated(given)
             await faults.point("before_accept")
             rows = await self._database.write(SQL.accept, *plan.columns())
-            if rows and rows[0]["outcome"] == "stale":
-                self._definitions.forget(*{path for path, _ in calls})
+            [row] = rows
+            if row["outcome"] == "stale":
+                self._definitions.forget(*known)
                 continue
-            refuse_full(rows, given)
-            onward = (ARRIVED,) if any(definition.forwards for definition, _ in given) else ()
+            refuse_full(row, given)
+            onward = (ARRIVED,) if any(one.forwards for one in known.values()) else ()
             self._wakeups.send(*(TOPIC.format(id_) for id_ in set(plan.places)), *onward)
-            return receipts(rows, calls)
+            return receipts(row, calls)
         raise InternalError("the definitions of the entities change too often to send; try again")
 
     async def _store(self, sends: Sequence[Send]) -> list[list[Receipt] | Exception]:
@@ -107,12 +109,12 @@ class Sending:
         await self._group.close()
 
 
-def refuse_full(rows: Sequence[Any], given: Sequence[tuple[Definition, Outgoing]]) -> None:
+def refuse_full(row: Any, given: Sequence[tuple[Definition, Outgoing]]) -> None:
     """Raise `QuotaExceeded` if the statement says that an entity has no room."""
-    if not rows or rows[0]["outcome"] not in ("full", "full of keys"):
+    if row["outcome"] == "sent":
         return
-    path = next(_paths(given, rows[0]["sequence"]), "the entity")
-    if rows[0]["outcome"] == "full of keys":
+    path = next(_paths(given, row["sequences"][0]), "the entity")
+    if row["outcome"] == "full of keys":
         raise QuotaExceeded(
             f"{path!r} has {limits.MESSAGE_FAIRNESS_KEYS_MAX} fairness keys in use, and the message"
             " has another; send with fewer keys, or wait: a key is forgotten five minutes after its"
@@ -132,12 +134,15 @@ def _paths(given: Sequence[tuple[Definition, Outgoing]], number: int) -> Iterato
                 yield one.path
 
 
-def receipts(rows: Sequence[Any], calls: Sequence[tuple[str, Outgoing]]) -> list[Receipt]:
-    """Return the receipts of messages from the rows of the statement."""
-    return [
-        Receipt(one.message_id, row["sequence"], row["outcome"] == "duplicate")
-        for row, (_, one) in zip(rows, calls, strict=True)
+def receipts(row: Any, calls: Sequence[tuple[str, Outgoing]]) -> list[Receipt]:
+    """Return the receipts of messages from the row of the statement."""
+    found = [
+        Receipt(one.message_id, sequence)
+        for sequence, (_, one) in zip(row["sequences"], calls, strict=True)
     ]
+    for nth in row["doubles"] or ():
+        found[nth - 1] = Receipt(found[nth - 1].message_id, None, duplicate=True)
+    return found
 
 
 async def evaluated(given: Sequence[tuple[Definition, Outgoing]]) -> Acceptance:

@@ -73,7 +73,7 @@ from unnest($2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::text
   as g (sequence, rank, class, priority, key)
 """
 _ACCEPT: Final = """
-select a.sequence from relevo.message_entity e cross join lateral relevo.accept_messages(
+select s.sequence from relevo.message_entity e cross join lateral relevo.accept_messages(
   array[e.id], array[e.version], array_fill(e.id, array[$2::integer]),
   array(select gen_random_uuid()::text from generate_series(1, $2)),
   array_fill('body'::bytea, array[$2]), array_fill(0::smallint, array[$2]),
@@ -82,7 +82,8 @@ select a.sequence from relevo.message_entity e cross join lateral relevo.accept_
   array_fill($4::smallint, array[$2]), array_fill($5::smallint, array[$2]),
   array_fill(4, array[$2]), array_fill($6::float8, array[$2]), '{}',
   array_fill($7::text, array[$2]), array_fill($8::text, array[$2])) a
-where e.id = $1 order by a.nth
+cross join lateral unnest(a.sequences) with ordinality s (sequence, nth)
+where e.id = $1 order by s.nth
 """
 _CLAIM: Final = """
 select * from relevo.claim_messages($1::integer[], $2::smallint[], $3, $4, $5::uuid, $6::bigint,

@@ -86,8 +86,8 @@ def test_columns_stand_in_the_order_of_the_statement() -> None:
     columns = found.columns()
     assert len(columns) == len(Acceptance.__struct_fields__)
     assert columns[:13] == (
-        [1], [10], [1, 1], ["a", "b"], [b"text", b'{"n":1}'], [1, 2], [None, None], [1, 2], [1, 1],
-        [0, 0], [HIGH, NORMAL], [9, 4], [5, 12],
+        [1], [10], [1], ["a", "b"], [b"text", b'{"n":1}'], [1, 2], [], [1, 2], [1], [0],
+        [HIGH, NORMAL], [9, 4], [5, 12],
     )  # fmt: skip
     ttls, expires, keys, sessions, *others = columns[13:]
     assert (ttls, keys) == ([None, 5.0], [None, "acme"])

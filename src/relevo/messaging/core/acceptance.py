@@ -39,8 +39,11 @@ _SYSTEM: Final = tuple(
     {known.field: None for known in sqlfilter.SYSTEM_PROPERTIES if known.writable}
 )
 _NO_TTL: Final = (None, None, None)
-_SPARSE: Final = 13
-"""From this column on, one is left empty if no copy has a value."""
+_WHOLE: Final = frozenset({"entities", "versions", "ids", "bodies", "of", "failures"})
+_SAME: Final = frozenset(
+    {"origins", "kinds", "places", "sub_queues", "classes", "priorities", "sizes"}
+)
+"""Columns that may have one value for all."""
 
 
 class Definition(Struct, frozen=True, kw_only=True):
@@ -120,12 +123,20 @@ class Acceptance(Struct):
     """Subscriptions, once per rule that failed and is only counted."""
 
     def columns(self) -> tuple[list[Any], ...]:
-        """Return the arguments of the statement; a column without values is empty."""
-        columns = msgspec.structs.astuple(self)
-        return (
-            *columns[:_SPARSE],
-            *([] if column.count(None) == len(column) else column for column in columns[_SPARSE:]),
-        )
+        """Return the arguments of the statement.
+
+        A column without values is empty, and one whose values are all the same has one, because
+        the driver looks at each value of an array several times.
+        """
+        columns = []
+        for name, column in zip(self.__struct_fields__, msgspec.structs.astuple(self), strict=True):
+            if name in _WHOLE or not column or column.count(column[0]) < len(column):
+                columns.append(column)
+            elif column[0] is None:
+                columns.append([])
+            else:
+                columns.append(column[:1] if name in _SAME else column)
+        return tuple(columns)
 
 
 _COPY_COLUMNS: Final = Acceptance.__struct_fields__[7:-1]

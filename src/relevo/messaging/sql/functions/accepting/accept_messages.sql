@@ -1,9 +1,10 @@
 -- Accepts messages: gives each its number, arrival and rank, and stores its copies. Everything that needs a filter was
 -- evaluated by the caller, with versions of entities; if any of these is not the present one, nothing is stored and the
 -- answer is `stale`; `full` names an entity that has no room, `full of keys` one that has none for another tenant, unless the messages
--- have arrived before (`p_arrived`). Per message:
--- the entity that it was sent to, its id, body and due time; per copy: its message (counted from 1), entity, class and so on. A
--- duplicate is answered with `duplicate`; its copies are not stored. Copies at entities that forward move on at once.
+-- have arrived before (`p_arrived`). Per message: the entity that it was sent to, its id, body and due time; per copy: its message
+-- (counted from 1), entity, class and so on. A column up to `p_sizes` whose values are all the same may have it once. Else the answer is
+-- `sent`, the number of each message, of its first copy, and which messages are duplicates, counted from 1; copies of these
+-- are not stored. Copies at entities that forward move on at once.
 create or replace function relevo.accept_messages(
   p_entities integer[], p_versions bigint[],
   p_origins integer[], p_ids text[], p_bodies bytea[], p_kinds smallint[], p_dues timestamptz[],
@@ -11,14 +12,15 @@ create or replace function relevo.accept_messages(
   p_ttls float8[] default '{}', p_expires timestamptz[] default '{}', p_keys text[] default '{}', p_sessions text[] default '{}',
   p_copy_ids text[] default '{}', p_heads text[] default '{}', p_deads text[] default '{}', p_hops smallint[] default '{}',
   p_enqueued bigint[] default '{}', p_failures integer[] default '{}', p_arrived boolean default false)
-returns table (nth integer, outcome text, sequence bigint) language plpgsql volatile  -- by hash joins: others would look at entity and class for each message
+returns table (outcome text, sequences bigint[], doubles integer[]) language plpgsql volatile  -- by hash joins: others would look at entity and class for each message
 set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_mergejoin = off set enable_seqscan = off set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
   at timestamptz := relevo.now();
   micros bigint := (extract(epoch from at) * 1000000)::bigint;
-  traits record;  -- of all entities that take part: what has to be done at all
-  doubles integer[];
+  amount constant integer := cardinality(p_ids);
+  copies constant integer := cardinality(p_of);
+  traits record;  -- of all entities that take part: whether they are as they were, and what has to be done at all
   full_entity integer;
   sessions bigint[] := '{}';
   behind boolean[] := '{}';
@@ -26,26 +28,35 @@ declare
   numbers bigint[];
 begin
   perform pg_advisory_xact_lock_shared(1380273169, e.id) from (select distinct unnest(p_entities) as id order by 1) as e;
-  if exists (
-    select from unnest(p_entities, p_versions) as g (id, version)
-    left join (select e.id, e.version from relevo.message_entity e where e.id = any (p_entities)) e on e.id = g.id and e.version = g.version
-    where e.id is null
-  ) then
-    return query select 0, 'stale'::text, null::bigint;
-    return;
-  end if;
   if not p_arrived then full_entity := relevo.full_entity(p_origins); end if;
-  if full_entity is not null then
-    return query select 0, 'full'::text, full_entity::bigint;
-    return;
-  end if;
-  select bool_or(e.duplicate_window is not null) as detect_duplicates, bool_or(e.fair) as are_fair, bool_or(e.kind = 'topic') as are_topics,
+  p_origins := case when cardinality(p_origins) < amount then array_fill(p_origins[1], array[amount]) else p_origins end;
+  p_kinds := case when cardinality(p_kinds) < amount then array_fill(p_kinds[1], array[amount]) else p_kinds end;
+  p_places := case when cardinality(p_places) < copies then array_fill(p_places[1], array[copies]) else p_places end;
+  p_sub_queues := case when cardinality(p_sub_queues) < copies then array_fill(p_sub_queues[1], array[copies]) else p_sub_queues end;
+  p_classes := case when cardinality(p_classes) < copies then array_fill(p_classes[1], array[copies]) else p_classes end;
+  p_priorities := case when cardinality(p_priorities) < copies then array_fill(p_priorities[1], array[copies]) else p_priorities end;
+  p_sizes := case when cardinality(p_sizes) < copies then array_fill(p_sizes[1], array[copies]) else p_sizes end;
+  select count(*) filter (where e.version = p_versions[array_position(p_entities, e.id)]) as present,
+    bool_or(e.duplicate_window is not null) as detect_duplicates, bool_or(e.fair) as are_fair, bool_or(e.kind = 'topic') as are_topics,
     bool_or(e.idle_seconds is not null) as can_be_idle, bool_or(e.events = 'all') as announce_all,
     bool_or(e.forward_to is not null or e.forward_dead_to is not null) as forward
   into traits from relevo.message_entity e where e.id = any (p_entities || p_places);
+  if traits.present < cardinality(p_entities) then
+    outcome := 'stale';
+    return next;
+    return;
+  end if;
+  if full_entity is not null then
+    outcome := 'full';
+    sequences := array[full_entity];
+    return next;
+    return;
+  end if;
   if traits.are_fair and not p_arrived then full_entity := relevo.full_of_keys(p_of, p_places, p_sub_queues, p_classes, p_keys); end if;
   if full_entity is not null then
-    return query select 0, 'full of keys'::text, full_entity::bigint;
+    outcome := 'full of keys';
+    sequences := array[full_entity];
+    return next;
     return;
   end if;
   if traits.detect_duplicates then
@@ -116,9 +127,13 @@ begin
       array_agg(p_ids[c.of]), null, 'all')
     from unnest(p_of, p_places, p_sub_queues, numbers) as c (of, place, sub_queue, sequence) where c.of is not null;
   end if;
-  return query
-  select o.n::integer, case when o.n = any (doubles) then 'duplicate' else 'sent' end, f.sequence
-  from unnest(p_origins) with ordinality as o (id, n)
-  left join (select c.of, min(c.sequence) as sequence from unnest(p_of, numbers) as c (of, sequence) group by c.of) f on f.of = o.n
-  order by o.n;
+  outcome := 'sent';
+  sequences := numbers;
+  if traits.are_topics then
+    sequences := array(
+      select f.sequence from generate_series(1, amount) as o (n)
+      left join (select c.of, min(c.sequence) as sequence from unnest(p_of, numbers) as c (of, sequence) group by c.of) f on f.of = o.n
+      order by o.n);
+  end if;
+  return next;
 end $$;

@@ -26,7 +26,7 @@ begin
     array_agg(least(t.ttl, e.ttl) order by t.id) as ttls, array_agg(t.expires_at order by t.id) as expires,
     array_agg(t.fairness_key order by t.id) as keys, array_agg(t.session_id order by t.id) as sessions,
     array_agg(t.head order by t.id) as heads, array_agg(t.hops order by t.id) as hops,
-    array_agg(t.enqueued_sequence order by t.id) as enqueued, array_agg(t.dead order by t.id) as deads, array_agg(e.version order by t.id) as versions
+    array_agg(t.enqueued_sequence order by t.id) as enqueued, array_agg(t.dead order by t.id) as deads
   into given
   from taken t join relevo.message_entity e on e.id = t.entity_id
   cross join lateral (
@@ -38,7 +38,7 @@ begin
     limit 1) c;
   if given.entities is null then return 0; end if;
   perform relevo.accept_messages(
-    given.entities, given.versions, given.entities, given.ids, given.bodies, given.kinds, given.dues,
+    '{}', '{}', given.entities, given.ids, given.bodies, given.kinds, given.dues,
     array(select generate_series(1, cardinality(given.ids))), given.entities, array_fill(0::smallint, array[cardinality(given.ids)]),
     given.classes, given.priorities, given.sizes, given.ttls, given.expires, given.keys, given.sessions, '{}', given.heads,
     given.deads, given.hops, given.enqueued, '{}', true);

@@ -7,7 +7,7 @@ begin
     select e.id from relevo.message_entity e
     where e.id = any (p_entities) and e.max_bytes is not null and e.max_bytes <= (
       select coalesce(sum(c.bytes), 0) from relevo.message_count c
-      where c.entity_id = e.id
-        or (e.kind = 'topic' and c.entity_id in (select s.id from relevo.message_entity s where s.topic_id = e.id)))
+      where c.entity_id = any (e.id || case when e.kind = 'topic' then
+        array(select s.id from relevo.message_entity s where s.topic_id = e.id) end))
     limit 1);
 end $$;
