@@ -45,6 +45,7 @@ async def test_an_entity_takes_a_bounded_number_of_fairness_keys(
     assert isinstance(receipt, Receipt)  # a key that is known is taken
     async with app.database.transaction() as tx:
         await queue.send("c", fairness_key="c", tx=tx)  # what a transaction stored is not lost
+    await post.accept()
     taken = await queue.receive(10, mode="receive_and_delete")
     assert sorted(one.body for one in taken) == ["a", "a", "b", "c"]
     await clock.advance(timedelta(minutes=6))

@@ -41,12 +41,20 @@ async def far(proxy: tuple[str, Proxy]) -> AsyncIterator[App]:
         yield app
 
 
-def lose(proxy: Proxy, lost: str) -> None:
-    """Cut the connections when the next commit is on its way, or the answer to it."""
+async def lose(far: App, proxy: Proxy, lost: str) -> list[str]:
+    """Cut the connections when the next commit is on its way, or its answer; tells that it was."""
+    await far.wakeups.close()  # what waits to be sent would commit first
+    told: list[str] = []
+
+    def cut() -> None:
+        told.append(lost)
+        proxy.reset()
+
     if lost == "commit":
-        proxy.on_bytes("upstream", b"COMMIT;", proxy.reset)
+        proxy.on_bytes("upstream", b"COMMIT;", cut)
     else:
-        proxy.on_bytes("downstream", b"COMMIT\0", proxy.reset)
+        proxy.on_bytes("downstream", b"COMMIT\0", cut)
+    return told
 
 
 async def test_a_send_has_one_outcome(
@@ -54,9 +62,10 @@ async def test_a_send_has_one_outcome(
 ) -> None:  # M1, M17, M18
     queue = far.queue("once", duplicate_window=600)
     await queue.send(b"first")
-    lose(proxy[1], lost)
+    told = await lose(far, proxy[1], lost)
     with pytest.raises(OutcomeUnknown):
         await queue.send(b"x", message_id="n")
+    assert told
     stored = len(await post.app.queue("once").peek()) == 2
     assert stored == (lost == "answer")
     assert (await queue.send(b"x", message_id="n")).duplicate == stored
@@ -69,8 +78,9 @@ async def test_a_settlement_has_one_outcome(
     queue = far.queue("q")
     await queue.send(b"x")
     (message,) = await queue.receive()
-    lose(proxy[1], lost)
+    told = await lose(far, proxy[1], lost)
     await message.complete()
+    assert told
     figures = (await post.app.queue("q").describe()).messages
     assert (figures.completed, figures.active, figures.locked) == (1, 0, 0)
     with pytest.raises(MessageLockLost):
@@ -83,9 +93,10 @@ async def test_effects_and_completion_share_their_outcome(
     queue = far.queue("q")
     await queue.send(b"x", message_id="x")
     (message,) = await queue.receive()
-    lose(proxy[1], lost)
+    told = await lose(far, proxy[1], lost)
     with pytest.raises(OutcomeUnknown):
         await programs.effect(message)
+    assert told
     left = await post.app.queue("q").peek()
     assert len(await effects(post.app, "q")) + len(left) == 1
     assert len(left) == (lost == "commit")
