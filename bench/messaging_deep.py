@@ -40,7 +40,7 @@ select case when e.rank_by_time then 1000000 * extract(epoch from now())::bigint
   now(), e.id, c.number, 0, c.base, 0, 200, n::text, $2::bytea
 from generate_series(1, $3::bigint) n
 join relevo.message_entity e on e.id = $1
-join relevo.message_class c on c.entity_id = e.id and c.number = n % 3
+join relevo.message_class c on c.entity_id = e.id and c.number = n % 3 + 1
 """
 ADOPT: Final = """
 with policy as (

@@ -112,7 +112,8 @@ from relevo.message_class k where k.entity_id = $1;
 select s.id as session, s.key, $3::bigint as holder, s.locked_until from relevo.message_session s where s.entity_id = $1 and s.key = $2;
 
 -- name: figures
--- Counters of a page of entities by class, folded or not, with the age of the oldest claimable message of the next hundred.
+-- Counters of a page of entities by class, folded or not, with the age of the oldest claimable message of the next hundred. What no
+-- subscription wanted and what rules failed for has no class, and an empty name for it.
 with page as (
   select e.id, e.key, e.path, e.kind from relevo.message_entity e where e.key > $1 order by e.key limit $2),
 counted as (
@@ -140,9 +141,11 @@ select p.path, p.kind, k.name, coalesce(c.active, 0)::bigint as active, coalesce
   array(
     select coalesce(w.amount, 0) from generate_series(0, 25) as b (bucket)
     left join relevo.message_wait w on w.entity_id = p.id and w.class = k.number and w.bucket = b.bucket order by b.bucket) as waits
-from page p join relevo.message_class k on k.entity_id = p.id
+from page p join (
+  select o.entity_id, o.number, o.name, o.base, o.retired from relevo.message_class o where o.entity_id in (select id from page)
+  union all select id, 0, '', -1, true from page) k on k.entity_id = p.id
 left join counted c on c.entity_id = p.id and c.class = k.number
-where not k.retired or c.active > 0
+where not k.retired or c.active > 0 or c.unrouted > 0 or c.filter_errors > 0
 order by p.key, k.base desc;
 
 -- name: lock_definitions
