@@ -37,7 +37,6 @@ from relevo.errors.actors import (
 )
 from relevo.errors.base import (
     CallerError,
-    Fault,
     HandlerError,
     HandlerTimeout,
     RelevoError,
@@ -137,7 +136,6 @@ __all__ = [
     "EntityDisabled",
     "EntityExists",
     "ExpressionFailed",
-    "Fault",
     "FeedExpired",
     "FeedRegressed",
     "Forbidden",
