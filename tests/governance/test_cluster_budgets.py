@@ -69,6 +69,26 @@ async def test_jobs_messages_and_leases_share_a_pool(relevo_url: str) -> None:
     assert gauge.ended == {"charge": 30, "refund": 30, "order": 30, "lease": 5}
 
 
+async def test_a_permit_serves_one_run_after_the_other_and_goes_back(relevo_url: str) -> None:
+    app, count = App(relevo_url), 200
+    pool = app.governance.pool("wide", size=50)
+    app.jobs.configure(Lane(name="wide", slots=4, pool="wide"))
+
+    @app.job("nothing", lane="wide")
+    async def nothing() -> None:
+        pass
+
+    async with app, app.host():
+        jobs = await app.jobs.submit_many("nothing", [{}] * count)
+        for job in jobs:
+            await job.wait(timeout=60)
+        async with pool.lease() as permit:
+            assert permit.fence.number < count  # the pool was asked less often than jobs ran
+        async with asyncio.timeout(30):
+            while (await pool.view()).in_use:
+                await asyncio.sleep(0.01)
+
+
 async def test_a_limited_lane_keeps_the_limit(relevo_url: str) -> None:
     app, ran = App(relevo_url), []
     limit = app.governance.limit("mail", rates=[Rate(20, per=86_400)])

@@ -140,7 +140,10 @@ class _ClusterShare:
         now, back = asyncio.get_running_loop().time(), []
         for ticket in list(self._used)[:count]:
             since = self._used.pop(ticket)
-            if self._wanted > len(self._in_hand) and now - since < TURN_SECONDS and self._is_valid:
+            # That of a run that has ended may serve the next, which the round after it claims:
+            # `want` then gives back what is not needed.
+            may_serve = used or self._wanted > len(self._in_hand)
+            if may_serve and now - since < TURN_SECONDS and self._is_valid:
                 self._in_hand[ticket] = since
             else:
                 back.append(ticket)
