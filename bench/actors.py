@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from bench.actor_parts import asks, commits, handover, kit, stored, transport
-from bench.actor_parts.common import QUICK, ROUNDS, app_of, serving
-from relevo.kernel import telemetry
+from bench.actor_parts.common import QUICK, ROUNDS, app_of, served
+from relevo.kernel import serving, telemetry
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ async def run() -> list[Figure]:
         Path(folder).chmod(0o755)  # so that the account of the embedded server may enter
         embedded = await asyncio.to_thread(EmbeddedServer.join, Path(folder) / "home")
         try:
+            serving.spare_the_collector()  # as `relevo run` does
             return await asyncio.to_thread(uvloop.run, _measure(embedded.url))
         finally:
             await asyncio.to_thread(embedded.leave)
@@ -53,7 +54,7 @@ async def run() -> list[Figure]:
 
 async def _measure(url: str) -> list[Figure]:
     figures: list[Figure] = []
-    async with serving(app_of(url)) as app:
+    async with served(app_of(url)) as app:
         if "volatile" in STEPS:
             figures += await asks.volatile(app)
         if "durable" in STEPS:
@@ -68,7 +69,7 @@ async def _measure(url: str) -> list[Figure]:
         figures += await kit.budget(url)
     if "handover" in STEPS:
         figures += await handover.handover(url)
-    async with serving(app_of(url)) as app:
+    async with served(app_of(url)) as app:
         if "idle" in STEPS:
             figures += await stored.idle(app, url)
         if "reminders" in STEPS:

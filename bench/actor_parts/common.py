@@ -96,7 +96,7 @@ def app_of(url: str, **options: Any) -> App:
 
 
 @asynccontextmanager
-async def serving(app: App, **options: Any) -> AsyncIterator[App]:
+async def served(app: App, **options: Any) -> AsyncIterator[App]:
     """Let an app serve alone; it owns every slot."""
     async with app.host(**options):
         slots = app.actors.runtime.slots

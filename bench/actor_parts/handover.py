@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import Figure
-from bench.actor_parts.common import ACTORS, Counter, app_of, serving
+from bench.actor_parts.common import ACTORS, Counter, app_of, served
 
 if TYPE_CHECKING:
     from relevo import App
@@ -23,7 +23,7 @@ async def handover(url: str) -> list[Figure]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(client)
         serves = AsyncExitStack()
-        await serves.enter_async_context(serving(giver, name="giver"))
+        await serves.enter_async_context(served(giver, name="giver"))
         actors: list[Any] = [client.actor(Counter, n, type="durable") for n in range(ACTORS)]
         await asyncio.gather(*(actor.add(1) for actor in actors))
         load = asyncio.create_task(_longest(actors))
