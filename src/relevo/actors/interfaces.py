@@ -109,11 +109,15 @@ class Interfaces:
     """The interfaces of an app and the codec of all values of its actors.
 
     `make_proxy` makes the proxies that decoding finds. A proxy has the attributes `ref` and
-    `interface`, and is then an instance of its interface.
+    `interface`, and is then an instance of its interface. `is_own` says whether this app
+    has made a proxy.
     """
 
-    def __init__(self, make_proxy: MakeProxy) -> None:
+    def __init__(
+        self, make_proxy: MakeProxy, is_own: Callable[[Any], bool] = lambda _: True
+    ) -> None:
         self._make_proxy = make_proxy
+        self._is_own = is_own
         self._specs: dict[type, InterfaceSpec] = {}
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self.enc_hook)
         self._json = msgspec.json.Encoder(enc_hook=self.enc_hook)
@@ -168,11 +172,15 @@ class Interfaces:
             "components": {"schemas": components},
         }
 
-    @staticmethod
-    def enc_hook(value: Any) -> Any:
+    def enc_hook(self, value: Any) -> Any:
         """Return a proxy as the canonical id of its actor."""
         ref = getattr(value, "ref", None)
         if isinstance(ref, ActorRef):
+            if not self._is_own(value):
+                raise ValueError(
+                    f"the proxy of {ref} cannot travel: another app has made it, where the id may"
+                    " mean another actor; make one with this app"
+                )
             return ref.canonical
         raise TypeError(f"values of {type(value).__name__} cannot travel")
 

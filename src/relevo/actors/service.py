@@ -24,10 +24,10 @@ from relevo.actors.stateless.ways import StatelessHosts, StatelessWays
 from relevo.actors.states import ActivationState
 from relevo.actors.storing.storage import ActorStorage
 from relevo.actors.transport.network import Network
-from relevo.errors import Conflict, DatabaseUnavailable, InvalidValue, NotFound
+from relevo.errors import Conflict, DatabaseUnavailable, InvalidValue, NotFound, TooLarge
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import clock
-from relevo.limits import ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
+from relevo.limits import ACTOR_FRAME_BYTES_MAX, ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -87,7 +87,7 @@ class Actors(Service):
         self.placement_groups = frozenset(settings.actors_placement_groups)
         """Those that this app serves while it is a host."""
         self._outgoing: list[Filter] = []
-        self.interfaces = Interfaces(self._proxy_of)
+        self.interfaces = Interfaces(self._proxy_of, self._is_own)
         self._proxies = Proxies(self, self.interfaces.of)
         self.may_act: Callable[[], bool] = lambda: True
         """Whether commits of this process may be repeated; its host says."""
@@ -335,10 +335,19 @@ class Actors(Service):
     def _proxy_of(self, interface: Any, canonical: str) -> Any:
         return self._proxies.make(interface, ActorRef.read(canonical))
 
+    def _is_own(self, proxy: ProxyBase) -> bool:
+        """Whether this app has made a proxy; the database of another may be another, too."""
+        return proxy._caller is self or not isinstance(proxy._caller, Actors)
+
     def call(
         self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
     ) -> Coroutine[Any, Any, Any]:
-        """Carry out the call of a proxy."""
+        """Carry out the call of a proxy; raises `TooLarge` for arguments that fit no frame."""
+        if len(body) > ACTOR_FRAME_BYTES_MAX:
+            raise TooLarge(
+                f"the arguments of {method.name} have {len(body):,} bytes, and at most"
+                f" {ACTOR_FRAME_BYTES_MAX:,} may be sent"
+            )
         definition, calling = self.types.by_name.get(ref.type), self.calling_in_memory
         if calling is None:
             if definition is None or definition.is_stateless:
