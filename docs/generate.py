@@ -30,6 +30,9 @@ from relevo import errors, limits
 from relevo.actors.operating import events as actor_events
 from relevo.actors.states import ACTIVATION
 from relevo.feed.operating.states import UNIT
+from relevo.governance.core.moves import MOVE
+from relevo.governance.operating import events as governance_events
+from relevo.governance.operating.figures import GovernanceFigures
 from relevo.http import answers, openapi
 from relevo.http.access import roles
 from relevo.http.operations import OPERATIONS, SURFACES
@@ -213,7 +216,7 @@ def limit_tables() -> str:
     )
 
 
-Collected = Runs | MessageTimes | MessageFigures | ActorFigures
+Collected = Runs | MessageTimes | MessageFigures | ActorFigures | GovernanceFigures
 """Figures that are put together when they are shown."""
 
 
@@ -221,7 +224,9 @@ def metric_table() -> str:
     """Every figure with its labels."""
     made, own = Metrics(), inspect.getsource(Metrics)
     rows = []
-    others = (("registry", MessageFigures()), ("registry", ActorFigures()))
+    others = tuple(
+        ("registry", each()) for each in (MessageFigures, ActorFigures, GovernanceFigures)
+    )
     for attribute, figure in (*vars(made).items(), *others):
         if not isinstance(figure, MetricWrapperBase | Collected):
             continue
@@ -324,6 +329,14 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
         [[f"`{one.name}`", one.sentence] for one in actor_events.TYPES],
     ),
     "actor event data": lambda: table(EVENT_HEADINGS, inspect_fields(actor_events.ActorData)),
+    "move states": lambda: diagram(MOVE),
+    "governance events": lambda: table(
+        ["event", "written when"],
+        [[f"`{one.name}`", one.sentence] for one in governance_events.TYPES],
+    ),
+    "governance event data": lambda: table(
+        EVENT_HEADINGS, inspect_fields(governance_events.GovernanceData)
+    ),
     "message fields": lambda: table(*message_tables.fields(attribute_docs(MessageOptions))),
     **{
         name: functools.partial(part_table, name)

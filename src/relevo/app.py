@@ -21,6 +21,8 @@ from relevo.errors import Conflict, HostSuperseded, NotFound, RelevoError, Schem
 from relevo.feed.app_methods import FeedMethods
 from relevo.feed.event_feed import EventFeed
 from relevo.feed.service import FeedPart, Feeds
+from relevo.governance.operating import events as governance_events
+from relevo.governance.operating.figures import GovernanceFigures
 from relevo.governance.service import Governance, GovernancePart
 from relevo.jobs import events as job_events
 from relevo.jobs.app_methods import JobMethods
@@ -105,6 +107,7 @@ class App(
         self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
         self.metrics.registry.register(self.actors.types.figures)
         self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
+        self.metrics.registry.register(GovernanceFigures(lambda: self.actors.own_runtime))
         self.users = Users(connection)
         self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
         self.pipeline = self.parts.add(PipelinePart(Pipeline(self.jobs, self.vault, self.users)))
@@ -114,7 +117,10 @@ class App(
         self.use_budgets(self.governance.budgets)
         self.actors.permit_of = lambda pool, size: self.governance.pool(pool, size=size).lease
         self.events.catalogue.register(
-            *job_events.TYPES, *message_events.TYPES, *actor_events.TYPES
+            *job_events.TYPES,
+            *message_events.TYPES,
+            *actor_events.TYPES,
+            *governance_events.TYPES,
         )
         self._bulk: Bulk | None = None
         self._connected = False

@@ -35,8 +35,8 @@ STYLES: Final = {
     "fail": "bold red", "blocked": "red", "revoked": "red", "expired": "red", "changed": "red",
     "unknown": "red",
 }  # fmt: skip
-JSON: Final = frozenset({"body", "item", "previous"})
-"""Columns that show users' JSON."""
+JSON: Final = frozenset({"body", "item", "previous", "rates", "waiters"})
+"""Columns that show JSON, most of them that of users."""
 _ID_WIDTH: Final = 36
 _TEXT_WIDTH: Final = 12
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))

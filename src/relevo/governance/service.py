@@ -28,6 +28,7 @@ from relevo.governance.guards import ResourceGuard
 from relevo.governance.holders import Holders
 from relevo.governance.pools import Coordination, ResourcePool
 from relevo.governance.rate_limits import RateLimit
+from relevo.governance.reach import KitReach
 from relevo.governance.resolvers import Resolver
 from relevo.governance.writers import ExclusiveWriter
 from relevo.kernel.leases.directory import Directory
@@ -70,12 +71,28 @@ class Governance(Service):
         self._resolvers: dict[str, Resolver] = {}
         self._caches: dict[str, ResultCache] = {}
         self._serves = False
+        self.reach = KitReach(self)
+        """How programs that use nothing of the kit reach it."""
 
     def _serve(self) -> None:
         """Let this app know the actors of the kit; hosts of apps that use none serve none."""
         if not self._serves:
             self._serves = True
             define_types(self._actors, self._kit)
+
+    @property
+    def actors(self) -> Actors:
+        """The actors of the app, of which those of the kit are some."""
+        return self._actors
+
+    @property
+    def serves(self) -> bool:
+        """Whether this app knows the actors of the kit."""
+        return self._serves
+
+    def serve(self) -> None:
+        """Serve the kit on this host, although this program uses none of it."""
+        self._serve()
 
     def pool(
         self,
@@ -305,13 +322,22 @@ def _check_coordination(coordination: Coordination) -> None:
 class GovernancePart(Part[Governance]):
     """Lets permits live with the host while there is one."""
 
+    def __init__(self, service: Governance) -> None:
+        super().__init__(service)
+        self._host: Host | None = None
+
     async def start(self, host: Host) -> None:
         """Take permits in the name of the host from now on."""
         self.service.holders.leases = host.leases
         self.service.preload()
+        self._host = host
+        self.service.reach.start(host)
 
     async def stop(self, timeout: float) -> None:
         """Finish releases that are under way; what is left ends with the host."""
+        if self._host is not None:
+            await self.service.reach.stop(self._host)
+            self._host = None
         await self.service.holders.close(min(timeout, CLOSE_SECONDS))
         self.service.holders.leases = None
 

@@ -17,6 +17,8 @@ from relevo.dataverse.http import bulk_actions, bulk_deletes, messages, metadata
 from relevo.dataverse.http import changes as dataverse_changes
 from relevo.dataverse.http import surface as dataverse
 from relevo.feed.http import administration, changes, dead_letters, units
+from relevo.governance.http import limits as rate_limits
+from relevo.governance.http import pools, resolvers
 from relevo.http import openapi, system, v1
 from relevo.http.answers import Surfaces
 from relevo.jobs.http import jobs, views
@@ -61,6 +63,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *moves.operation, *sessions.operation, *consumers.operation,
     *actors.operation, *calls.operation, *actor_reminders.operation, *actor_letters.operation,
     *quarantine.operation,
+    *pools.operation, *rate_limits.operation, *resolvers.operation,
     *bulk_deletes.operation, *metadata.operation, *rows.operation, *dataverse_changes.operation,
     *bulk_actions.operation, *messages.operation,
 )  # fmt: skip

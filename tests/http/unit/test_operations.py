@@ -17,23 +17,24 @@ from relevo.kernel.operation import PUBLIC, Operation, Operations, Reply, Versio
 
 # Written out by hand: a change of what a role may do has to be made twice, on purpose.
 VIEWER = {
-    "actors:read", "containers:read", "feeds:read", "health:read", "hosts:read", "jobs:read",
-    "leases:read", "metrics:read", "queues:read", "router:read", "workers:read",
+    "actors:read", "containers:read", "feeds:read", "governance:read", "health:read",
+    "hosts:read", "jobs:read", "leases:read", "metrics:read", "queues:read", "router:read",
+    "workers:read",
 }  # fmt: skip
 MAY = {
     "admin": set(roles.PERMISSIONS),
     "consumer": {"containers:read", "feeds:read", "items:read"},
     "operator": VIEWER
     | {
-        "actors:manage", "feeds:manage", "hosts:drain", "jobs:delete", "jobs:write",
-        "leases:move", "leases:pause", "queues:manage",
+        "actors:manage", "feeds:manage", "governance:manage", "hosts:drain", "jobs:delete",
+        "jobs:write", "leases:move", "leases:pause", "queues:manage",
     },
-    "producer": {"actors:call", "items:write", "jobs:submit", "messages:send"},
+    "producer": {"actors:call", "governance:use", "items:write", "jobs:submit", "messages:send"},
     "reader": {"jobs:read", "router:read", "workers:read"},
     "router": {"router:read", "router:work", "workers:read", "offers:answer"},
     "supervisor": VIEWER | {"router:manage", "router:work", "offers:answer"},
     "viewer": VIEWER,
-    "worker": {"messages:receive", "offers:answer", "workers:read"},
+    "worker": {"governance:use", "messages:receive", "offers:answer", "workers:read"},
 }  # fmt: skip
 
 

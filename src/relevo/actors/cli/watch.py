@@ -1,26 +1,32 @@
-"""`relevo actor watch`: slots by host, and the work of actors by type, drawn again and again."""
+"""`relevo actor watch`: slots by host, the work of actors by type, and pools, drawn repeatedly."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from relevo import limits
 from relevo.cli.calls import way_to
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.render import Renderer, echo_json, printable
+from relevo.errors import NotFound
 from relevo.http import operations
 from relevo.jobs.cli.board import screen, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from relevo.cli.calls import Calls
     from relevo.cli.session import Session
+
+POOLS_SHOWN: Final = 20
 
 
 @command("watch", shared=EVERYWHERE)
@@ -34,11 +40,11 @@ if TYPE_CHECKING:
 )
 @click.pass_obj
 def watch(session: Session, once: bool, every: float) -> None:
-    """Watch actors: slots by host, reminders and messages by type, and activations of a host.
+    """Watch actors: slots by host, work by type, activations of a host, and pools.
 
-    Activations, turns and waiting calls are those of the host at --url. On a terminal the view is
-    drawn in place, until Ctrl-C; into a pipe one view after the other, and with --output json a
-    line each time.
+    Activations, turns and waiting calls are those of the host at --url; pools show the keys that
+    have waited longest. On a terminal the view is drawn in place, until Ctrl-C; into a pipe one
+    view after the other, and with --output json a line each time.
     """
     session.log_quietly()
     asyncio.run(_watch(session, None if once else every))
@@ -49,14 +55,35 @@ async def _watch(session: Session, every: float | None) -> None:
     async with way_to(wanted, session) as calls:
         with screen(renderer, live=every is not None) as draw:
             while True:
-                reply = await calls.call(wanted, {})
+                found = await _ask(calls, wanted.name, {})
+                found["pools"] = await _pools(calls)
                 if session.output == "json":
-                    echo_json(reply.body)
+                    echo_json(msgspec.json.encode(found))
                 else:
-                    draw(_picture(renderer, msgspec.json.decode(reply.body)))
+                    draw(_picture(renderer, found))
                 if every is None:
                     return
                 await asyncio.sleep(every)
+
+
+async def _ask(calls: Calls, name: str, values: dict[str, Any]) -> dict[str, Any]:
+    reply = await calls.call(operations.operation(name), values)
+    found: dict[str, Any] = msgspec.json.decode(reply.body)
+    return found
+
+
+async def _pools(calls: Calls) -> list[dict[str, Any]]:
+    """Return pools, those with most waiting callers first, and the keys that wait for them."""
+    pools = (await _ask(calls, "pools.list", {"limit": limits.PAGE_ROWS_MAX}))["items"]
+    shown = sorted(pools, key=lambda pool: (-(pool["waiting"] or 0), pool["name"]))[:POOLS_SHOWN]
+    for pool in shown:
+        pool["waiters"] = []
+        if pool["waiting"]:
+            with contextlib.suppress(NotFound):  # it was removed meanwhile
+                pool["waiters"] = (await _ask(calls, "pools.get", {"name": pool["name"]}))[
+                    "waiters"
+                ]
+    return shown
 
 
 def _picture(renderer: Renderer, found: Mapping[str, Any]) -> RenderableType:
@@ -68,10 +95,23 @@ def _picture(renderer: Renderer, found: Mapping[str, Any]) -> RenderableType:
         found["stored"], "type", "reminders", "messages", "failing", "dead", "late_seconds"
     )
     here = _table(found["here"], "type", "activations", "max_local", "turns", "waiting", "deferred")
-    parts += [one for one in (stored, here) if one is not None]
+    pools = [
+        {
+            "pool": pool["name"],
+            **pool,
+            "waits_longest": ", ".join(_waiter(one) for one in pool["waiters"][:3]) or None,
+        }
+        for pool in found["pools"]
+    ]
+    waits = _table(pools, "pool", "size", "in_use", "waiting", "waits_longest")
+    parts += [one for one in (stored, here, waits) if one is not None]
     if renderer.console.is_terminal:
         parts.append(Text(f"as of {datetime.now().astimezone():%H:%M:%S}", style="dim"))
     return Group(*parts)
+
+
+def _waiter(waiter: Mapping[str, Any]) -> str:
+    return f"{waiter['key'] or '(no key)'} {waiter['seconds']:.0f} s"
 
 
 def _table(rows: Sequence[Mapping[str, Any]], *names: str) -> RenderableType | None:

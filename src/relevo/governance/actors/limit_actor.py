@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from relevo.errors import NotFound, SettingsMismatch
 from relevo.governance.actors.kit import KitActor
+from relevo.governance.calls.changes import PutOutcome  # noqa: TC001 - read when it runs
 from relevo.governance.calls.limit_calls import (
     LEND_SECONDS,
     Admission,
@@ -55,9 +56,21 @@ class LimitActor(KitActor[LimitState]):
         self._queues: dict[str, deque[_CostWaiter]] = {}
         self._waiting: dict[str, _CostWaiter] = {}
         self._buckets: Buckets | None = None
+        self.admitted = self.refused = 0.0
+        """Costs, while it is in memory."""
         self.timers.set("tidy", self._tidy, every=TIDY_SECONDS)
         if (options := self.state.options) is not None:
             self._buckets = Buckets(options.rates, options.burst)
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """What there is to measure; None if it was removed."""
+        return self._buckets
+
+    @property
+    def waiting(self) -> int:
+        """How many wait to be admitted."""
+        return len(self._waiting)
 
     def _known(self) -> Buckets:
         if self._buckets is None:
@@ -75,6 +88,24 @@ class LimitActor(KitActor[LimitState]):
                 " with change"
             )
 
+    async def put(self, options: LimitOptions) -> PutOutcome:
+        if self._buckets is None:
+            await self.declare(options)
+            return "created"
+        if options == self.state.options:
+            return "same"
+        await self.change(options)
+        return "changed"
+
+    async def remove(self) -> bool:
+        if self._buckets is None:
+            return False
+        await self.cancel(list(self._waiting))
+        self._queues.clear()
+        self._buckets = None
+        self.state.declared = self.state.options = None
+        return True
+
     async def ask(self, ask: CostAsk) -> Any:
         now = await self.kit.clock.now()
         windows = await self._windows(ask.key, now)
@@ -85,6 +116,7 @@ class LimitActor(KitActor[LimitState]):
             return admission
         wait = windows.wait(1.0 if ask.lend else ask.cost, now)
         if ask.wait <= 0:
+            self.refused += ask.cost
             return Admission(0.0, wait)
         if len(self._waiting) >= WAITERS_MAX:
             raise PoolExhausted(
@@ -102,9 +134,13 @@ class LimitActor(KitActor[LimitState]):
         if ask.lend:
             windows.wait(1.0, now)
             lent = windows.lend(ask.cost, now, seconds=LEND_SECONDS)
+            self.admitted += lent
             return Admission(lent, valid_until=now + LEND_SECONDS)
         wait = windows.admit(ask.cost, now)
-        return Admission(0.0, wait) if wait else Admission(ask.cost)
+        if wait:
+            return Admission(0.0, wait)
+        self.admitted += ask.cost
+        return Admission(ask.cost)
 
     async def _windows(self, key: str, now: float) -> Windows:
         buckets = self._known()

@@ -12,11 +12,13 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from relevo.errors import NotFound, SettingsMismatch
+from relevo.errors import InUse, InvalidValue, NotFound, SettingsMismatch
 from relevo.governance.actors.borrowers import Borrowers
 from relevo.governance.actors.kit import KitActor
+from relevo.governance.calls.changes import PutOutcome  # noqa: TC001 - read when it runs
 from relevo.governance.calls.pool_calls import (
     ANSWER_SECONDS,
+    WAITERS_SHOWN,
     GrantedPermit,
     PermitAsk,
     PoolView,
@@ -24,14 +26,13 @@ from relevo.governance.calls.pool_calls import (
 )
 from relevo.governance.core.lending import ChunkAsk, Lending, Loan
 from relevo.governance.core.permits import Holder, PermitLedger, PermitState
-from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request
+from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request, shown_options
 from relevo.governance.errors import PoolExhausted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from relevo.actors.running.deferred import Deferred
-
 
 LOOK_SECONDS: Final = 1.0
 """How often a pool looks for permits that have ended while somebody waits."""
@@ -100,6 +101,11 @@ class PoolActor(KitActor[PoolState]):
     def _open(self, pool: Pool) -> None:
         self._pool, self._chunks = pool, Borrowers(Lending(pool))
 
+    @property
+    def pool(self) -> Pool | None:
+        """What there is to measure; None if it was removed."""
+        return self._pool
+
     def _known(self) -> Pool:
         if self._pool is None:
             raise NotFound(f"there is no pool {self.ctx.key!r}")
@@ -116,14 +122,46 @@ class PoolActor(KitActor[PoolState]):
 
     async def declare(self, options: PoolOptions) -> None:
         if self._pool is None:
-            self._open(Pool(options))
-            self.state.declared = self.state.options = options
+            self._make(options)
         elif options not in (self.state.declared, self.state.options):
             raise SettingsMismatch(
-                f"pool {self.ctx.key!r} exists with {_shown(self.state.options)}, and this"
-                f" program declares {_shown(options)}; declare the same, or change the pool"
+                f"pool {self.ctx.key!r} exists with {shown_options(self.state.options)}, and this"
+                f" program declares {shown_options(options)}; declare the same, or change the pool"
                 " with resize"
             )
+
+    def _make(self, options: PoolOptions) -> None:
+        """Begin without permits; their numbers go on from those of a pool that was removed."""
+        state = structs.replace(Pool(options).ledger.state(), last=self.state.last)
+        self._open(Pool(options, PermitLedger.restored(state)))
+        self.state.declared = self.state.options = options
+
+    async def put(self, options: PoolOptions) -> PutOutcome:
+        pool = self._pool
+        if pool is None:
+            self._make(options)
+            return "created"
+        if options == self.state.options:
+            return "same"
+        grants = pool.change(options, await self.kit.clock.now())
+        self.state.options = options
+        await self._store(grants)
+        return "changed"
+
+    async def remove(self) -> bool:
+        pool = self._pool
+        if pool is None:
+            return False
+        await self._collect(pool)
+        if len(pool.ledger):
+            raise InUse(
+                f"{len(pool.ledger)} permits of pool {self.ctx.key!r} are in use; set its size to"
+                " 0, and remove it when they have come back"
+            )
+        await self._drop(pool, list(self._waiting), await self.kit.clock.now())
+        self._pool = self._chunks = None
+        self.state.declared = self.state.options = None
+        return True
 
     async def ask(self, ask: PermitAsk) -> Any:
         pool, now = self._known(), await self.kit.clock.now()
@@ -204,7 +242,7 @@ class PoolActor(KitActor[PoolState]):
             number = self._numbers.get(ticket)
             permit = None if number is None else self._known().ledger.get(number)
             if permit is not None:
-                found.append(GrantedPermit(ticket, permit.number, permit.item))
+                found.append(GrantedPermit(ticket, permit.number, permit.item, permit.expires_at))
         return found
 
     # -- chunks -------------------------------------------------------------------------------
@@ -289,19 +327,28 @@ class PoolActor(KitActor[PoolState]):
         return gone
 
     async def resize(self, size: int) -> None:
-        pool = self._known()
-        if pool.options.size == size and pool.options.items is None:
-            return
-        options = structs.replace(pool.options, size=size)
-        grants = pool.change(options, await self.kit.clock.now())
-        self.state.options = options
-        await self._store(grants)
+        options = self._known().options
+        if options.items is not None:
+            raise InvalidValue(
+                f"pool {self.ctx.key!r} has items and no size; change its items", pointer="size"
+            )
+        await self.put(structs.replace(options, size=size))
 
     async def view(self) -> PoolView:
         pool = self._known()
         await self._collect(pool)
-        permits = tuple(StoredPermit(one, self._tickets[one.number]) for one in pool.ledger)
-        return PoolView(pool.ledger.size, pool.ledger.in_use, pool.waiting, permits)
+        waiters = pool.waiting_keys(await self.kit.clock.now(), WAITERS_SHOWN)
+        return PoolView(pool.ledger.size, pool.ledger.in_use, pool.waiting, pool.options, waiters)
+
+    async def held(self, ticket: str) -> GrantedPermit | None:
+        found = self._granted([ticket]) if self._pool is not None else []
+        return found[0] if found else None
+
+    async def permits(self, after: int, limit: int) -> list[StoredPermit]:
+        pool = self._known()
+        await self._collect(pool)
+        found = pool.ledger.page(after, limit + 1)
+        return [StoredPermit(one, self._tickets[one.number]) for one in found]
 
     # -- what ends by itself ------------------------------------------------------------------
 
@@ -310,8 +357,8 @@ class PoolActor(KitActor[PoolState]):
             self.timers.set("look", self._look, after=0.0, every=LOOK_SECONDS)
 
     async def _look(self) -> None:
-        pool = self._known()
-        if not pool.waiting and not self._borrowers:
+        pool = self._pool
+        if pool is None or (not pool.waiting and not self._borrowers):
             self.timers.cancel("look")
             return
         if pool.waiting:
@@ -344,10 +391,3 @@ class PoolActor(KitActor[PoolState]):
                 self._lent.drop(self._tickets[number])
             await self._remove(gone)
             await self._store(pool.tick(now, ended))
-
-
-def _shown(options: PoolOptions | None) -> str:
-    if options is None:
-        return "nothing"
-    size = f"size={options.size}" if options.items is None else f"{len(options.items)} items"
-    return f"{size}, per_key={options.per_key}, burst={options.burst}"

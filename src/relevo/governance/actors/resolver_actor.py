@@ -28,11 +28,13 @@ from relevo.governance.core.assignments import (
     Catalogue,
     Partition,
     Policy,
+    Resolution,
     Resource,
 )
 from relevo.governance.core.moves import Copy, Move, Reader, WaitForReaders
 from relevo.governance.core.rebalancing import PlannedMove, plan_rebalance
 from relevo.governance.core.resolutions import Notice
+from relevo.governance.errors import Moving
 
 if TYPE_CHECKING:
     from relevo.actors.reminders import Tick
@@ -41,6 +43,8 @@ MOVER_SECONDS: Final = 30.0
 """After so long without a word of its mover a move is given up."""
 LOOK_SECONDS: Final = 10.0
 STEP_SECONDS: Final = 0.05
+OUTSIDE: Final = "outside"
+"""The reader that stands for all callers of `resolve_once`."""
 
 
 class ResolverState(Struct):
@@ -115,13 +119,7 @@ class ResolverActor(KitActor[ResolverState]):
     async def resolve(self, entity: str | None, reader: ReaderNote, version: int) -> Resolved:
         catalogue = self._all()
         await self._note(reader)
-        resolution = None
-        if entity is not None:
-            is_new = entity not in catalogue.entities
-            resolution = catalogue.resolve(entity)
-            if is_new:
-                await self._entities.set(entity, catalogue.entities[entity])
-                self.state.version = catalogue.version
+        resolution = None if entity is None else await self._resolved(entity)
         return Resolved(resolution, self._notices(version), catalogue.version)
 
     def _notices(self, version: int) -> tuple[Notice, ...]:
@@ -136,6 +134,22 @@ class ResolverActor(KitActor[ResolverState]):
             for name, generation in catalogue.removed.items() if generation > version
         ]  # fmt: skip
         return (*changed, *removed)
+
+    async def _resolved(self, entity: str) -> Resolution:
+        catalogue = self._all()
+        is_new = entity not in catalogue.entities
+        resolution = catalogue.resolve(entity)
+        if is_new:
+            await self._entities.set(entity, catalogue.entities[entity])
+            self.state.version = catalogue.version
+        return resolution
+
+    async def resolve_once(self, entity: str) -> Resolution:
+        resolution = await self._resolved(entity)
+        if resolution.partition in self.state.moves:
+            raise Moving(f"the partition of {entity!r} in {self.ctx.key!r} is being moved")
+        await self._note(ReaderNote(OUTSIDE))
+        return resolution
 
     async def _note(self, reader: ReaderNote) -> None:
         """Keep who has answers, before it gets one; take in what it is done with."""
@@ -227,9 +241,10 @@ class ResolverActor(KitActor[ResolverState]):
 
     async def view(self) -> ResolverView:
         catalogue = self._all()
+        assert self.state.options is not None
         return ResolverView(
             tuple(catalogue.partitions.values()), tuple(catalogue.resources.values()),
-            tuple(self.state.moves.values()), len(catalogue.entities),
+            tuple(self.state.moves.values()), len(catalogue.entities), self.state.options,
         )  # fmt: skip
 
     # -- moves --------------------------------------------------------------------------------
@@ -306,9 +321,11 @@ class ResolverActor(KitActor[ResolverState]):
     async def _present_readers(self) -> dict[str, Reader]:
         hosts = {UUID(one.host) for one, _ in self._known_readers.values() if one.host}
         ended = (await self.kit.ended_lives(hosts))[1] if hosts else set()
+        assert self.state.options is not None
+        silent_since = await self.kit.clock.now() - self.state.options.rules.silence
         found = {}
         for name, (note, asked_at) in list(self._known_readers.items()):
-            if note.host is not None and UUID(note.host) in ended:
+            if silent_since > asked_at or (note.host is not None and UUID(note.host) in ended):
                 del self._known_readers[name]
                 await self._readers.delete(name)
                 continue

@@ -9,6 +9,7 @@ from msgspec import Struct
 from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method
 from relevo.errors import InvalidValue, NotFound, Overloaded, SettingsMismatch
+from relevo.governance.calls.changes import PutOutcome
 from relevo.governance.core.windows import Rate
 from relevo.governance.errors import PoolExhausted
 
@@ -67,6 +68,14 @@ class LimitCalls(Interface):
     @method(idempotent=True, raises=_ERRORS)
     async def declare(self, options: LimitOptions) -> None:
         """Make the limit; raises `SettingsMismatch` if it exists with others."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def put(self, options: LimitOptions) -> PutOutcome:
+        """Make the limit, or change it; programs that declared it as it was may go on."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def remove(self) -> bool:
+        """Forget the limit, but not what was spent; False if there is none."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def ask(self, ask: CostAsk) -> Admission:

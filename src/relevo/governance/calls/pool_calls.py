@@ -8,15 +8,18 @@ from msgspec import Struct
 
 from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method
-from relevo.errors import InvalidValue, NotFound, SettingsMismatch
+from relevo.errors import InUse, InvalidValue, NotFound, SettingsMismatch
+from relevo.governance.calls.changes import PutOutcome
 from relevo.governance.core.lending import ChunkAsk, Loan
 from relevo.governance.core.permits import Permit
-from relevo.governance.core.pools import PoolOptions
+from relevo.governance.core.pools import PoolOptions, WaitingKey
 from relevo.governance.errors import PoolExhausted
 
 POOL_TYPE: Final = "relevo.pool"
 ANSWER_SECONDS: Final = 20.0
 """A pool answers after so long at the latest, if only that nothing has come free."""
+
+WAITERS_SHOWN: Final = 20
 
 
 class PermitAsk(Struct, frozen=True, kw_only=True):
@@ -41,6 +44,8 @@ class GrantedPermit(Struct, frozen=True):
     ticket: str
     number: int
     item: str | None = None
+    expires_at: float | None = None
+    """The store's time at which it ends unless it is renewed; None for a host."""
 
 
 class StoredPermit(Struct, frozen=True):
@@ -58,10 +63,12 @@ class PoolView(Struct, frozen=True):
     size: int
     in_use: int
     waiting: int
-    permits: tuple[StoredPermit, ...] = ()
+    options: PoolOptions
+    waiters: tuple[WaitingKey, ...] = ()
+    """Those that have waited longest, `WAITERS_SHOWN` at most."""
 
 
-_ERRORS = (PoolExhausted, InvalidValue, NotFound, SettingsMismatch)
+_ERRORS = (PoolExhausted, InUse, InvalidValue, NotFound, SettingsMismatch)
 
 
 class PoolCalls(Interface):
@@ -70,6 +77,14 @@ class PoolCalls(Interface):
     @method(idempotent=True, raises=_ERRORS)
     async def declare(self, options: PoolOptions) -> None:
         """Make the pool; raises `SettingsMismatch` if it exists with others."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def put(self, options: PoolOptions) -> PutOutcome:
+        """Make the pool, or change it; programs that declared it as it was may go on."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def remove(self) -> bool:
+        """Forget the pool; False if there is none. Raises `InUse` while permits are in use."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def ask(self, ask: PermitAsk) -> list[GrantedPermit]:
@@ -94,3 +109,11 @@ class PoolCalls(Interface):
     @method(idempotent=True, raises=_ERRORS)
     async def view(self) -> PoolView:
         """Return what is in use, and how many wait."""
+
+    @method(read_only=True)
+    async def held(self, ticket: str) -> GrantedPermit | None:
+        """Return the permit of a ticket."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def permits(self, after: int, limit: int) -> list[StoredPermit]:
+        """Return permits in use by number, beyond a number, one more than the limit at most."""

@@ -53,6 +53,7 @@ class ResolverView(Struct, frozen=True):
     resources: tuple[Resource, ...]
     moves: tuple[Move, ...]
     entities: int
+    options: ResolverOptions
 
 
 _ERRORS = (
@@ -70,6 +71,13 @@ class ResolverCalls(Interface):
     @method(idempotent=True, raises=_ERRORS)
     async def resolve(self, entity: str | None, reader: ReaderNote, version: int) -> Resolved:
         """Return where an entity is, and what has changed; assigns it first if it is new."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def resolve_once(self, entity: str) -> Resolution:
+        """Return where an entity is, to a caller that keeps no answers and reports nothing.
+
+        Raises `Moving` while its partition is moved; a move waits until such a use must be over.
+        """
 
     @method(idempotent=True, raises=_ERRORS)
     async def add_resource(self, name: str, data: Any, capacity: float) -> Resource:

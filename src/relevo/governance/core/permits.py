@@ -13,6 +13,7 @@ a permit that a host divides among its own callers (`core/chunks.py`); it may gr
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
@@ -91,6 +92,11 @@ class PermitLedger:
     def get(self, number: int) -> Permit | None:
         """Return a permit that is in use."""
         return self._permits.get(number)
+
+    def page(self, after: int, count: int) -> list[Permit]:
+        """Return so many permits in use, by number, beyond a number."""
+        later = (one for one in self._permits.values() if one.number > after)
+        return nsmallest(count, later, key=lambda permit: permit.number)
 
     @property
     def size(self) -> int:

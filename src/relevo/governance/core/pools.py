@@ -6,6 +6,7 @@ answers.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -31,6 +32,14 @@ class PoolOptions(Struct, frozen=True, kw_only=True):
     max_waiters: int = WAITERS_MAX
 
 
+def shown_options(options: PoolOptions | None) -> str:
+    """Return options as a message shows them."""
+    if options is None:
+        return "nothing"
+    size = f"size={options.size}" if options.items is None else f"{len(options.items)} items"
+    return f"{size}, per_key={options.per_key}, burst={options.burst}"
+
+
 class Request(Struct, frozen=True, kw_only=True, gc=False):
     """What a caller asks a pool for."""
 
@@ -51,6 +60,17 @@ class Grant(Struct, frozen=True):
     permit: Permit
     chunk: str | None = None
     """The chunk that has grown; the permit is the whole of it."""
+
+
+class WaitingKey(Struct, frozen=True):
+    """A key that waits for permits of a pool."""
+
+    key: str
+    callers: int
+    weight: int
+    """What they ask for together."""
+    seconds: float
+    """How long the first of them has waited."""
 
 
 class Pool:
@@ -78,6 +98,19 @@ class Pool:
     def waiting_weight(self) -> int:
         """How much they wait for."""
         return sum(waiter.weight for waiter in self._queue)
+
+    def waiting_keys(self, now: float, limit: int) -> tuple[WaitingKey, ...]:
+        """Return the keys that wait; those that have waited longest first."""
+        keys: dict[str, list[Waiter]] = {}
+        for waiter in self._queue:  # in the order of their arrival
+            keys.setdefault(waiter.key, []).append(waiter)
+        return tuple(
+            WaitingKey(
+                key, len(waiters), sum(one.weight for one in waiters),
+                round(max(0.0, now - waiters[0].since), 3),
+            )
+            for key, waiters in islice(keys.items(), limit)
+        )  # fmt: skip
 
     def ask(self, request: Request, now: float) -> tuple[int, list[Grant]]:
         """Take in a request; returns its number, and the grants that follow.

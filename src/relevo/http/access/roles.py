@@ -29,6 +29,9 @@ PERMISSIONS: Final = {
     "containers:read": "see containers and their ranges",
     "feeds:manage": "pause, move, cut and delete processors, redrive and discard dead letters",
     "feeds:read": "see who reads feeds, and how far behind",
+    "governance:manage": "make, change and remove pools, limits and resolvers",
+    "governance:read": "see pools, limits and resolvers, without the data of their resources",
+    "governance:use": "take permits of pools, charge limits and resolve entities",
     "health:read": "see what keeps a host from its work",
     "hosts:drain": "have a host hand over what it owns, or take part again",
     "hosts:read": "see hosts",
@@ -80,11 +83,13 @@ ROLES: Final = {
     ),
     "operator": Role(
         "see everything but keys, items, messages, payloads and the state of actors, run hosts,"
-        " leases, feeds, queues, actors and system jobs",
+        " leases, feeds, queues, actors, pools, limits, resolvers and"
+        " system jobs",
         (
             *_VIEW,
             "actors:manage",
             "feeds:*",
+            "governance:manage",
             "hosts:*",
             "jobs:write",
             "jobs:delete",
@@ -94,7 +99,8 @@ ROLES: Final = {
         _PRIVATE,
     ),
     "producer": Role(
-        "bring work in", ("actors:call", "items:write", "jobs:submit", "messages:send")
+        "bring work in, and use pools, limits and resolvers",
+        ("actors:call", "governance:use", "items:write", "jobs:submit", "messages:send"),
     ),
     "router": Role(
         "bring jobs to the router, look after its workers and answer offers for them",
@@ -110,8 +116,9 @@ ROLES: Final = {
     ),
     "viewer": Role("see everything but keys, items and messages", _VIEW, _PRIVATE),
     "worker": Role(
-        "take work and report on it; `worker:<id>` is the same for one worker of the router",
-        ("messages:receive", "offers:answer", "workers:read"),
+        "take work and report on it, and use pools, limits and resolvers; `worker:<id>` is the"
+        " same for one worker of the router",
+        ("governance:use", "messages:receive", "offers:answer", "workers:read"),
     ),
 }
 _OF_RIGHT: Final = {

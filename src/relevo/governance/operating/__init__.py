@@ -1,0 +1,1 @@
+"""What operators and other programs do with pools, limits and resolvers."""

@@ -1,0 +1,299 @@
+"""Resolvers as operators and other programs see them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo.errors import NotFound
+from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls, ResolverOptions
+from relevo.governance.core.moves import MoveState
+from relevo.governance.operating import events
+from relevo.governance.operating.events import GovernanceData
+from relevo.governance.operating.kit_service import KitService
+from relevo.governance.resolvers import Resolver
+from relevo.kernel.pages import Fetched, first
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relevo.governance.calls.resolver_calls import ResolverView
+    from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
+    from relevo.governance.core.rebalancing import PlannedMove
+
+
+class ResolverSummary(Struct, frozen=True, kw_only=True):
+    """A resolver, in a list."""
+
+    name: str
+    assign: str | None = None
+    """Null, as the others, if it does not answer now."""
+    entities: int | None = None
+    partitions: int | None = None
+    resources: int | None = None
+    moving: int | None = None
+    """Partitions that are being moved."""
+
+
+class ShownMove(Struct, frozen=True, kw_only=True):
+    """A move of a partition that has not ended."""
+
+    partition: str
+    source: str
+    target: str
+    state: MoveState
+    generation: int
+
+
+class ResolverDetails(Struct, frozen=True, kw_only=True):
+    """A resolver: how it assigns, and its moves."""
+
+    name: str
+    assign: str
+    max_stale: float
+    """For how many seconds an answer is used again."""
+    max_pause: float
+    """For how many seconds a new use waits while its partition is moved."""
+    use_ttl: float
+    """After how many seconds a use is over."""
+    entities: int
+    partitions: int
+    resources: int
+    moves: tuple[ShownMove, ...]
+
+
+class ShownResource(Struct, frozen=True, kw_only=True):
+    """A resource, without its data."""
+
+    name: str
+    capacity: float
+    draining: bool
+    generation: int
+    partitions: int
+    """Partitions that point to it."""
+
+
+class MoveSubject(Struct, frozen=True, kw_only=True):
+    """What is moved: one of these."""
+
+    partition: str | None = None
+    entity: str | None = None
+    resource: str | None = None
+
+
+class MoveOutcome(Struct, frozen=True):
+    """What has become of a move."""
+
+    ended: bool
+    """False if it goes on; then look at the resolver until it has no such move."""
+
+
+class ResolverService(KitService):
+    """Shows and changes the partitions and resources of resolvers."""
+
+    kind = "resolver"
+    type_name = RESOLVER_TYPE
+
+    async def list(self, after: str, limit: int) -> tuple[Fetched[ResolverSummary], str]:
+        """Return resolvers beyond a name, and the name at which the page ends."""
+        found, end = await self.views(after, limit, self.view)
+        return found.each(lambda one: _summary(*one)), end
+
+    async def get(self, name: str) -> ResolverDetails:
+        """Return a resolver; raises `NotFound`."""
+        view = await self.view(name)
+        rules = view.options.rules
+        return ResolverDetails(
+            name=name, assign=view.options.assign, max_stale=rules.max_stale,
+            max_pause=rules.max_pause, use_ttl=rules.use_ttl, entities=view.entities,
+            partitions=len(view.partitions), resources=len(view.resources),
+            moves=tuple(
+                ShownMove(
+                    partition=one.subject, source=one.source, target=one.target, state=one.state,
+                    generation=one.generation,
+                )
+                for one in view.moves
+            ),
+        )  # fmt: skip
+
+    async def put(self, name: str, options: ResolverOptions, *, by: str | None = None) -> bool:
+        """Make a resolver; whether it is new. Raises `SettingsMismatch` if it has others."""
+        proxy = await self._proxy(name)
+        try:
+            await proxy.view()
+        except NotFound:
+            created = True
+        else:
+            created = False
+        await proxy.declare(options)
+        if created:
+            await self._note(events.RESOLVER_CREATED, name, by)
+        return created
+
+    async def resources(self, name: str, after: str, limit: int) -> Fetched[ShownResource]:
+        """Return resources beyond a name, without their data."""
+        view = await self.view(name)
+        used: dict[str, int] = {}
+        for one in view.partitions:
+            used[one.resource] = used.get(one.resource, 0) + 1
+        later = sorted((one for one in view.resources if one.name > after), key=_name)
+        return first(later, limit).each(
+            lambda one: ShownResource(
+                name=one.name, capacity=one.capacity, draining=one.draining,
+                generation=one.generation, partitions=used.get(one.name, 0),
+            )
+        )  # fmt: skip
+
+    async def partitions(self, name: str, after: str, limit: int) -> Fetched[Partition]:
+        """Return partitions beyond a name."""
+        view = await self.view(name)
+        return first(sorted((one for one in view.partitions if one.name > after), key=_name), limit)
+
+    async def view(self, name: str) -> ResolverView:
+        """Return all of a resolver but its entities; raises `NotFound`."""
+        found: ResolverView = await (await self._proxy(name)).view()
+        return found
+
+    async def resolve(self, name: str, entity: str) -> Resolution:
+        """Return where an entity is, for a use of `use_ttl` at most; assigns it if it is new.
+
+        Raises `Moving` while its partition is moved.
+        """
+        found: Resolution = await (await self._proxy(name)).resolve_once(entity)
+        return found
+
+    async def add_resource(
+        self, name: str, resource: str, data: Any, capacity: float, *, by: str | None = None
+    ) -> None:
+        """Add a resource, or change it."""
+        await (await self._proxy(name)).add_resource(resource, data, capacity)
+        await self._note(events.RESOURCE_PUT, name, by, resource)
+
+    async def add_partition(
+        self, name: str, partition: str, on: str, low: str, *, by: str | None = None
+    ) -> None:
+        """Add a partition on a resource."""
+        await (await self._proxy(name)).add_partition(partition, on, low)
+        await self._note(events.PARTITION_PUT, name, by, partition, on)
+
+    async def pin(
+        self, name: str, entity: str, partition: str, *, by: str | None = None
+    ) -> Assignment:
+        """Put an entity into a partition."""
+        found: Assignment = await (await self._proxy(name)).pin(entity, partition)
+        await self._note(events.ENTITY_PINNED, name, by, entity, partition)
+        return found
+
+    async def drain(
+        self, name: str, resource: str, *, draining: bool, by: str | None = None
+    ) -> None:
+        """Assign nothing new to a resource, or do so again."""
+        await (await self._proxy(name)).drain(resource, draining)
+        type_name = events.RESOURCE_DRAINED if draining else events.RESOURCE_RESUMED
+        await self._note(type_name, name, by, resource)
+
+    async def remove(self, name: str, resource: str, *, by: str | None = None) -> None:
+        """Remove a resource that no partition points to; raises `InUse`."""
+        await (await self._proxy(name)).remove(resource)
+        await self._note(events.RESOURCE_REMOVED, name, by, resource)
+
+    async def plan(self, name: str) -> Sequence[PlannedMove]:
+        """Return moves after which resources are loaded as their capacity says."""
+        found: Sequence[PlannedMove] = await (await self._proxy(name)).plan()
+        return found
+
+    async def split(
+        self, name: str, partition: str, into: str, at: str | None, *, by: str | None = None
+    ) -> int:
+        """Give entities of a partition to a new one on the same resource; returns how many."""
+        moved: int = await (await self._proxy(name)).split(partition, into, at)
+        await self._note(events.PARTITION_SPLIT, name, by, partition, into)
+        return moved
+
+    async def merge(self, name: str, partition: str, into: str, *, by: str | None = None) -> int:
+        """Give the entities of a partition to another of its resource; returns how many."""
+        moved: int = await (await self._proxy(name)).merge(partition, into)
+        await self._note(events.PARTITION_MERGED, name, by, partition, into)
+        return moved
+
+    async def move(
+        self, name: str, subject: MoveSubject, to: str, *, switch: bool, wait: float,
+        by: str | None = None,
+    ) -> MoveOutcome:  # fmt: skip
+        """Move a partition, an entity, or all partitions of a resource; nothing is copied."""
+        view = await self.view(name)
+        if subject.entity is not None:
+            _check(view, [(None, to)])
+            partition = await (await self._proxy(name)).detach(subject.entity)
+            moves = [(partition, to)]
+        elif subject.resource is not None:
+            _check(view, [(None, subject.resource)])
+            moves = [(one.name, to) for one in view.partitions if one.resource == subject.resource]
+        else:
+            assert subject.partition is not None
+            moves = [(subject.partition, to)]
+        return await self.move_all(name, moves, switch=switch, wait=wait, by=by)
+
+    async def move_all(
+        self, name: str, moves: Sequence[tuple[str, str]], *, switch: bool, wait: float,
+        by: str | None = None,
+    ) -> MoveOutcome:  # fmt: skip
+        """Move partitions to resources, one after the other; nothing is copied.
+
+        Waits so many seconds. A move that has begun then ends by itself; those after it begin as
+        long as this process runs.
+        """
+        view = await self.view(name)
+        _check(view, moves)
+        governance = self.governance
+        resolver = Resolver(name, view.options, governance.actors, governance.holders)
+        errors: list[Exception] = []
+
+        async def work() -> None:
+            try:
+                for partition, to in moves:
+                    await resolver.move(partition=partition, to=to, switch=switch)
+                    await self._note(events.PARTITION_MOVED, name, by, partition, to)
+            except Exception as error:  # its caller raises it, if that still waits
+                errors.append(error)
+
+        task = governance.holders.run(work())
+        await asyncio.wait({task}, timeout=wait)
+        if errors:
+            raise errors[0]
+        return MoveOutcome(task.done())
+
+    async def _note(
+        self, type_name: str, name: str, by: str | None, subject: str | None = None,
+        to: str | None = None,
+    ) -> None:  # fmt: skip
+        await self.note(type_name, GovernanceData(name=name, by=by, subject=subject, to=to))
+
+    async def _proxy(self, name: str) -> Any:
+        return await self.proxy(ResolverCalls, name)
+
+
+def _check(view: ResolverView, moves: Sequence[tuple[str | None, str]]) -> None:
+    """Refuse all of the moves if one of them leads from or to nowhere."""
+    partitions = {one.name for one in view.partitions}
+    resources = {one.name for one in view.resources}
+    for partition, to in moves:
+        if partition is not None and partition not in partitions:
+            raise NotFound(f"there is no partition {partition!r}; nothing was moved")
+        if to not in resources:
+            raise NotFound(f"there is no resource {to!r}; nothing was moved")
+
+
+def _name(one: Resource | Partition) -> str:
+    return one.name
+
+
+def _summary(name: str, view: ResolverView | None) -> ResolverSummary:
+    if view is None:
+        return ResolverSummary(name=name)
+    return ResolverSummary(
+        name=name, assign=view.options.assign, entities=view.entities,
+        partitions=len(view.partitions), resources=len(view.resources), moving=len(view.moves),
+    )  # fmt: skip

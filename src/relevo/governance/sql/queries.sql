@@ -1,0 +1,17 @@
+-- name: append_governance_events
+-- Appends events about pools, limits and resolvers, as the last statement of a transaction.
+select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[]);
+
+-- name: kit_hosts
+-- Whether a host lives, and whether one serves the actors of the governance kit.
+with live as materialized (
+  select incarnation from relevo.host where ended_at is null and lease_until > relevo.now()
+)
+select exists (select from live) as any_lives, exists (
+  select from relevo.unit u join relevo.member m on m.unit_id = u.id join live on live.incarnation = m.host
+  where u.kind = 'actors' and u.name = $1
+) as is_served;
+
+-- name: host_names
+-- The names of the hosts that have or had some lives.
+select incarnation, name from relevo.host where incarnation = any($1::uuid[]);
