@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WRITERS: Final = 10_000
 BATCH: Final = 500
-JOBS: Final = 5_000
+JOBS: Final = 2_000
 
 
 async def writer(app: App) -> list[Figure]:
@@ -122,7 +122,7 @@ async def _drained(url: str, name: str) -> float:
     async with app:
         for first in range(0, jobs, 500):
             await app.jobs.submit_many(
-                f"bench-{name}", [{"n": n} for n in range(first, first + 500)]
+                f"bench-{name}", [{"n": n} for n in range(first, min(first + 500, jobs))]
             )
     async with app.host():
         async with asyncio.timeout(120):
