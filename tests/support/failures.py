@@ -1,7 +1,7 @@
 """Lists the tests that fail in a file, one a line, while a long run is still going on.
 
-The file begins empty, and pytest takes it as arguments: `pytest @failures-16.txt` runs them again.
-At the end a row for the table in docs/reference/postgresql.md is printed.
+The file begins empty; `python -m tests.kernel.postgres.versions 16 -- @failures-16.txt` runs those
+that it lists again. At the end a row for the table in docs/reference/postgresql.md is printed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class FailureList:
         passed = len(terminalreporter.stats.get("passed", ()))
         failed = len(self._listed)
         result = f"{passed:,} of {passed + failed:,} pass" if failed else f"{passed:,} pass"
-        given = map(str, config.invocation_params.args)
-        what = " ".join(one for one in given if one.startswith("tests/")) or "the whole suite"
+        given = [one for one in map(str, config.invocation_params.args) if one[:6] == "tests/"]
+        again = any("::" in one for one in given)
+        what = "those that failed" if again else " ".join(given) or "the whole suite"
         row = (datetime.date.today().isoformat(), config.option.server, what, result)
         terminalreporter.line(f"| {' | '.join(row)} |")
         if failed:

@@ -42,8 +42,19 @@ SETTINGS: Final = {
 def main() -> int:
     """Run pytest once for each version that is asked for; the number of those that failed."""
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    versions, arguments = sys.argv[1:split], sys.argv[split + 1 :]
+    versions = sys.argv[1:split]
+    arguments = [one for given in sys.argv[split + 1 :] for one in read(given)]
     return sum(not passes(version, arguments) for version in versions)
+
+
+def read(argument: str) -> list[str]:
+    """An argument for pytest, or those in a file: pytest's processes would read it too late."""
+    if not argument.startswith("@"):
+        return [argument]
+    listed = Path(argument[1:]).read_text().splitlines()
+    if not listed:
+        raise SystemExit(f"{argument[1:]} lists no tests: there is nothing to run again")
+    return listed
 
 
 def passes(version: str, arguments: list[str]) -> bool:
