@@ -146,8 +146,12 @@ class Administration:
         ref = ref_of(actor)
         group, slot = await self.place(ref)
         directory = Directory(self._actors.database, self._actors.wakeups)
-        await directory.move("actors", group, str(slot), to=to)
-        await self._note(events.MOVED, ActorData(actor=ref.canonical, by=by, to=to))
+        moved = Note(events.MOVED, ActorData(actor=ref.canonical, by=by, to=to))
+
+        async def note(tx: Transaction) -> None:
+            await events.append(tx, moved)
+
+        await directory.move("actors", group, str(slot), to=to, note=note)
 
     async def errors(self, actor: Named) -> Sequence[ActorFault]:
         """Return what fails at an actor: its state, reminders and messages; 200 at most."""

@@ -13,7 +13,7 @@ from relevo.kernel.leases.units import host_topic
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from datetime import datetime
     from uuid import UUID
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from relevo.kernel.leases.model import LeaseState
     from relevo.kernel.pages import Fetched
-    from relevo.kernel.postgres.database import Database
+    from relevo.kernel.postgres.database import Database, Transaction
     from relevo.kernel.postgres.wakeups import Wakeups
 
 SQL = catalog.load(__package__)
@@ -86,9 +86,24 @@ class Directory:
             raise NotFound(f"no host named {host!r} is running; `relevo host list` shows them")
         self._wakeups.send(*(host_topic(row["incarnation"]) for row in rows))
 
-    async def move(self, kind: str, unit: str, name: str, *, to: str) -> None:
-        """Ask for one lease to go to the host named `to`."""
-        rows = await self._database.write(SQL.ask_move, kind, unit, name, to, idempotent=True)
+    async def move(
+        self,
+        kind: str,
+        unit: str,
+        name: str,
+        *,
+        to: str,
+        note: Callable[[Transaction], Awaitable[None]] | None = None,
+    ) -> None:
+        """Ask for one lease to go to the host named `to`; `note` writes in the same transaction."""
+
+        async def ask(tx: Transaction) -> list[asyncpg.Record]:
+            rows = await tx.fetch(SQL.ask_move, kind, unit, name, to)
+            if rows and note is not None:
+                await note(tx)
+            return list(rows)
+
+        rows = await self._database.run(ask, idempotent=note is None)
         if not rows:
             raise Conflict(
                 f"lease {name!r} of {kind}/{unit} cannot move to {to!r}: the host must be live,"
