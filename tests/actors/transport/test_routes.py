@@ -48,7 +48,7 @@ async def test_routes_follow_the_owners_of_slots(relevo_url: str) -> None:
         routes = Routes(one.database, one.wakeups, lambda *host: hosts.append(host))
         assert routes.table("default").route(0) == NOWHERE
         found = await asyncio.gather(*(routes.route("default", slot) for slot in (0, 1, 0, 1)))
-        assert found[:2] == [Route(held[str(n)], "unix:/one", "one") for n in (0, 1)]
+        assert found[:2] == [Route(held[str(n)], "unix:/one", "one", 0) for n in (0, 1)]
         assert routes.table("default").slots == 2
         life = one.leases.life
         ((name, incarnation, since),) = set(hosts)
@@ -64,9 +64,11 @@ async def test_routes_follow_the_owners_of_slots(relevo_url: str) -> None:
             slot = int(lease.name)
             while routes.table("default").route(slot).address != "unix:/two":
                 await asyncio.sleep(0.01)
-        assert routes.table("default").route(slot) == Route(lease.fence.epoch, "unix:/two", "two")
+        assert routes.table("default").route(slot) == Route(
+            lease.fence.epoch, "unix:/two", "two", 0
+        )
         assert lease.fence.epoch > held[lease.name]
-        assert routes.table("default").is_late(slot, held[lease.name])
+        assert not routes.table("default").is_late(slot, held[lease.name])  # it was handed over
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await routes.close()

@@ -20,8 +20,26 @@ def test_the_epoch_of_a_route_never_falls(told: list[tuple[bool, Route]]) -> Non
             table.learn(3, route)
         highest = max(highest, route.epoch)
         assert table.route(3).epoch == highest
-        assert table.is_late(3, highest - 1) or highest == 0
+        assert table.is_late(3, highest - 1) or highest == 0  # how it was followed is not known
         assert not table.is_late(3, highest)
+
+
+@given(st.lists(st.sampled_from(["hand over", "release", "lose"]), max_size=12), st.data())
+def test_only_answers_of_lost_owners_are_late(steps: list[str], data: st.DataObject) -> None:
+    epoch, in_order_from, owners = 1, 0, [1]
+    lost: set[int] = set()
+    table = RouteTable()
+    for step in steps:
+        if step == "lose":
+            lost |= set(owners)
+            in_order_from = epoch + 1
+        epoch += 2 if step == "release" else 1
+        owners.append(epoch)
+        if data.draw(st.booleans()):  # it need not hear of each
+            table.read([(0, Route(epoch, "unix:/a", "a", in_order_from))])
+    table.read([(0, Route(epoch, "unix:/a", "a", in_order_from))])
+    for owner in owners:
+        assert table.is_late(0, owner) == (owner in lost)
 
 
 def test_a_learnt_owner_replaces_the_one_that_was_read() -> None:

@@ -94,7 +94,11 @@ class Routes:
         if rows:
             self._signal.listen(route_topic(rows[0]["unit_id"]))
         is_news = self.table(group).read(
-            (int(row["name"]), Route(row["epoch"], row["address"], row["host"])) for row in rows
+            (
+                int(row["name"]),
+                Route(row["epoch"], row["address"], row["host"], row["in_order_from"]),
+            )
+            for row in rows
         )
         hosts = {row["host"]: row for row in rows if row["host"] is not None}
         for host, row in hosts.items():

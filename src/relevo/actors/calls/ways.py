@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 KIT_GROUP: Final = "relevo"
 """The placement group of the actors of governance; hosts of apps that use it serve it."""
-LATE_SECONDS: Final = 1.0
-"""An owner that hands a slot over has answered before; its last answers may overtake the news of
-that, or come a little after it. What comes later was held up in a host that had lost the slot."""
 
 
 class ActorWays(Ways):
@@ -136,7 +133,7 @@ class ActorWays(Ways):
         if type(answer) is MovedTo:
             return answer
         table.learn(slot, Route(answer.epoch, address if answer.epoch == epoch else None))
-        if table.is_late(slot, answer.epoch, LATE_SECONDS):
+        if table.is_late(slot, answer.epoch):
             raise OutcomeUnknown(
                 f"{call.method} of {call.actor} was answered by a host that no longer owned the"
                 " actor's slot; it may or may not have taken effect"
@@ -165,7 +162,8 @@ class ActorWays(Ways):
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:
         """Note where a slot has gone; without an address it is read anew."""
         table = self._network.routes.table(group)
-        if not table.learn(slot, Route(moved.epoch, moved.address)):
+        route = Route(moved.epoch, moved.address, in_order_from=moved.in_order_from)
+        if not table.learn(slot, route):
             table.forget_address(slot, table.route(slot).epoch)
 
     def known(self, group: str, slot: int) -> MovedTo:
@@ -173,7 +171,7 @@ class ActorWays(Ways):
         route = self._network.routes.table(group).route(slot)
         if route.address is None or route.address == self._network.address:
             return MovedTo(0)
-        return MovedTo(route.epoch, route.address)
+        return MovedTo(route.epoch, route.address, in_order_from=route.in_order_from)
 
     async def owner(self, ref: ActorRef) -> Route:
         """Return the owner of an actor's slot, as the store has it now."""

@@ -100,6 +100,8 @@ class MovedTo(Struct, frozen=True, array_like=True, tag="moved", gc=False):
     """Where the owner takes calls, if the host knows."""
     pause: float = 0.0
     """Seconds to wait before looking again: the slot is being handed over."""
+    in_order_from: int | None = None
+    """As of a `Route`."""
 
 
 Answer = Returned | Raised | Refused | MovedTo

@@ -5,13 +5,13 @@ Epochs of a slot only grow, so of two statements the one with the higher epoch i
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 
 class Route(Struct, frozen=True):
@@ -22,6 +22,10 @@ class Route(Struct, frozen=True):
     """None while the slot has no owner, or while it is not known."""
     owner: str | None = None
     """Name of the host, if known."""
+    in_order_from: int | None = None
+    """The owners from this epoch on let go in order: all answers had left before the next owner
+    began. None if that is not known, and the present owner may have followed one that was lost.
+    """
 
 
 NOWHERE = Route()
@@ -34,10 +38,8 @@ class RouteTable:
     address of the same epoch. Whatever comes late is dropped.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._routes: dict[int, Route] = {}
-        self._learnt: dict[int, float] = {}
         self.slots = 0
         """How many slots the group has; 0 before the first read, and if nobody serves it."""
 
@@ -63,10 +65,10 @@ class RouteTable:
         known = self._routes.get(slot)
         if known is None or route.epoch > known.epoch:
             self._routes[slot] = route
-            self._learnt[slot] = self._clock()
             return True
         if route.epoch == known.epoch and known.address is None and route.address is not None:
-            self._routes[slot] = route
+            in_order = known.in_order_from if route.in_order_from is None else route.in_order_from
+            self._routes[slot] = msgspec.structs.replace(route, in_order_from=in_order)
             return True
         return False
 
@@ -74,13 +76,16 @@ class RouteTable:
         """The owner of an epoch could not be reached: its address is to be read again."""
         known = self.route(slot)
         if known.epoch == epoch and known.address is not None:
-            self._routes[slot] = Route(epoch)
+            self._routes[slot] = Route(epoch, in_order_from=known.in_order_from)
 
-    def is_late(self, slot: int, epoch: int, seconds: float = 0.0) -> bool:
-        """Whether the owner of an epoch is known to have been followed, for so many seconds."""
-        if epoch >= self.route(slot).epoch:
-            return False
-        return self._clock() - self._learnt[slot] >= seconds
+    def is_late(self, slot: int, epoch: int) -> bool:
+        """Whether an answer comes from an owner that was lost, and is known to have been followed.
+
+        One that let go in order had given its answers before: they may still be on their way.
+        """
+        route = self.route(slot)
+        first = route.epoch if route.in_order_from is None else route.in_order_from
+        return epoch < first
 
 
 def route_topic(unit_id: int) -> str:

@@ -256,7 +256,7 @@ select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[]
 
 -- name: read_routes
 -- The owner of each lease of a unit, if it lives, and where it takes what is for that lease.
-select u.id as unit_id, l.name, l.epoch, h.incarnation as owner, h.name as host, m.address,
+select u.id as unit_id, l.name, l.epoch, l.in_order_from, h.incarnation as owner, h.name as host, m.address,
        (extract(epoch from h.started_at) * 1000000)::bigint as since
 from relevo.unit u
 join relevo.lease l on l.unit_id = u.id

@@ -176,7 +176,8 @@ select relevo.lock_leases($1);
 -- Takes free leases: without an owner, or whose owner has ended and, if strict, whose time has passed.
 update relevo.lease l set
   owner = $2, epoch = l.epoch + 1, free_since = null,
-  handoff_to = null, handoff_until = null, clean = l.owner is null and l.clean
+  handoff_to = null, handoff_until = null, clean = l.owner is null and l.clean,
+  in_order_from = case when l.owner is null then l.in_order_from else l.epoch + 1 end
 from relevo.unit u
 where l.id = any ($1) and u.id = l.unit_id and l.state = 'active'
   and exists (select from relevo.host me where me.incarnation = $2
@@ -190,7 +191,7 @@ returning l.id, l.unit_id, l.name, l.epoch, l.position, l.clean, l.busy, l.chang
 -- Takes leases that a live owner did not hand over in time; never in a strict unit.
 update relevo.lease l set
   owner = $2, epoch = l.epoch + 1, moved_at = relevo.now(), free_since = null,
-  handoff_to = null, handoff_until = null, clean = false
+  handoff_to = null, handoff_until = null, clean = false, in_order_from = l.epoch + 1
 from relevo.unit u
 where l.id = any ($1) and u.id = l.unit_id and l.state = 'active' and not u.strict
   and l.handoff_to = $2 and l.handoff_until <= relevo.now()
@@ -221,7 +222,8 @@ update relevo.lease l set
   owner = n.successor, epoch = l.epoch + 1, moved_at = relevo.now(),
   free_since = case when n.successor is null then relevo.now() end,
   handoff_to = null, handoff_until = null,
-  clean = g.clean, position = coalesce(g.position::jsonb, l.position)
+  clean = g.clean, in_order_from = case when g.clean then l.in_order_from else l.epoch + 1 end,
+  position = coalesce(g.position::jsonb, l.position)
 from unnest($2::integer[], $3::bigint[], $4::text[], $5::boolean[]) as g (id, epoch, position, clean)
 left join lateral (
   select h.incarnation as successor from relevo.lease held

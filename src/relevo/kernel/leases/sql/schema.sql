@@ -61,6 +61,8 @@ create table relevo.lease (
   free_since    timestamptz default relevo.now(),
   moved_at      timestamptz,
   clean         boolean not null default true,
+  -- The epoch after the last owner that did not let go in order: what came from it or before it came too late.
+  in_order_from bigint not null default 0,
   -- What its owner measured, smoothed over windows of 10 s. Zero in an idle unit, where nobody writes.
   busy          double precision not null default 0,
   changes_s     double precision not null default 0,
