@@ -58,6 +58,32 @@ async def test_calls_that_wait_move_with_their_actor(site: Site) -> None:
     assert await tally.host() == "b"
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("moves", [3, pytest.param(200, marks=pytest.mark.soak)])
+async def test_calls_of_a_task_keep_their_order_while_their_actor_moves(
+    site: Site, moves: int
+) -> None:
+    await site.start("a", "b")
+    tally: Tally = site.app.actor(Tally, "k", type=TYPE)
+    await tally.add("first")
+    calls: list[asyncio.Task[int]] = []
+    stopping = asyncio.Event()
+
+    async def call() -> None:
+        """Make calls one after the other, without waiting for their answers."""
+        while not stopping.is_set():
+            calls.append(asyncio.create_task(tally.add(str(len(calls)))))
+            await asyncio.sleep(0.002)
+
+    caller = asyncio.create_task(call())
+    for _ in range(moves):
+        owner = await site.app.actors.owner(site.ref("k"))
+        await site.bring("k", "b" if owner == "a" else "a")
+    stopping.set()
+    await caller
+    assert await asyncio.gather(*calls) == list(range(2, len(calls) + 2))
+
+
 async def test_chains_cross_hosts_and_come_back(site: Site) -> None:
     await site.start("a", "b")
     (one,), (other,) = await keys_of(site, "a", 1), await keys_of(site, "b", 1)

@@ -8,12 +8,14 @@ also repeated when the outcome is unknown.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.actors.calls.answers import error_of
 from relevo.actors.calls.filters import ActorCall, filtered
+from relevo.actors.calls.lines import Lines
 from relevo.actors.calls.proxies import checked_headers
 from relevo.actors.core.calls import Answer, Call, Chain, MovedTo, Refused, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
@@ -94,15 +96,15 @@ class _Elsewhere(Exception):
     def __init__(
         self,
         reason: RelevoError,
-        group: str | None = None,
+        place: tuple[str, int] | None = None,
         *,
         at_once: bool = False,
         seconds: float = 0.0,
     ) -> None:
         super().__init__(str(reason))
         self.reason = reason
-        self.group = group
-        """Whose owners may change; None if it is not known."""
+        self.place = place
+        """The placement group and the slot whose owner may change; None if it is not known."""
         self.seconds = seconds
         """How long to wait at least."""
         self.at_once = at_once
@@ -116,6 +118,8 @@ class Calling:
         self._ways = ways
         self._outgoing = outgoing
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._lines = Lines(ways, self._random)
+        self._numbers = itertools.count()
 
     async def call(
         self, ref: ActorRef, method: MethodSpec | NamedMethod, body: bytes, options: CallOptions
@@ -169,6 +173,7 @@ class Calling:
         attempt = crashes = 0
         reason: RelevoError | None = None
         unknown: RelevoError | None = None
+        number, may_overtake = next(self._numbers), bool(call.chain.frames)
         while True:
             if attempt or crashes:
                 call.timeout = deadline - asyncio.get_running_loop().time()
@@ -176,13 +181,18 @@ class Calling:
             if left <= 0:
                 raise unknown or self._too_late(call, reason)
             try:
+                if self._lines and not may_overtake:
+                    await self._check_lines(ref, call)
                 here = self._ways.here(call)
                 answer = await (self._attempt(ref, call, deadline) if here is None else here)
                 if type(answer) is MovedTo:
                     raise await self._moved(ref, call, answer)
             except _Elsewhere as elsewhere:
                 reason = elsewhere.reason
-                await self._pause(elsewhere, attempt, left)
+                if elsewhere.place is None or call.chain.frames:
+                    await self._pause(elsewhere, attempt, left)
+                else:
+                    may_overtake = await self._stand_in_line(elsewhere, call, number, left)
                 attempt += 1
                 continue
             except OutcomeUnknown as error:
@@ -208,6 +218,17 @@ class Calling:
             await asyncio.sleep(min(seconds, left))
             attempt += 1
 
+    async def _check_lines(self, ref: ActorRef, call: Call) -> None:
+        """Raise `_Elsewhere` if calls that were made before wait for the owner of the slot."""
+        try:
+            group, slots = await self._ways.slots(ref.type)
+        except (NoHost, DatabaseUnavailable) as error:
+            raise _Elsewhere(error) from None
+        place = group, slot_of(call.actor, slots)
+        if place in self._lines:
+            waiting = NoHost(f"calls for slot {place[1]} of {group!r} wait for its next owner")
+            raise _Elsewhere(waiting, place)
+
     async def _attempt(self, ref: ActorRef, call: Call, deadline: float) -> Answer:
         """Send a call once; raises `_Elsewhere` if it did not run, and may run later."""
         try:
@@ -218,21 +239,22 @@ class Calling:
             raise _Elsewhere(error) from None
         if way is None:
             nobody = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
-            raise _Elsewhere(nobody, group)
+            raise _Elsewhere(nobody, (group, slot))
         call.epoch = way.epoch
         left = deadline - asyncio.get_running_loop().time()
         try:
             return await self._answer(way, call, left)
         except NotSent as refused:
             away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
-            raise _Elsewhere(away, group) from None
+            raise _Elsewhere(away, (group, slot)) from None
 
     async def _moved(self, ref: ActorRef, call: Call, answer: MovedTo) -> _Elsewhere:
         """Note where the actor of a call has gone."""
         group, slots = await self._ways.slots(ref.type)
-        self._ways.learn(group, slot_of(call.actor, slots), answer)
+        place = group, slot_of(call.actor, slots)
+        self._ways.learn(*place, answer)
         moved = error_of(answer, None)
-        return _Elsewhere(moved, group, at_once=answer.address is not None, seconds=answer.pause)
+        return _Elsewhere(moved, place, at_once=answer.address is not None, seconds=answer.pause)
 
     async def _answer(self, way: Way, call: Call, seconds: float) -> Answer:
         try:
@@ -283,10 +305,24 @@ class Calling:
         if elsewhere.at_once and attempt == 0:
             return
         seconds = max(elsewhere.seconds, MOVED.delay(attempt, self._random))
-        if elsewhere.group is None:
+        if elsewhere.place is None:
             await asyncio.sleep(min(seconds, left))
         else:
-            await self._ways.changed(elsewhere.group, min(seconds, left))
+            await self._ways.changed(elsewhere.place[0], min(seconds, left))
+
+    async def _stand_in_line(
+        self, elsewhere: _Elsewhere, call: Call, number: int, left: float
+    ) -> bool:
+        """Wait until it is this call's turn to be sent; False if that takes too long."""
+        assert elsewhere.place is not None
+        try:
+            await self._lines.wait(
+                elsewhere.place, call, number, left,
+                at_once=elsewhere.at_once, seconds=elsewhere.seconds,
+            )  # fmt: skip
+        except TimeoutError:
+            return False
+        return True
 
 
 async def _may_leave(turn: Turn) -> None:

@@ -15,7 +15,7 @@ from relevo.errors import InvalidValue, UnknownMethod
 if TYPE_CHECKING:
     import asyncio
 
-    from relevo.actors.core.calls import Answer, Call
+    from relevo.actors.core.calls import Answer, Call, MovedTo
     from relevo.actors.definitions import ActorDefinition
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.running.activation import Activation
@@ -51,6 +51,9 @@ class Control(Interface):
 
     async def deactivate(self) -> bool:
         """Let the actor leave memory; False if it is not there."""
+
+    async def serving(self) -> None:
+        """Do nothing: an answer says that the owner of the slot takes calls."""
 
     async def activation(self) -> ActivationReport | None:
         """Return the actor as it is in memory."""
@@ -99,9 +102,16 @@ class ControlArrival(Arrival, eq=False):
                 raise UnknownMethod(f"no turn does {other!r}")
         return self.encode(None)
 
-    def answers_at_once(self, activation: Activation | None) -> bool:
-        """Answer what needs no turn, and does not activate; False if it is something else."""
+    def answers_at_once(self, activation: Activation | None, moved: MovedTo | None) -> bool:
+        """Answer what needs no turn, and does not activate; False if it is something else.
+
+        `moved` is the answer of a slot that takes no calls now.
+        """
         match self.method.name.removeprefix(PREFIX):
+            case "serving" if moved is not None:
+                self.give(moved)
+            case "serving":
+                self.finish(self.encode(None), None)
             case "activation":
                 self.finish(self.encode(None if activation is None else info_of(activation)), None)
             case "deactivate" if activation is None:

@@ -203,7 +203,9 @@ class ActorRuntime:
             return
         call.epoch = lease.epoch
         activation = slot.activations.get(call.actor)
-        if isinstance(arrival, control.ControlArrival) and arrival.answers_at_once(activation):
+        if isinstance(arrival, control.ControlArrival) and arrival.answers_at_once(
+            activation, None if slot.is_open else slot.moved(pause=PAUSE_SECONDS)
+        ):
             return
         if activation is not None and call.chain.frames:
             outer = self._outer(activation, arrival)
