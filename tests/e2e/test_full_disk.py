@@ -18,7 +18,7 @@ MOUNT = 'mount -t tmpfs -o size=250m,mode=711 tmpfs "$0" && exec "$@"'
 """A small disk of its own, that only the host and its database see."""
 
 
-def _can_mount(folder: Path) -> bool:
+def can_mount(folder: Path) -> bool:
     tried = subprocess.run(
         ["unshare", "--mount", "sh", "-c", MOUNT, str(folder), "true"],
         capture_output=True,
@@ -27,7 +27,7 @@ def _can_mount(folder: Path) -> bool:
     return tried.returncode == 0
 
 
-def _fill(folder: Path) -> Path:
+def fill(folder: Path) -> Path:
     """Write until there is no room for anything."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
@@ -40,13 +40,13 @@ def _fill(folder: Path) -> Path:
 
 def test_a_host_whose_disk_is_full_is_not_ready(cli: Cli) -> None:
     with open_folder() as folder:
-        if not _can_mount(folder):
+        if not can_mount(folder):
             pytest.skip("only root can mount a small disk here")
         cli.within = ("unshare", "--mount", "sh", "-c", MOUNT, str(folder))
         host = cli.up(home=str(folder / "home"), database_url="")
         assert host.ask("/readyz")[0] == 200
         disk = Path(f"/proc/{host.process.pid}/root{folder}")
-        ballast = _fill(disk)
+        ballast = fill(disk)
         until(lambda: host.ask("/readyz")[0] == 503, "the host says that it is not ready")
         status, ready = host.ask("/readyz")
         assert (status, ready["reasons"]) == (503, ["database does not take writes"])
