@@ -289,6 +289,7 @@ def _arm_faults() -> None:
     from relevo.kernel import faults
 
     faults._live = faults.LivePoints.from_environment(os.environ)  # type: ignore[misc]
+    faults.LIVE = faults._live is not None  # type: ignore[misc]
 
 
 def _run(module: str, plain: frozenset[str]) -> None:
