@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import App
+from relevo.actors import Actor, Interface
+from relevo.actors.definitions import NoState
 from relevo.governance.core.windows import Rate
 from relevo.governance.sinks import FileSink
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class Plain(Interface):
+    async def greet(self) -> str: ...
+
+
+class PlainActor(Actor[NoState]):
+    async def greet(self) -> str:
+        return "hello"
+
 
 pytestmark = pytest.mark.anyio
 
@@ -47,3 +59,31 @@ async def test_hosts_and_clients_share_pools_limits_and_writers(
     assert owners <= {"first", "second"}
     lines = (tmp_path / "all.log").read_text().splitlines()
     assert sorted(lines) == sorted(str(number % 3) for number in range(60))  # I41
+
+
+async def test_hosts_serve_only_what_their_programs_define(relevo_url: str, tmp_path: Path) -> None:
+    """A host that uses a pool, one that writes, and one that uses nothing of the kit."""
+    writing, pooling, plain = (App(relevo_url, host_name=name) for name in ("w", "p", "n"))
+    writer = writing.governance.writer("log", sink=FileSink(tmp_path / "{key}.log"))
+    users = writing.governance.resolver("users", assign=lambda user: f"p{len(user) % 2}")
+    pool = pooling.governance.pool("erp", size=4)
+    plain.actor("plain", implements=Plain)(PlainActor)
+
+    async def owners(unit: str) -> set[str | None]:
+        return {one.owner for one in await plain.directory.leases(kind="actors", unit=unit)}
+
+    async with plain, plain.host(), pooling, pooling.host(), writing, writing.host():
+        async with asyncio.timeout(60):
+            while await owners("relevo") != {"w", "p"}:
+                await asyncio.sleep(0.05)
+        await users.add_resource("db")
+        await users.add_partition("p0", on="db")
+        await users.add_partition("p1", on="db")
+
+        async def use(number: int) -> None:
+            async with pool.lease(f"key {number}"):
+                await writer[f"{number}"].write("x")
+
+        await asyncio.gather(*map(use, range(40)))
+        assert (await users.resolve("ana")).partition == "p1"
+        assert await owners("relevo.defined") == {"w"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from relevo.actors.calls.ways import KIT_GROUP
+from relevo.actors.calls.ways import KIT_GROUPS
 from relevo.actors.core.routing import route_topic
 from relevo.actors.running.deadlocks import Prober
 from relevo.actors.running.due import DueWork
@@ -70,7 +70,7 @@ class ActorsPart(Part[Actors]):
         async with self._serving:
             service = self.service
             wanted = service.placement_groups & service.types.served_groups()
-            groups = service.types.groups() & {*wanted, KIT_GROUP}
+            groups = service.types.groups() & {*wanted, *KIT_GROUPS}
             if not groups:
                 return
             if self._runtime is None:

@@ -45,12 +45,15 @@ class Resolver:
     """A resolver, as its users see it, with this process's cache of its answers."""
 
     def __init__(
-        self, name: str, options: ResolverOptions, actors: Actors, holders: Holders
-    ) -> None:
+        self, name: str, options: ResolverOptions, actors: Actors, holders: Holders,
+        assign: Callable[[str], str] | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.options = options
         self._actors = actors
         self._holders = holders
+        self._assign = assign
+        """Chooses the partition of a new entity."""
         self._declared: Any = None
         self._life: Life | None = None
         self._reader = ""
@@ -174,6 +177,7 @@ class Resolver:
             raise InvalidValue("give one of entity=, partition= and resource=, which is to move")
         resolver = await self._made()
         if entity is not None:
+            await self._ask(entity)  # which assigns it if it is new
             partition = await resolver.detach(entity)
         if partition is not None:
             await self._changed(self._move(resolver, partition, to, copy, switch=switch))
@@ -252,7 +256,10 @@ class Resolver:
         quiet = tuple((one.subject, one.generation) for one in cache.quiet_moves())
         life = self._life
         note = ReaderNote(self._reader, None if life is None else str(life.incarnation), quiet)
-        found = await resolver.resolve(entity, note, self._version)
+        choice = None
+        if self._assign is not None and entity is not None and not cache.knows(entity):
+            choice = self._assign(entity)
+        found = await resolver.resolve(entity, note, self._version, choice)
         if cache is self._cache:
             cache.learn(found.notices, asked_at, complete=True)
             self._version = max(self._version, found.version)

@@ -10,13 +10,13 @@ from msgspec import Struct
 from relevo.actors.core.identity import checked_key
 from relevo.errors import Conflict, InvalidValue
 from relevo.governance.actors.kit import Kit
-from relevo.governance.actors.types import define_types
+from relevo.governance.actors.types import define_caches, define_types, define_writers
 from relevo.governance.budgets import ClusterBudgets
 from relevo.governance.caches import ResultCache
-from relevo.governance.calls.cache_calls import CacheDefinition
+from relevo.governance.calls.cache_calls import CACHE_TYPE, CacheDefinition
 from relevo.governance.calls.limit_calls import LimitOptions
 from relevo.governance.calls.resolver_calls import ResolverOptions
-from relevo.governance.calls.writer_calls import Ack, WriterDefinition
+from relevo.governance.calls.writer_calls import WRITER_TYPE, Ack, WriterDefinition
 from relevo.governance.clock import StoreClock
 from relevo.governance.core.ages import AgeRules
 from relevo.governance.core.assignments import POLICIES
@@ -93,6 +93,12 @@ class Governance(Service):
     def serve(self) -> None:
         """Serve the kit on this host, although this program uses none of it."""
         self._serve()
+
+    def _serve_own(self, type_name: str, define: Callable[[Actors, Kit], None]) -> None:
+        """Let this app know actors that only programs serve which define what they do."""
+        self._serve()
+        if type_name not in self._actors.types.by_name:
+            define(self._actors, self._kit)
 
     def pool(
         self,
@@ -183,7 +189,6 @@ class Governance(Service):
         crash. At most `max_buffer` events of a key wait. Every host that serves must define it.
         """
         checked_key(name)
-        self._serve()
         if ":" in name:
             raise InvalidValue(f"the name of a writer has no colon: {name!r}", pointer="name")
         if ack not in ("sink", "buffer"):
@@ -194,6 +199,7 @@ class Governance(Service):
             max_batch=max_batch, max_bytes=max_bytes, max_delay=max_delay, max_buffer=max_buffer
         )
         definition = WriterDefinition(name, sink, options, ack)
+        self._serve_own(WRITER_TYPE, define_writers)
         known = self._kit.writers.setdefault(name, definition)
         if known != definition:
             raise Conflict(
@@ -223,7 +229,6 @@ class Governance(Service):
         still hold. Every host that serves must define the cache.
         """
         checked_key(name)
-        self._serve()
         if ":" in name:
             raise InvalidValue(f"the name of a cache has no colon: {name!r}", pointer="name")
         if not ttl > 0 or not stale >= 0 or not (refresh is None or 0 < refresh < ttl):
@@ -232,6 +237,7 @@ class Governance(Service):
             name, load, AgeRules(ttl=ttl, refresh=refresh, stale=stale), tuple(preload),
             _gate(name, pool, limit), replicate,
         )  # fmt: skip
+        self._serve_own(CACHE_TYPE, define_caches)
         known = self._caches.get(name)
         if known is None:
             known = self._caches[name] = ResultCache(definition, self._actors)
@@ -279,15 +285,14 @@ class Governance(Service):
         """
         checked_key(name)
         self._serve()
-        policy = "function" if callable(assign) else assign
+        function = assign if callable(assign) else None
+        policy = assign if function is None else "function"
         if policy not in ("function", *POLICIES):
             raise InvalidValue(f"assign is {assign!r}; it is one of {', '.join(POLICIES)}")
-        if callable(assign):
-            self._kit.assigning[name] = assign
         rules = MoveRules(max_stale=max_stale, max_pause=max_pause, use_ttl=use_ttl)
         options = ResolverOptions(assign=policy, rules=rules)
         known = self._resolvers.setdefault(
-            name, Resolver(name, options, self._actors, self.holders)
+            name, Resolver(name, options, self._actors, self.holders, function)
         )
         if known.options != options:
             raise Conflict(f"resolver {name!r} is defined twice, with other settings; rename one")

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from relevo.settings import Settings
 
 KIT_GROUP: Final = "relevo"
-"""The placement group of the actors of governance; hosts of apps that use it serve it."""
+"""The placement group of pools, limits and resolvers, which any host can serve."""
+KIT_DEFINED_GROUP: Final = "relevo.defined"
+"""That of writers and caches: only hosts whose programs define some can serve them."""
+KIT_GROUPS: Final = frozenset({KIT_GROUP, KIT_DEFINED_GROUP})
 
 
 class ActorWays(Ways):
@@ -99,7 +102,7 @@ class ActorWays(Ways):
 
     def wanted_count(self, group: str) -> int:
         """Return the number of slots that this host makes a placement group with."""
-        return ACTOR_KIT_SLOTS if group == KIT_GROUP else self._settings.actors_slots
+        return ACTOR_KIT_SLOTS if group in KIT_GROUPS else self._settings.actors_slots
 
     def count(self, group: str) -> int:
         """Return the number of slots of a placement group; raises `NoHost` if it has none yet."""

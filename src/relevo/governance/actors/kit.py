@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from relevo.governance.calls.writer_calls import WriterDefinition
 from relevo.governance.clock import StoreClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from datetime import datetime
     from uuid import UUID
 
@@ -30,8 +29,6 @@ class Kit(Struct, eq=False):
     """Returns the present time, and which of some lives of hosts have ended."""
     writers: dict[str, WriterDefinition] = {}
     caches: dict[str, CacheDefinition] = {}
-    assigning: dict[str, Callable[[str], str]] = {}
-    """Functions that assign partitions, by resolver."""
 
 
 class KitActor(Actor[S]):

@@ -7,7 +7,7 @@ while, the partition returns to its old resource.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -84,12 +84,9 @@ class ResolverActor(KitActor[ResolverState]):
             self._drive()
 
     def _made(self, options: ResolverOptions) -> Catalogue:
-        if options.assign in get_args(Policy):
-            return Catalogue(options.assign)  # type: ignore[arg-type]
-        function = self.kit.assigning.get(str(self.ctx.key))
-        if function is None:
-            raise NotFound(f"this program has no function that assigns for {self.ctx.key!r}")
-        return Catalogue(function)
+        if options.assign == "function":  # callers have it, and say what it chose
+            return Catalogue("explicit")
+        return Catalogue(cast("Policy", options.assign))
 
     def _all(self) -> Catalogue:
         if self._catalogue is None:
@@ -116,10 +113,12 @@ class ResolverActor(KitActor[ResolverState]):
                 f" program declares {options}; declare the same"
             )
 
-    async def resolve(self, entity: str | None, reader: ReaderNote, version: int) -> Resolved:
+    async def resolve(
+        self, entity: str | None, reader: ReaderNote, version: int, choice: str | None = None
+    ) -> Resolved:
         catalogue = self._all()
         await self._note(reader)
-        resolution = None if entity is None else await self._resolved(entity)
+        resolution = None if entity is None else await self._resolved(entity, choice)
         return Resolved(resolution, self._notices(version), catalogue.version)
 
     def _notices(self, version: int) -> tuple[Notice, ...]:
@@ -135,10 +134,10 @@ class ResolverActor(KitActor[ResolverState]):
         ]  # fmt: skip
         return (*changed, *removed)
 
-    async def _resolved(self, entity: str) -> Resolution:
+    async def _resolved(self, entity: str, choice: str | None = None) -> Resolution:
         catalogue = self._all()
         is_new = entity not in catalogue.entities
-        resolution = catalogue.resolve(entity)
+        resolution = catalogue.resolve(entity, choice)
         if is_new:
             await self._entities.set(entity, catalogue.entities[entity])
             self.state.version = catalogue.version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from relevo.actors.calls.ways import KIT_DEFINED_GROUP, KIT_GROUP
 from relevo.governance.actors.cache_actor import CacheActor
 from relevo.governance.actors.limit_actor import LimitActor
 from relevo.governance.actors.pool_actor import PoolActor
@@ -16,19 +17,34 @@ from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls
 from relevo.governance.calls.writer_calls import WRITER_TYPE, WriterCalls
 
 if TYPE_CHECKING:
+    from relevo.actors.definitions import Persist
     from relevo.actors.service import Actors
     from relevo.governance.actors.kit import Kit, KitActor
 
 
 def define_types(actors: Actors, kit: Kit) -> None:
-    """Define the types in an app; hosts of apps that use none of the kit serve none of them."""
+    """Define pools, limits and resolvers in an app, whose hosts then serve them."""
+    _define(actors, kit, POOL_TYPE, PoolActor, PoolCalls, KIT_GROUP)
+    _define(actors, kit, LIMIT_TYPE, LimitActor, LimitCalls, KIT_GROUP)
+    _define(actors, kit, RESOLVER_TYPE, ResolverActor, ResolverCalls, KIT_GROUP)
 
-    def define(name: str, cls: type[KitActor[Any]], implements: type, **options: Any) -> None:
-        own = type(cls.__name__, (cls,), {"__module__": cls.__module__, "kit": kit})
-        actors.define(name, implements=implements, placement_group="relevo", **options)(own)
 
-    define(POOL_TYPE, PoolActor, PoolCalls, mailbox=20_000)
-    define(LIMIT_TYPE, LimitActor, LimitCalls, mailbox=20_000)
-    define(RESOLVER_TYPE, ResolverActor, ResolverCalls, mailbox=20_000)
-    define(WRITER_TYPE, WriterActor, WriterCalls, mailbox=100_000)
-    define(CACHE_TYPE, CacheActor, CacheCalls, persist="volatile", mailbox=20_000)
+def define_writers(actors: Actors, kit: Kit) -> None:
+    """Define writers in an app that defines some of them."""
+    _define(actors, kit, WRITER_TYPE, WriterActor, WriterCalls, KIT_DEFINED_GROUP, mailbox=100_000)
+
+
+def define_caches(actors: Actors, kit: Kit) -> None:
+    """Define caches in an app that defines some of them."""
+    _define(actors, kit, CACHE_TYPE, CacheActor, CacheCalls, KIT_DEFINED_GROUP, persist="volatile")
+
+
+def _define(
+    actors: Actors, kit: Kit, name: str, cls: type[KitActor[Any]], implements: type,
+    placement_group: str, *, mailbox: int = 20_000, persist: Persist = "durable",
+) -> None:  # fmt: skip
+    own = type(cls.__name__, (cls,), {"__module__": cls.__module__, "kit": kit})
+    actors.define(
+        name, implements=implements, placement_group=placement_group, mailbox=mailbox,
+        persist=persist,
+    )(own)  # fmt: skip

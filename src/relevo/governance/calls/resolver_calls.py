@@ -69,8 +69,14 @@ class ResolverCalls(Interface):
         """Make the resolver; raises `SettingsMismatch` if it exists with others."""
 
     @method(idempotent=True, raises=_ERRORS)
-    async def resolve(self, entity: str | None, reader: ReaderNote, version: int) -> Resolved:
-        """Return where an entity is, and what has changed; assigns it first if it is new."""
+    async def resolve(
+        self, entity: str | None, reader: ReaderNote, version: int, choice: str | None = None
+    ) -> Resolved:
+        """Return where an entity is, and what has changed.
+
+        A new one is assigned first: to the partition that the function of the caller chose, or as
+        the resolver assigns.
+        """
 
     @method(idempotent=True, raises=_ERRORS)
     async def resolve_once(self, entity: str) -> Resolution:

@@ -95,15 +95,16 @@ class Catalogue:
         self._loads: Counter[str] = Counter()
         """Entities by partition."""
 
-    def resolve(self, entity: str) -> Resolution:
-        """Return where an entity is; assigns it first if it is new.
+    def resolve(self, entity: str, choice: str | None = None) -> Resolution:
+        """Return where an entity is; assigns it first if it is new, to the choice if there is one.
 
         Raises `UnassignedEntity` if nothing assigns it.
         """
         checked_name(entity, "entity")
         assignment = self.entities.get(entity)
         if assignment is None:
-            assignment = self._assign(entity, self._choose(entity), pinned=False)
+            chosen = self._choose(entity) if choice is None else self._checked(entity, choice)
+            assignment = self._assign(entity, chosen, pinned=False)
         partition = self.partitions[assignment.partition]
         resource = self.resources[partition.resource]
         generation = max(assignment.generation, partition.generation)
@@ -300,7 +301,7 @@ class Catalogue:
 
     def _choose(self, entity: str) -> str:
         if callable(self._policy):
-            return self._chosen_by(self._policy, entity)
+            return self._checked(entity, self._policy(entity))
         if self._policy == "explicit":
             raise UnassignedEntity(f"entity {entity!r} has no partition; pin it to one first")
         shared = [one for one in self.partitions.values() if not one.own]
@@ -318,8 +319,7 @@ class Catalogue:
                 return min(open_, key=self._fullness).name
         assert_never(self._policy)
 
-    def _chosen_by(self, function: Callable[[str], str], entity: str) -> str:
-        name = function(entity)
+    def _checked(self, entity: str, name: str) -> str:
         if name not in self.partitions:
             raise UnassignedEntity(
                 f"entity {entity!r} was assigned to {name!r}, which is no partition; there are"

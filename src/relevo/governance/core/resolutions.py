@@ -98,6 +98,10 @@ class Resolutions:
             return None
         return entry.resolution
 
+    def knows(self, entity: str) -> bool:
+        """Whether there is any answer for an entity, fresh or not."""
+        return entity in self._entries
+
     def begin(self, entity: str, now: float) -> Use | Missing | Paused:
         """Begin to use the resource of an entity."""
         entry = self._entries.get(entity)
