@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 import msgspec
 
 from relevo.actors.calls.message_proxies import MessageProxy, Noted, SendOptions
+from relevo.actors.core.deltas import LoggedEvent
 from relevo.actors.events import EventMessage
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
@@ -19,6 +20,8 @@ from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+
+    from msgspec import Struct
 
     from relevo.actors.calls.proxies import ProxyBase
     from relevo.actors.core.deltas import OnDead, OutgoingMessage
@@ -149,6 +152,22 @@ class Actor(Generic[S]):
             cast("ProxyBase", proxy), definition.place, options, note, self._activation.canonical
         )
         return cast("P", sending)
+
+    def log_event(self, type: str, subject: str, data: Struct) -> None:  # noqa: A002
+        """Append an event to the event log, in the transaction of the present turn.
+
+        Its type is one that the app has registered. A turn that fails appends nothing.
+        """
+        turn = turn_of(self._activation, "log_event")
+        if not turn.may_write:
+            raise ReadOnlyTurn(f"{turn.work.name} only reads, and cannot log events")
+        if not self._activation.definition.is_durable:
+            raise InvalidValue(
+                f"{self._activation.definition.name!r} is volatile: nothing of its turns is stored,"
+                " and it logs no events"
+            )
+        body = msgspec.json.encode(data).decode()
+        turn.journal.logged.append(LoggedEvent(type, subject, body))
 
     def emit(self, event: Event[V], value: V) -> None:
         """Give an event to the subscribers of this actor, once the present turn is durable.

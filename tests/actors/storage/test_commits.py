@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import settings
-from relevo.actors.core.deltas import EntryChange, RecordedCall, ReminderChange, StoredActor
+from relevo.actors.core.deltas import (
+    EntryChange,
+    LoggedEvent,
+    RecordedCall,
+    ReminderChange,
+    StoredActor,
+)
 from relevo.actors.core.folding import fold
 from relevo.actors.storing.commits import CommitConflict, columns
 from relevo.actors.storing.storage import SQL, ActorStorage
@@ -36,6 +42,7 @@ def rich(slots: Slots, base: int = 0) -> Delta:
         reminders=(ReminderChange("bill", DUE, "on_bill", b"schedule", b"payload"),),
         messages=(message("bob", b"1", sender="alice"), message("bob", b"2", sender="alice")),
         recorded=(RecordedCall("pay-1", "pay", b"digest", b"answer"),),
+        logged=(LoggedEvent("relevo.actor.moved", "actor/alice", '{"actor":"alice"}'),),
     )  # fmt: skip
 
 
@@ -46,6 +53,7 @@ async def everything(database: Database) -> dict[str, list[tuple[object, ...]]]:
         "actor_reminder": "actor, name, slot, due, method, schedule, payload, attempt",
         "actor_call": "actor, call_id, method, digest, answer",
         "actor_message": "number, receiver, sender, slot, method, body, attempts, on_dead",
+        "event": "lsn, type, subject",
     }
     return {name: await table(database, name, columns) for name, columns in wanted.items()}
 
@@ -65,6 +73,8 @@ async def test_a_turn_stores_all_its_changes_together(  # I23
     assert await storage.recorded(ALICE, "pay-1") == RecordedCall(
         "pay-1", "pay", b"digest", b"answer"
     )
+    logged = await table(database, "event", "type, subject")
+    assert logged == [("relevo.actor.moved", "actor/alice")]
     sent = await table(database, "actor_message", "number, body, sender")
     assert [row[1:] for row in sent] == [(b"1", ALICE), (b"2", ALICE)]
     await storage.commit(
@@ -184,3 +194,19 @@ async def test_a_commit_that_was_not_answered_is_repeated_once_it_may(
             await storage.close()
     assert len(await table(database, "actor_message")) == 2
     assert await table(database, "actor", "id, revision") == [(ALICE, 1)]
+
+
+async def test_events_are_logged_with_their_turn_or_not_at_all(  # I23
+    storage: ActorStorage, slots: Slots, database: Database
+) -> None:
+    def turn(key: str, base: int, events: int) -> Delta:
+        logged = [
+            LoggedEvent("relevo.actor.moved", f"actor/{key}", f'{{"n":{n}}}') for n in range(events)
+        ]
+        return slots.delta(key, base, document=b"x", logged=tuple(logged))
+
+    turns = [turn("alice", 0, 300), turn("alice", 1, 1), turn("bob", 3, 1), turn("eva", 0, 0)]
+    done = await asyncio.gather(*map(storage.commit, turns), return_exceptions=True)
+    assert [type(one) for one in done] == [type(None), type(None), CommitConflict, type(None)]
+    logged = await table(database, "event", "lsn, subject, data ->> 'n'")
+    assert [row[1:] for row in logged] == [("actor/alice", str(n)) for n in [*range(300), 0]]

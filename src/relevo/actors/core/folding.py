@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from relevo.actors.core.deltas import EntryChange, OutgoingMessage, RecordedCall, ReminderChange
+from relevo.actors.core.deltas import (
+    EntryChange,
+    LoggedEvent,
+    OutgoingMessage,
+    RecordedCall,
+    ReminderChange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +47,7 @@ class Folded(Struct):
     reminders: dict[str, ReminderChange] = field(default_factory=dict)
     recorded: dict[str, RecordedCall] = field(default_factory=dict)
     messages: list[OutgoingMessage] = field(default_factory=list)
+    logged: list[LoggedEvent] = field(default_factory=list)
     handled: list[int] = field(default_factory=list)
     """Numbers of messages."""
     occurrences: dict[str, datetime] = field(default_factory=dict)
@@ -75,6 +82,8 @@ class Folded(Struct):
                 self.occurrences[name] = due
         if delta.messages:
             self.messages += delta.messages
+        if delta.logged:
+            self.logged += delta.logged
         if delta.deleted:
             self._wipe()
             return
@@ -144,4 +153,6 @@ def _bytes(delta: Delta) -> int:
         size += ROW_BYTES + len(message.body)
     for call in delta.recorded:
         size += ROW_BYTES + len(call.answer)
+    for event in delta.logged:
+        size += ROW_BYTES + len(event.body)
     return size

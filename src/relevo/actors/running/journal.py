@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relevo.actors.core.deltas import EntryChange, OutgoingMessage, RecordedCall, ReminderChange
+from relevo.actors.core.deltas import (
+    EntryChange,
+    LoggedEvent,
+    OutgoingMessage,
+    RecordedCall,
+    ReminderChange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,14 +21,15 @@ class Journal:
     """Map entries, reminders, sends and outputs of one outermost turn."""
 
     __slots__ = (
-        "deleted", "discards", "entries", "handled_message", "handled_reminder", "messages",
-        "outputs", "recorded", "reminders",
+        "deleted", "discards", "entries", "handled_message", "handled_reminder", "logged",
+        "messages", "outputs", "recorded", "reminders",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], EntryChange] = {}
         self.reminders: dict[str, ReminderChange] = {}
         self.messages: list[OutgoingMessage] = []
+        self.logged: list[LoggedEvent] = []
         self.recorded: list[RecordedCall] = []
         self.outputs: list[Callable[[], None]] = []
         """What leaves once the turn is durable: resolutions, events, offloads."""
@@ -39,29 +46,30 @@ class Journal:
         """Whether there is nothing to store."""
         return not (
             self.entries or self.reminders or self.messages or self.recorded or self.deleted
-            or self.handled_message is not None or self.handled_reminder is not None
+            or self.logged or self.handled_message is not None or self.handled_reminder is not None
         )  # fmt: skip
 
     def mark(self) -> JournalMark:
         """Return what `restore` needs to undo later entries."""
         return (
             dict(self.entries), dict(self.reminders), len(self.messages), len(self.recorded),
-            len(self.outputs), len(self.discards), self.deleted,
+            len(self.logged), len(self.outputs), len(self.discards), self.deleted,
         )  # fmt: skip
 
     def restore(self, mark: JournalMark) -> None:
         """Undo what was noted since a mark."""
-        entries, reminders, messages, recorded, outputs, discards, self.deleted = mark
+        entries, reminders, messages, recorded, logged, outputs, discards, self.deleted = mark
         self.entries = dict(entries)
         self.reminders = dict(reminders)
         del self.messages[messages:]
         del self.recorded[recorded:]
+        del self.logged[logged:]
         del self.outputs[outputs:]
         self._discard(discards)
 
     def stored(self) -> None:
         """Forget what was queued for the store; outputs stay until it is durable."""
-        self.entries, self.reminders, self.messages = {}, {}, []
+        self.entries, self.reminders, self.messages, self.logged = {}, {}, [], []
         self.recorded, self.handled_message, self.handled_reminder = [], None, None
 
     def forget(self) -> None:
@@ -82,5 +90,5 @@ class Journal:
 
 
 JournalMark = tuple[
-    dict[tuple[str, str], EntryChange], dict[str, ReminderChange], int, int, int, int, bool
+    dict[tuple[str, str], EntryChange], dict[str, ReminderChange], int, int, int, int, int, bool
 ]

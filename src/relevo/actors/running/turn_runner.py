@@ -195,6 +195,7 @@ class TurnRunner:
             delta.reminders = tuple(noted.reminders.values())
             delta.messages = tuple(noted.messages)
             delta.recorded = tuple(noted.recorded)
+            delta.logged = tuple(noted.logged)
             delta.handled_message = noted.handled_message
             delta.handled_reminder = noted.handled_reminder
             delta.deleted = noted.deleted

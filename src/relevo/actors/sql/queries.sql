@@ -23,7 +23,8 @@ select nth, outcome from relevo.commit_turns(
   $32::timestamptz[], $33::text[], $34::bytea[], $35::bytea[], $36::integer[],
   $37::integer[], $38::text[], $39::text[], $40::text[], $41::bytea[], $42::bytea[],
   $43::integer[], $44::text[], $45::text[], $46::text[], $47::integer[],
-  $48::text[], $49::bytea[], $50::text[], $51::text[], $52::integer[], $53::text[]);
+  $48::text[], $49::bytea[], $50::text[], $51::text[], $52::integer[], $53::text[],
+  $54::integer[], $55::text[], $56::text[], $57::text[]);
 
 -- name: actor_entry
 -- The value of an entry of a map.

@@ -168,6 +168,9 @@ def columns(changes: Sequence[Folded]) -> list[list[Any]]:
         for n, one in placed
         for call in one.recorded.values()
     ]
+    logged = [
+        (n, event.type, event.subject, event.body) for n, one in placed for event in one.logged
+    ]
     messages = [(n, *message_row(message)) for n, one in placed for message in one.messages]
     tables = (
         (rows, 12),
@@ -177,6 +180,7 @@ def columns(changes: Sequence[Folded]) -> list[list[Any]]:
         (reminders, 10),
         (calls, 6),
         (messages, 11),
+        (logged, 4),
     )
     return [
         [lease for lease, _ in fences],
