@@ -253,7 +253,7 @@ ACTOR_KEY_BYTES_MAX: Final = 256
 ACTOR_SLOTS: Final = 256
 """Of a placement group, unless it is joined with another number."""
 ACTOR_KIT_SLOTS: Final = 16
-"""Slots of the placement group `relevo`, which every host serves."""
+"""Slots of each of Relevo's own placement groups."""
 ACTOR_SLOTS_MAX: Final = 4_096
 """Of all placement groups of a database: each may hold one lock of PostgreSQL's lock table."""
 ACTOR_STATE_BYTES_MAX: Final = 4 * MIB
