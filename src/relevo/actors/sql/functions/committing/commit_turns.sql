@@ -129,12 +129,12 @@ begin
       as g (n, receiver, sender, placement_group, slot, method, body, digest, headers, attempts, on_dead, place)
     where may[g.n] order by g.place;
   end if;
-  for first in 1 .. cardinality(p_event_of) by 250 loop  -- the last, for it holds locks of the log to the end
+  for place_from in 1 .. cardinality(p_event_of) by 250 loop  -- the last, for it holds locks of the log to the end
     perform relevo.append_events(
       array_agg(g.type order by g.place), array_agg(1::smallint), array_agg(g.subject order by g.place),
       array_agg(1::bigint), array_agg(g.body order by g.place))
     from unnest(p_event_of, p_event_types, p_event_subjects, p_event_bodies) with ordinality as g (n, type, subject, body, place)
-    where may[g.n] and g.place between first and first + 249
+    where may[g.n] and g.place between place_from and place_from + 249
     having count(*) > 0;
   end loop;
 end $$;
