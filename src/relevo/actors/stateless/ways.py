@@ -62,9 +62,9 @@ class StatelessHosts:
 
     async def call(self, type_name: str, address: str, call: Call) -> Answer:
         """Send a call to a host; it gets none for a while if it could not take this one."""
-        peers = await self._network.peers()
-        self._under_way[address] += 1
+        self._under_way[address] += 1  # before anything is awaited: the next pick counts it
         try:
+            peers = await self._network.peers()
             answer = await peers.call(address, call)
         except (NotSent, OutcomeUnknown):
             self._avoid(type_name, address)
