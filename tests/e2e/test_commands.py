@@ -43,8 +43,8 @@ def _command(name: str) -> click.Command:
     return found
 
 
-OWN_FORM = {"jobs.submit", "jobs.wait"}
-"""Operations whose commands are made for people: see `test_job_commands`."""
+OWN_FORM = {"jobs.submit", "jobs.wait", "jobs.retry"}
+"""Operations whose commands are made for people: see `test_job_commands` and `test_job_retry_command`."""
 
 
 @pytest.mark.parametrize(
