@@ -44,7 +44,7 @@ def _command(name: str) -> click.Command:
 
 
 OWN_FORM = {"jobs.submit", "jobs.wait", "jobs.retry"}
-"""Operations whose commands are made for people: see `test_job_commands` and `test_job_retry_command`."""
+"""Operations whose commands are made for people; `test_job_commands` and others test these."""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from relevo.actors.markers import method, reminder_handler, timer, upgrade
 from relevo.actors.reminders import Reminders, Tick
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.deferred import Deferred, Offloaded
-from relevo.actors.running.maps import ActorMap, StateManager
+from relevo.actors.running.memory.maps import ActorMap, StateManager
 from relevo.actors.service import Actors
 
 __all__ = [

@@ -13,7 +13,7 @@ from relevo.actors.core.deltas import LoggedEvent
 from relevo.actors.events import EventMessage
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
-from relevo.actors.running.maps import ActorMap, StateManager
+from relevo.actors.running.memory.maps import ActorMap, StateManager
 from relevo.actors.running.turn import FunctionWork, turn_of
 from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
 from relevo.limits import ACTOR_SEND_ATTEMPTS

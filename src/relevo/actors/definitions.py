@@ -18,9 +18,9 @@ from relevo.actors.core.mailbox import Overflow
 from relevo.actors.implementations import check_implementation
 from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
-from relevo.actors.running.document import StateCodec
+from relevo.actors.running.memory.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
-from relevo.kernel.telemetry.metrics import ActorFigures, TurnFigures
+from relevo.kernel.telemetry.runs import ActorFigures, TurnFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -135,10 +135,7 @@ class ActorDefinition:
         self.methods: dict[str, MethodSpec] = check_implementation(
             cls, [interfaces.of(one) for one in implements]
         )
-        self.plain_methods = frozenset(
-            each for each in self.methods
-            if not inspect.iscoroutinefunction(inspect.getattr_static(cls, each))
-        )  # fmt: skip
+        self.plain_methods = _plain_methods(cls, self.methods)
         """Methods that run in a thread."""
         self.hooks = frozenset(
             each for each in ("on_activate", "on_deactivate")
@@ -289,3 +286,10 @@ def _state_type(cls: type[Actor[Any]]) -> type[Any]:
                 if isinstance(kind, type) or typing.get_origin(kind) is not None:
                     return typing.cast("type[Any]", kind)
     return NoState
+
+
+def _plain_methods(cls: type[Actor[Any]], names: Iterable[str]) -> frozenset[str]:
+    return frozenset(
+        each for each in names
+        if not inspect.iscoroutinefunction(inspect.getattr_static(cls, each))
+    )  # fmt: skip

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relevo.actors.core.deltas import Missed
+    from relevo.actors.definitions import ActorDefinition
     from relevo.actors.running.activation import Activation
     from relevo.kernel.backoff import Backoff
 
@@ -74,13 +75,7 @@ class Reminders:
                 f"{definition.name!r} is {definition.options.persist} and has no reminders; use"
                 " self.timers"
             )
-        method = getattr(handler, "__name__", str(handler))
-        if method not in definition.reminder_handlers:
-            raise InvalidValue(
-                f"{method} of {definition.name!r} is no @reminder_handler, and cannot be called"
-                " after a restart",
-                pointer="handler",
-            )
+        method = _method_of(handler, definition)
         if not 1 <= len(name.encode()) <= ACTOR_KEY_BYTES_MAX or "\0" in name:
             raise InvalidValue(f"{name!r:.80} is no name of a reminder", pointer="name")
         start = await self._start(at, after, every, recurrence)
@@ -120,3 +115,14 @@ class Reminders:
         if after is None and every is not None:
             after = every
         return now + timedelta(seconds=after or 0.0)
+
+
+def _method_of(handler: Callable[..., Any], definition: ActorDefinition) -> str:
+    method = getattr(handler, "__name__", str(handler))
+    if method not in definition.reminder_handlers:
+        raise InvalidValue(
+            f"{method} of {definition.name!r} is no @reminder_handler, and cannot be called"
+            " after a restart",
+            pointer="handler",
+        )
+    return method

@@ -270,7 +270,7 @@ async def test_maps_see_what_is_not_stored_yet(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relevo.actors.running.activation.ENTRIES_KEPT", 3)
-    monkeypatch.setattr("relevo.actors.running.maps.SCAN_ROWS", 2)
+    monkeypatch.setattr("relevo.actors.running.memory.maps.SCAN_ROWS", 2)
     host = await hosts.start(define_box)
     box = of(host, "map")
     await asyncio.gather(*(box.remember(key, n) for n, key in enumerate(["a", "c", "e", "gone"])))

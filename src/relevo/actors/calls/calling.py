@@ -206,13 +206,12 @@ class Calling:
             if type(answer) is Returned:
                 return answer
             refusal = self._repeatable(answer, may_repeat=may_repeat)
+            if refusal is None and unknown is not None and _is_not_run(answer):
+                raise unknown from error_of(answer, method)
             if refusal is None:
-                if unknown is not None and type(answer) is Refused and answer.executed is False:
-                    raise unknown from error_of(answer, method)
                 raise error_of(answer, method)
-            if not isinstance(refusal, _NOT_RUN):
-                unknown = refusal
             reason = refusal
+            unknown = unknown if isinstance(refusal, _NOT_RUN) else refusal
             assert isinstance(answer, Refused)
             seconds = max(answer.retry_after, AGAIN.delay(attempt, self._random))
             await asyncio.sleep(min(seconds, left))
@@ -347,3 +346,7 @@ def headers() -> Mapping[str, str]:
     if turn is None or turn.work.call is None:
         return {}
     return dict(turn.work.call.headers)
+
+
+def _is_not_run(answer: Answer) -> bool:
+    return type(answer) is Refused and answer.executed is False

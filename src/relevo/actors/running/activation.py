@@ -13,9 +13,9 @@ import structlog
 
 from relevo.actors.core.mailbox import Mailbox
 from relevo.actors.running.deferred import Deferred
-from relevo.actors.running.document import Document
 from relevo.actors.running.gate import FENCED_SECONDS, Gate, Outlet
-from relevo.actors.running.maps import EntryCache
+from relevo.actors.running.memory.document import Document
+from relevo.actors.running.memory.maps import EntryCache
 from relevo.actors.running.timers import Timers
 from relevo.actors.running.turn import Work, turn_of
 from relevo.actors.running.turn_runner import TurnRunner

@@ -13,7 +13,7 @@ from relevo.actors.core.calls import Call, Chain
 from relevo.actors.core.mailbox import Mode
 from relevo.actors.core.numbers import Numbers
 from relevo.actors.running.deferred import Deferred
-from relevo.actors.running.journal import Journal
+from relevo.actors.running.memory.journal import Journal
 from relevo.errors import OutsideTurn
 from relevo.kernel.uses import HeldConnection
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from relevo.actors.core.calls import Chain
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.gate import Mark
-    from relevo.actors.running.journal import Journal
+    from relevo.actors.running.memory.journal import Journal
 
 log = structlog.get_logger(__name__)
 

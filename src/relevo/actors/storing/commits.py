@@ -139,13 +139,7 @@ def columns(changes: Sequence[Folded]) -> list[list[Any]]:
     """Return the arrays of `relevo.commit_turns`."""
     fences = {fence: n for n, fence in enumerate(sorted({one.fence for one in changes}), 1)}
     placed = list(enumerate(changes, 1))
-    rows = [
-        (
-            fences[one.fence], one.actor, one.placement_group, one.slot, one.base, one.revision,
-            one.old_incarnation, one.incarnation, one.wiped, one.deleted, one.schema, one.document,
-        )
-        for one in changes
-    ]  # fmt: skip
+    rows = [_actor_row(one, fences[one.fence]) for one in changes]
     handled = [(n, number) for n, one in placed for number in one.handled]
     occurred = [
         (n, one.actor, name, due) for n, one in placed for name, due in one.occurrences.items()
@@ -187,6 +181,14 @@ def columns(changes: Sequence[Folded]) -> list[list[Any]]:
         [epoch for _, epoch in fences],
         *chain.from_iterable(transposed(table, width) for table, width in tables),
     ]
+
+
+def _actor_row(change: Folded, fence: int) -> tuple[Any, ...]:
+    return (
+        fence, change.actor, change.placement_group, change.slot, change.base, change.revision,
+        change.old_incarnation, change.incarnation, change.wiped, change.deleted, change.schema,
+        change.document,
+    )  # fmt: skip
 
 
 def message_row(message: Any) -> tuple[Any, ...]:

@@ -364,11 +364,8 @@ def _asked(message: Message, outgoing: Outgoing, chosen: MessageClass) -> heads.
 def _ttl(message: Message, place: Definition, topic: Definition | None) -> float | None:
     """Seconds to live: the shortest of what the message, its entity and its topic say."""
     own = None if message.ttl is None else checking.seconds(message.ttl)
-    given = (
-        own,
-        place.properties.default_message_ttl,
-        topic and topic.properties.default_message_ttl,
-    )
+    of_topic = topic and topic.properties.default_message_ttl
+    given = (own, place.properties.default_message_ttl, of_topic)
     if given == _NO_TTL:
         return None
     least = min((ttl for ttl in given if ttl), default=limits.MESSAGE_SECONDS_MAX)
@@ -388,8 +385,8 @@ def _view(message: Message, message_id: str | None, now: datetime | None) -> _Me
         seconds = min(checking.seconds(message.ttl), limits.MESSAGE_SECONDS_MAX)
         system["ttl"] = timedelta(seconds=seconds)
     system["enqueued_at"] = now
-    properties = {name: heads.plain(value) for name, value in message.properties.items()}
-    return _MessageView(system, properties)
+    properties = message.properties.items()
+    return _MessageView(system, {name: heads.plain(value) for name, value in properties})
 
 
 def _message_of(message: Message, view: _MessageView, copy: Copy) -> Message:
