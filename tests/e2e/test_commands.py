@@ -25,7 +25,7 @@ WAYS = ("database", "http")
 LEADER = ("housekeeping", "main", "leader")
 CONTENT = {
     "input", "item", "items", "messages", "operations", "patch", "positions", "queries", "query",
-    "query_set", "row", "steps", "targets",
+    "query_set", "rates", "row", "steps", "targets",
 }  # fmt: skip
 """What commands are about: JSON that is given as an argument."""
 

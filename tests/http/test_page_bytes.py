@@ -73,6 +73,14 @@ WHOLE = {
     ),
     "actors.errors": "200 at most, each with a bounded text",
     "actors.figures": "a row for each host and each type",
+    **dict.fromkeys(
+        [
+            "limits.list", "pools.list", "pools.permits", "resolvers.list", "resolvers.partitions",
+            "resolvers.resources",
+        ],
+        "pages, which need a host that serves the kit: see tests/governance/http",
+    ),
+    "resolvers.plan": "moves of partitions, of which a resolver has a bounded number",
     "messages.send_batch": "a receipt for each message that was sent",
     "topics.messages.send_batch": "a receipt for each message that was sent",
 }  # fmt: skip
@@ -193,6 +201,8 @@ SHORT = {
     "consumers.get": "its sources and hosts",
     "consumers.pause": "its sources and hosts",
     "consumers.resume": "its sources and hosts",
+    "pools.get": "its settings and the first callers that wait",
+    "resolvers.get": "its settings",
     "system.readyz": "the reasons of one host",
     "system.health": "the reasons of one host",
 }

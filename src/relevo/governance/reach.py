@@ -1,7 +1,8 @@
 """How programs that use nothing of the kit themselves reach it: some host begins to serve it.
 
 A host of an app that uses none of the kit does not serve it. When an operator or a program in
-another language asks for a pool, and no host serves the kit, the running hosts are asked to.
+another language asks for a pool, and no host serves the kit, that is noted in the database: all
+hosts serve the kit from then on.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 SQL = catalog.load("relevo.governance")
 TOPIC: Final = "governance:serve"
-"""Asks hosts to serve the kit."""
+"""Wakes hosts: some program may use the kit now."""
 LOOP: Final = "governance.serve"
 KNOWN_SECONDS: Final = 5.0
 """For so long a host is taken to serve the kit that did."""
-ASK_SECONDS: Final = 10.0
+ASK_SECONDS: Final = 15.0
+POLL_SECONDS: Final = 10.0
+"""Hosts that hear nothing look so often."""
 ASK_AGAIN_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 0.05
 
@@ -55,12 +58,13 @@ class KitReach:
             if not row["any_lives"] or clock() > begin + ASK_SECONDS:
                 raise NoHost("no host serves pools, limits and resolvers; start one: relevo up")
             if clock() >= ask_at:
+                await governance.database.write(SQL.ask_for_kit, idempotent=True)
                 governance.wakeups.send(TOPIC)
                 ask_at = clock() + ASK_AGAIN_SECONDS
             await asyncio.sleep(LOOK_SECONDS)
 
     def start(self, host: Host) -> None:
-        """Serve the kit on this host as soon as it is asked to."""
+        """Serve the kit on this host as soon as some program uses it."""
         host.supervisor.run(LOOP, self._serve_when_asked)
 
     async def stop(self, host: Host) -> None:
@@ -69,6 +73,8 @@ class KitReach:
 
     async def _serve_when_asked(self) -> None:
         with self._governance.wakeups.signal(TOPIC) as signal:
-            while True:
-                if await signal.wait(ASK_SECONDS):
-                    self._governance.serve()
+            governance = self._governance
+            while not (governance.serves or await governance.database.fetchval(SQL.is_kit_used)):
+                await signal.wait(POLL_SECONDS)
+        governance.serve()
+        await asyncio.Event().wait()  # a loop does not end by itself

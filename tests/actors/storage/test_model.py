@@ -202,8 +202,9 @@ def a_turn(draw: Any, lease: int, actor: str, at: tuple[int, int], live: dict[in
         incarnation + draw(rarely), max(0, revision + draw(st.sampled_from([0] * 8 + [1, -1]))),
         None if deleted else draw(st.none() | VALUES), draw(st.integers(1, 2)),
         entries, reminders, tuple(draw(st.lists(message, max_size=2))), calls,
-        draw(st.none() | numbers), draw(st.none() | st.tuples(NAMES, st.sampled_from(DUES))),
-        deleted,
+        handled_message=draw(st.none() | numbers),
+        handled_reminder=draw(st.none() | st.tuples(NAMES, st.sampled_from(DUES))),
+        deleted=deleted,
     )  # fmt: skip
 
 

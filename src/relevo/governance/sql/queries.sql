@@ -12,6 +12,14 @@ select exists (select from live) as any_lives, exists (
   where u.kind = 'actors' and u.name = $1
 ) as is_served;
 
+-- name: ask_for_kit
+-- Notes that some program uses the kit: hosts serve it from now on.
+insert into relevo.setting (key, value) values ('governance', '{"is_used": true}') on conflict (key) do nothing;
+
+-- name: is_kit_used
+-- Whether some program uses the kit.
+select exists (select from relevo.setting where key = 'governance');
+
 -- name: host_names
 -- The names of the hosts that have or had some lives.
 select incarnation, name from relevo.host where incarnation = any($1::uuid[]);
