@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.errors import NoHost, RelevoError
+from relevo.errors import Moved, NoHost, RelevoError
 from tests.actors.stateless.conftest import Press
 
 if TYPE_CHECKING:

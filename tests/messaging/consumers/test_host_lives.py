@@ -134,6 +134,7 @@ async def test_a_claim_that_commits_after_it_was_looked_up_is_returned(  # M27
         proxy.reset()
         await until_blocked(far.database, "serve_messages", sessions=2)  # the first was looked up
         proxy.refuse()
+        proxy.reset()  # also what has connected for something else meanwhile
         await far.database.write(END_YOUNGEST)
         (number,) = await far.send("one")
     await far.until_row(number, "state = 1")  # for a host that hears nothing of it
