@@ -25,7 +25,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP)  ## take a guided tour of the kitchen (examples/kitchen), on real processes
 	@$(BIN)/python examples/kitchen/tour.py
 
-test: $(STAMP)  ## run every test on a real PostgreSQL (about 12 minutes on 2 cores)
+test: $(STAMP)  ## run every test on a real PostgreSQL (about 10 minutes on 2 cores)
 	@sh tests/packages.sh
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -m "not soak"
 

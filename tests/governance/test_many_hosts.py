@@ -61,8 +61,10 @@ async def test_hosts_and_clients_share_pools_limits_and_writers(
     assert sorted(lines) == sorted(str(number % 3) for number in range(60))  # I41
 
 
-async def test_hosts_serve_only_what_their_programs_define(relevo_url: str, tmp_path: Path) -> None:
-    """A host that uses a pool, one that writes, and one that uses nothing of the kit."""
+async def test_all_hosts_serve_pools_and_only_some_serve_what_their_programs_define(
+    relevo_url: str, tmp_path: Path
+) -> None:
+    """A host that uses a pool, one that writes, and one that uses nothing of the kit itself."""
     writing, pooling, plain = (App(relevo_url, host_name=name) for name in ("w", "p", "n"))
     writer = writing.governance.writer("log", sink=FileSink(tmp_path / "{key}.log"))
     users = writing.governance.resolver("users", assign=lambda user: f"p{len(user) % 2}")
@@ -74,7 +76,7 @@ async def test_hosts_serve_only_what_their_programs_define(relevo_url: str, tmp_
 
     async with plain, plain.host(), pooling, pooling.host(), writing, writing.host():
         async with asyncio.timeout(60):
-            while await owners("relevo") != {"w", "p"}:
+            while await owners("relevo") != {"w", "p", "n"}:
                 await asyncio.sleep(0.05)
         await users.add_resource("db")
         await users.add_partition("p0", on="db")

@@ -30,7 +30,7 @@ from relevo.kernel.postgres import clock
 from relevo.limits import ACTOR_FRAME_BYTES_MAX, ACTOR_SEND_ATTEMPTS, PAGE_ROWS_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from datetime import datetime
 
     from relevo.actors.actor import Actor
@@ -63,6 +63,10 @@ class ActivationInfo(Struct, frozen=True):
     """Of the slot, when it was activated."""
 
 
+async def _nothing_to_do(_group: str) -> None:
+    pass
+
+
 def _no_permits(pool: str, _size: int) -> Permit:
     raise Conflict(f"actors have no pools here, so that there is none named {pool!r}")
 
@@ -91,6 +95,8 @@ class Actors(Service):
         self._proxies = Proxies(self, self.interfaces.of)
         self.may_act: Callable[[], bool] = lambda: True
         """Whether commits of this process may be repeated; its host says."""
+        self.when_unserved: Callable[[str], Awaitable[None]] = _nothing_to_do
+        """Called with a placement group that no host has ever served, before a call is refused."""
         self.permit_of: Callable[[str, int], Permit] = _no_permits
         """The permits of a pool of some size, for types with a bound on all hosts; the app says."""
         self._storage = PerConnection(
@@ -104,8 +110,12 @@ class Actors(Service):
             ),
         )
         self._ways = PerConnection(
-            connection, lambda *_: ActorWays(self.types, self.storage, settings, self.network)
-        )
+            connection,
+            lambda *_: ActorWays(
+                self.types, self.storage, settings, self.network,
+                lambda group: self.when_unserved(group),
+            ),
+        )  # fmt: skip
         self._calling = PerConnection(connection, lambda *_: Calling(self.ways, self._outgoing))
         self._stateless_hosts = PerConnection(
             connection, lambda database, _: StatelessHosts(database, self.network)

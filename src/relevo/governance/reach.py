@@ -1,8 +1,7 @@
 """How programs that use nothing of the kit themselves reach it: some host begins to serve it.
 
-A host of an app that uses none of the kit does not serve it. When an operator or a program in
-another language asks for a pool, and no host serves the kit, that is noted in the database: all
-hosts serve the kit from then on.
+A host of an app that uses none of the kit does not serve it. The first use, by a program, by an
+operator or from another language, is noted in the database: all hosts serve the kit from then on.
 """
 
 from __future__ import annotations
@@ -63,6 +62,11 @@ class KitReach:
                 ask_at = clock() + ASK_AGAIN_SECONDS
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def let_serve(self, group: str) -> None:
+        """Let a host begin to serve a placement group, if it is that of the kit."""
+        if group == KIT_GROUP:
+            await self.ensure()
+
     def start(self, host: Host) -> None:
         """Serve the kit on this host as soon as some program uses it."""
         host.supervisor.run(LOOP, self._serve_when_asked)
@@ -74,6 +78,9 @@ class KitReach:
     async def _serve_when_asked(self) -> None:
         with self._governance.wakeups.signal(TOPIC) as signal:
             governance = self._governance
+            if governance.serves:
+                await governance.database.write(SQL.ask_for_kit, idempotent=True)
+                governance.wakeups.send(TOPIC)
             while not (governance.serves or await governance.database.fetchval(SQL.is_kit_used)):
                 await signal.wait(POLL_SECONDS)
         governance.serve()

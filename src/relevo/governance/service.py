@@ -51,7 +51,7 @@ CLOSE_SECONDS = 5.0
 
 
 class Governance(Service):
-    """Governs scarce resources with actors of its own, which hosts of apps that use it serve.
+    """Governs scarce resources with actors that all hosts serve once one program uses some.
 
     >>> erp = app.governance.pool("erp", size=20)  # doctest: +SKIP
     >>> async with erp.lease(key="acme") as permit:  # doctest: +SKIP
@@ -72,10 +72,11 @@ class Governance(Service):
         self._caches: dict[str, ResultCache] = {}
         self._serves = False
         self.reach = KitReach(self)
+        actors.when_unserved = self.reach.let_serve
         """How programs that use nothing of the kit reach it."""
 
     def _serve(self) -> None:
-        """Let this app know the actors of the kit; hosts of apps that use none serve none."""
+        """Let this app know the actors of the kit; see `reach` for hosts of other apps."""
         if not self._serves:
             self._serves = True
             define_types(self._actors, self._kit)

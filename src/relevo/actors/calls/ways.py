@@ -17,7 +17,7 @@ from relevo.errors import NoHost, NotFound, OutcomeUnknown, RelevoError
 from relevo.limits import ACTOR_KIT_SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from relevo.actors.calls.subscriptions import OpenSubscription
     from relevo.actors.core.calls import Answer, Call
@@ -39,9 +39,15 @@ class ActorWays(Ways):
     """Looks among the slots of this host, then at what is known of others."""
 
     def __init__(
-        self, types: ActorTypes, storage: ActorStorage, settings: Settings, network: Network
+        self,
+        types: ActorTypes,
+        storage: ActorStorage,
+        settings: Settings,
+        network: Network,
+        when_unserved: Callable[[str], Awaitable[None]],
     ) -> None:
         self._types = types
+        self._when_unserved = when_unserved
         self._storage = storage
         self._settings = settings
         self._network = network
@@ -59,7 +65,8 @@ class ActorWays(Ways):
         Raises `NotFound` for a type that no host has ever defined, `NoHost` if none serves it.
         """
         group = self._group_of(type_name) or await self.group_of(type_name)
-        if group not in self._counts:
+        if group not in self._counts and await self.read_count(group) is None:
+            await self._when_unserved(group)
             await self.read_count(group)
         return group, self.count(group)
 
