@@ -41,7 +41,8 @@ from relevo.jobs import events as job_events
 from relevo.jobs.states import JOB as SYSTEM_JOB
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
-from relevo.kernel.telemetry.metrics import ActorFigures, MessageTimes, Metrics, Runs
+from relevo.kernel.telemetry.metrics import MessageTimes, Metrics, Runs
+from relevo.kernel.telemetry.turns import ActorFigures
 from relevo.messaging import states as message_states
 from relevo.messaging.model import MessageOptions
 from relevo.messaging.operating.figures import MessageFigures

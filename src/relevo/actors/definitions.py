@@ -20,7 +20,7 @@ from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.memory.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
-from relevo.kernel.telemetry.runs import ActorFigures, TurnFigures
+from relevo.kernel.telemetry.turns import ActorFigures, TurnFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,7 +18,7 @@ from relevo.kernel.running.calls import Limits
 from relevo.kernel.running.ledger import Answer
 from relevo.kernel.running.threads import Threads
 from relevo.kernel.running.verdicts import Interruption
-from relevo.kernel.telemetry.runs import Durations
+from relevo.kernel.telemetry.metrics import Durations
 from relevo.messaging.core.hours import Hours
 from relevo.messaging.core.reserving import Reservation, Slots, limits_text
 from relevo.messaging.naming import KnownNames
