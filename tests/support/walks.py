@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(relevo.__file__).parent
 _REPEATS: Final = 5
-BESIDE: Final = ("http/server.py", "kernel/leases/", "kernel/machine.py", "kernel/supervision.py")
-"""Heartbeat, balancing and sweeps of a host."""
+BESIDE: Final = (
+    "http/server.py", "kernel/leases/", "kernel/machine.py", "kernel/supervision.py",
+    "kernel/postgres/pool/array_types.py",
+)  # fmt: skip
+"""Heartbeat, balancing and sweeps of a host, and a statement that is new to its connection."""
 
 
 class Walk(NamedTuple):
