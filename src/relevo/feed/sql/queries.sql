@@ -153,8 +153,9 @@ select made.id, l.low, l.high
 from unnest($2::text[], $3::text[]) as l (low, high) join made on made.name = l.low || '-' || l.high;
 
 -- name: feed_leases
--- The leases of a unit, in the order of the hash space.
-select l.id, l.name, relevo.lease_position(l.position, f.cleared) as position, l.owner, l.epoch, l.state, h.name as owner_name,
+-- The leases of a unit, in the order of the hash space. A take-over that commits while its host ends leaves an owner that is none.
+select l.id, l.name, relevo.lease_position(l.position, f.cleared) as position, l.owner, l.epoch, l.state,
+       case when h.ended_at is null then h.name end as owner_name,
        f.epk_min, f.epk_max, f.checkpoint_at, f.position_ts, f.attempts, f.failing,
        f.properties, case when f.stalled_epoch = l.epoch then f.stalled_since end as stalled_since
 from relevo.lease l join relevo.feed_lease f on f.lease_id = l.id
