@@ -98,6 +98,8 @@ async def test_a_rerun_waits_for_room_of_its_owner(office: Office, worker: Worke
 
 async def test_a_run_of_a_series_that_never_began_is_not_run_again(office: Office) -> None:
     job = await office.jobs.submit("tidy", recurrence="FREQ=DAILY")
+    with pytest.raises(JobRefused, match="'retry' cannot happen"):
+        await job.retry()  # it waits
     await job.cancel()
     with pytest.raises(JobRefused, match="before it began"):
         await job.retry()

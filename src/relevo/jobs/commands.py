@@ -148,15 +148,15 @@ class JobCommands:
                 return PlatformJob(codes.PLATFORM_CANCEL, codes.TEXTS[codes.PLATFORM_CANCEL])
         if not ask.command:
             return JobMove(row["status"], "")
+        found = states.outcome(row["status"], ask.command, strict=self._strict)
+        if isinstance(found, CommandRefusal):
+            return JobRefused(found.code, f"{found.text} (job {ask.id})")
         if ask.command == "rerun" and row["series"] is not None and row["attempt"] == 0:
             return JobRefused(
                 codes.CANNOT_CHANGE,
                 f"job {ask.id} was canceled before it began, and its series goes on or has ended;"
                 " submit the job anew",
             )
-        found = states.outcome(row["status"], ask.command, strict=self._strict)
-        if isinstance(found, CommandRefusal):
-            return JobRefused(found.code, f"{found.text} (job {ask.id})")
         return found
 
     async def _carry_out(
