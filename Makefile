@@ -14,7 +14,7 @@ LOCK := pip compile -q pyproject.toml --generate-hashes --universal --python-ver
 # Installs by hash, and shows the name of each package as it comes.
 define install
 set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --require-hashes $(1) \
-  | awk '/^Collecting/ { sub(/[=<> ].*/, "", $$2); printf " %s", $$2; fflush() } END { print "" }'
+  | awk '$$1 == "Collecting" { sub("==.*", "", $$2); printf " %s", $$2; fflush() } END { print "" }'
 endef
 
 .PHONY: help setup demo test check format bench soak lock clean
