@@ -104,7 +104,7 @@ async def _measure(database: Database, log: EventLog) -> list[Figure]:
 
 def _sides(log: EventLog) -> dict[str, tuple[Append, bool]]:
     async def bare(tx: Transaction, number: int, events: Sequence[Event]) -> None:
-        columns = map(list, zip(*map(log._row, events), strict=True))
+        columns = map(list, zip(*map(log.catalogue.row, events), strict=True))
         await tx.execute(INSERT, *columns, number)
 
     async def by_pipeline(tx: Transaction, number: int, events: Sequence[Event]) -> None:

@@ -104,7 +104,10 @@ class App(
         self.parts.add(EventLogPart(self.events))
         self.parts.add(FeedPart(self.feeds))
         self.router = self.parts.add(RouterPart(Router(settings, self.events, self.vault)))
-        self.actors = self.parts.add(ActorsPart(Actors(connection, settings, self.vault)))
+        catalogue = self.events.catalogue
+        self.actors = self.parts.add(
+            ActorsPart(Actors(connection, settings, self.vault, catalogue))
+        )
         self.metrics.registry.register(self.actors.types.figures)
         self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.metrics.registry.register(GovernanceFigures(lambda: self.actors.own_runtime))
@@ -116,11 +119,11 @@ class App(
         )
         self.use_budgets(self.governance.budgets)
         self.actors.permit_of = lambda pool, size: self.governance.pool(pool, size=size).lease
-        self.events.catalogue.register(
+        catalogue.register(
             *job_events.TYPES,
-            *message_events.TYPES,
-            *actor_events.TYPES,
-            *governance_events.TYPES,
+            *message_events.CATALOGUE,
+            *actor_events.CATALOGUE,
+            *governance_events.CATALOGUE,
         )
         self._bulk: Bulk | None = None
         self._connected = False

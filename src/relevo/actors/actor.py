@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 import msgspec
 
 from relevo.actors.calls.message_proxies import MessageProxy, Noted, SendOptions
-from relevo.actors.core.deltas import LoggedEvent
 from relevo.actors.events import EventMessage
 from relevo.actors.reminders import Reminders
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.memory.maps import ActorMap, StateManager
 from relevo.actors.running.turn import FunctionWork, turn_of
 from relevo.errors import Conflict, InvalidValue, ReadOnlyTurn
+from relevo.kernel.events import Event as LogEvent
 from relevo.limits import ACTOR_SEND_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ class Actor(Generic[S]):
     def log_event(self, type: str, subject: str, data: Struct) -> None:  # noqa: A002
         """Append an event to the event log, in the transaction of the present turn.
 
-        Its type is one that the app has registered. A turn that fails appends nothing.
+        Its version is the revision of this actor, which grows with every turn that stores
+        something. A turn that fails appends nothing. Raises `InvalidValue` for a type that the app
+        has not registered, and for data of another struct.
         """
         turn = turn_of(self._activation, "log_event")
         if not turn.may_write:
@@ -166,8 +168,8 @@ class Actor(Generic[S]):
                 f"{self._activation.definition.name!r} is volatile: nothing of its turns is stored,"
                 " and it logs no events"
             )
-        body = msgspec.json.encode(data).decode()
-        turn.journal.logged.append(LoggedEvent(type, subject, body))
+        event = LogEvent(type, subject, self._activation.revision + 1, data)
+        turn.journal.logged.append(self._activation.definition.events.row(event))
 
     def emit(self, event: Event[V], value: V) -> None:
         """Give an event to the subscribers of this actor, once the present turn is durable.

@@ -20,6 +20,7 @@ from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.memory.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
+from relevo.kernel.events import Catalogue
 from relevo.kernel.telemetry.turns import ActorFigures, TurnFigures
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class ActorDefinition:
         self.codecs = interfaces
         self.figures = ActorFigures()
         self._figures: dict[str, TurnFigures] = {}
+        self.events = Catalogue()
         self.incoming: Sequence[Filter] = ()
         """Filters around its turns; the first is the outermost."""
         self.methods: dict[str, MethodSpec] = check_implementation(
@@ -199,7 +201,9 @@ class ActorDefinition:
 class ActorTypes:
     """The types that an app defines."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Catalogue) -> None:
+        self.events = events
+        """The types of events that turns may log."""
         self.by_name: dict[str, ActorDefinition] = {}
         self.on_added: Callable[[], None] | None = None
         """Hears of types that are defined while a host serves."""
@@ -216,6 +220,7 @@ class ActorTypes:
                 f" by {definition.cls.__qualname__}; give each its own name"
             )
         definition.figures, definition.incoming = self.figures, self.incoming
+        definition.events = self.events
         self.by_name[definition.name] = definition
         if self.on_added is not None:
             self.on_added()

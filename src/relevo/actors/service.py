@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.signatures import MethodSpec
     from relevo.actors.storing.stored_actors import ListedActor
+    from relevo.kernel.events import Catalogue
     from relevo.kernel.pages import Fetched
     from relevo.kernel.part import Connection
     from relevo.kernel.sealing import Vault
@@ -84,10 +85,12 @@ class Actors(Service):
     500
     """
 
-    def __init__(self, connection: Connection, settings: Settings, vault: Vault) -> None:
+    def __init__(
+        self, connection: Connection, settings: Settings, vault: Vault, events: Catalogue
+    ) -> None:
         super().__init__(connection)
         self.settings = settings
-        self.types = ActorTypes()
+        self.types = ActorTypes(events)
         self.placement_groups = frozenset(settings.actors_placement_groups)
         """Those that this app serves while it is a host."""
         self._outgoing: list[Filter] = []

@@ -18,6 +18,7 @@ from relevo.errors import (
     QuotaExceeded,
 )
 from relevo.kernel import faults
+from relevo.kernel.events import Event, append
 from relevo.kernel.postgres import catalog
 from relevo.messaging import events
 from relevo.messaging.core import entities
@@ -151,16 +152,14 @@ class EntityChange:
 
     async def announce(self) -> None:
         """Append the events; after it nothing else may be done in the transaction."""
-        if not self._events:
-            return
-        rows = [
-            (
-                type_, 1, f"{record.kind}/{record.path}", record.version,
-                _json(events.EntityData(entity=record.path, kind=record.kind)).decode(),
+        changes = [
+            Event(
+                type_, f"{record.kind}/{record.path}", record.version,
+                events.EntityData(entity=record.path, kind=record.kind),
             )
             for type_, record in self._events
         ]  # fmt: skip
-        await self._tx.execute(SQL.append_entity_events, *map(list, zip(*rows, strict=True)))
+        await append(self._tx, events.CATALOGUE, changes)
 
     async def _row(self, sql: str, *arguments: Any) -> asyncpg.Record:
         return (await self._tx.fetch(sql, *arguments))[0]

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from relevo.kernel.events import EventType
+from relevo.kernel.events import Catalogue, EventType
 from relevo.messaging.model import EntityKind
 
 
@@ -77,3 +77,4 @@ TYPES: Final = (
     _type("relevo.consumers.resumed", ConsumersData, "Consumers were resumed."),
     _type("relevo.slo.breached", TargetData, "A message missed the target of its class."),
 )
+CATALOGUE: Final = Catalogue(TYPES)

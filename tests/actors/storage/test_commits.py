@@ -11,7 +11,6 @@ import pytest
 from relevo import settings
 from relevo.actors.core.deltas import (
     EntryChange,
-    LoggedEvent,
     RecordedCall,
     ReminderChange,
     StoredActor,
@@ -20,6 +19,7 @@ from relevo.actors.core.folding import fold
 from relevo.actors.storing.commits import CommitConflict, columns
 from relevo.actors.storing.storage import SQL, ActorStorage
 from relevo.errors import LeaseLost, OutcomeUnknown
+from relevo.kernel.events import EventRow
 from relevo.kernel.postgres import Wakeups
 from relevo.kernel.postgres.database import Database
 from relevo.testing.proxy import Proxy
@@ -42,7 +42,7 @@ def rich(slots: Slots, base: int = 0) -> Delta:
         reminders=(ReminderChange("bill", DUE, "on_bill", b"schedule", b"payload"),),
         messages=(message("bob", b"1", sender="alice"), message("bob", b"2", sender="alice")),
         recorded=(RecordedCall("pay-1", "pay", b"digest", b"answer"),),
-        logged=(LoggedEvent("relevo.actor.moved", "actor/alice", '{"actor":"alice"}'),),
+        logged=(EventRow("relevo.actor.moved", 1, "actor/alice", 4, '{"actor":"alice"}'),),
     )  # fmt: skip
 
 
@@ -201,7 +201,8 @@ async def test_events_are_logged_with_their_turn_or_not_at_all(  # I23
 ) -> None:
     def turn(key: str, base: int, events: int) -> Delta:
         logged = [
-            LoggedEvent("relevo.actor.moved", f"actor/{key}", f'{{"n":{n}}}') for n in range(events)
+            EventRow("relevo.actor.moved", 1, f"actor/{key}", 4, f'{{"n":{n}}}')
+            for n in range(events)
         ]
         return slots.delta(key, base, document=b"x", logged=tuple(logged))
 

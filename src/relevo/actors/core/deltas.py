@@ -7,6 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from relevo.kernel.events import EventRow
+
 Missed = Literal["coalesce", "skip", "all"]
 OnDead = Literal["continue", "block"]
 
@@ -49,15 +51,6 @@ class OutgoingMessage(Struct, frozen=True, gc=False):
     on_dead: OnDead = "continue"
 
 
-class LoggedEvent(Struct, frozen=True, gc=False):
-    """An event for the event log, which is stored with the turn."""
-
-    type: str
-    subject: str
-    body: str
-    """JSON."""
-
-
 class RecordedCall(Struct, frozen=True, gc=False):
     """The answer of a call with an id, kept so that a repeat gets it without running."""
 
@@ -90,7 +83,8 @@ class Delta(Struct, gc=False):
     reminders: tuple[ReminderChange, ...] = ()
     messages: tuple[OutgoingMessage, ...] = ()
     recorded: tuple[RecordedCall, ...] = ()
-    logged: tuple[LoggedEvent, ...] = ()
+    logged: tuple[EventRow, ...] = ()
+    """Events for the event log."""
     handled_message: int | None = None
     """The durable message whose turn this was; its row goes, and must still be there."""
     handled_reminder: tuple[str, datetime] | None = None

@@ -9,11 +9,11 @@ from msgspec import Struct, field
 
 from relevo.actors.core.deltas import (
     EntryChange,
-    LoggedEvent,
     OutgoingMessage,
     RecordedCall,
     ReminderChange,
 )
+from relevo.kernel.events import EventRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ class Folded(Struct):
     reminders: dict[str, ReminderChange] = field(default_factory=dict)
     recorded: dict[str, RecordedCall] = field(default_factory=dict)
     messages: list[OutgoingMessage] = field(default_factory=list)
-    logged: list[LoggedEvent] = field(default_factory=list)
+    logged: list[EventRow] = field(default_factory=list)
     handled: list[int] = field(default_factory=list)
     """Numbers of messages."""
     occurrences: dict[str, datetime] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from relevo import limits
 from relevo.actors.calls.proxies import CallOptions, ProxyBase
 from relevo.actors.core.identity import ActorRef, checked_type, slot_of
 from relevo.actors.operating import events
-from relevo.actors.operating.events import ActorData, Note
+from relevo.actors.operating.events import ActorData, event_of
 from relevo.actors.running.control import PREFIX, ActivationReport, control_method
 from relevo.actors.storing.stored_actors import ListedActor
 from relevo.errors import InvalidValue, NotFound
@@ -146,7 +146,7 @@ class Administration:
         ref = ref_of(actor)
         group, slot = await self.place(ref)
         directory = Directory(self._actors.database, self._actors.wakeups)
-        moved = Note(events.MOVED, ActorData(actor=ref.canonical, by=by, to=to))
+        moved = event_of(events.MOVED, ActorData(actor=ref.canonical, by=by, to=to))
 
         async def note(tx: Transaction) -> None:
             await events.append(tx, moved)
@@ -196,7 +196,7 @@ class Administration:
 
     async def _note(self, name: str, data: ActorData) -> None:
         async def work(tx: Transaction) -> None:
-            await events.append(tx, Note(name, data))
+            await events.append(tx, event_of(name, data))
 
         await self._actors.database.run(work)
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
-from relevo.kernel.events import EventType
-from relevo.kernel.postgres import catalog
+from relevo.kernel import events
+from relevo.kernel.events import Catalogue, Event, EventType
 
 if TYPE_CHECKING:
     from typing import Any
 
     from relevo.kernel.postgres import Database, Transaction
-
-SQL = catalog.load("relevo.actors")
 
 
 class ActorData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -61,30 +58,28 @@ TYPES: Final = (
 )
 
 
-class Note(Struct, frozen=True):
-    """An event that is written with the change that it tells of."""
-
-    type: str
-    data: ActorData
+CATALOGUE: Final = Catalogue(TYPES)
 
 
-async def append(tx: Transaction, note: Note) -> None:
+def event_of(name: str, data: ActorData) -> Event:
+    """Return an event of an actor."""
+    return Event(name, f"actor/{data.actor}", 1, data)
+
+
+async def append(tx: Transaction, event: Event) -> None:
     """Write an event of an actor to the log, as the last statement of a transaction."""
-    await tx.execute(
-        SQL.append_actor_events, [note.type], [1], [f"actor/{note.data.actor}"], [1],
-        [msgspec.json.encode(note.data).decode()],
-    )  # fmt: skip
+    await events.append(tx, CATALOGUE, [event])
 
 
-async def change(database: Database, sql: str, *arguments: Any, note: Note | None) -> list[Any]:
-    """Run a writing statement and return its rows; if there are any, the note is written, too."""
-    if note is None:
+async def change(database: Database, sql: str, *arguments: Any, event: Event | None) -> list[Any]:
+    """Run a writing statement and return its rows; if there are any, the event is written, too."""
+    if event is None:
         return await database.write(sql, *arguments, idempotent=True)
 
     async def work(tx: Transaction) -> list[Any]:
         rows = await tx.fetch(sql, *arguments)
         if rows:
-            await append(tx, note)
+            await append(tx, event)
         return list(rows)
 
     return await database.run(work)

@@ -13,13 +13,14 @@ from msgspec import Struct
 from relevo import limits
 from relevo.actors.operating import events
 from relevo.actors.operating.administration import ref_of
-from relevo.actors.operating.events import ActorData, Note
+from relevo.actors.operating.events import ActorData, event_of
 from relevo.errors import InvalidValue, NotFound
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from relevo.actors.operating.administration import Named
     from relevo.actors.service import Actors
+    from relevo.kernel.events import Event
     from relevo.kernel.pages import Fetched
 
 SQL = catalog.load("relevo.actors")
@@ -125,32 +126,32 @@ class Letters:
 
     async def redrive(self, letter_id: str, *, by: str | None = None) -> None:
         """Let a dead letter be tried again, from its first attempt; raises `NotFound`."""
-        place, note = await self._noted(letter_id, events.LETTER_REDRIVEN, by)
+        place, event = await self._change(letter_id, events.LETTER_REDRIVEN, by)
         stored = self._actors.storage.dead_letters
         if place.number:
-            done = await stored.redrive_message(place.number, note)
+            done = await stored.redrive_message(place.number, event)
         else:
-            done = await stored.redrive_reminder(place.actor, place.name, note)
+            done = await stored.redrive_reminder(place.actor, place.name, event)
         if not done:
             raise _missing(letter_id)
 
     async def discard(self, letter_id: str, *, by: str | None = None) -> None:
         """Remove a dead letter; raises `NotFound`."""
-        place, note = await self._noted(letter_id, events.LETTER_DISCARDED, by)
+        place, event = await self._change(letter_id, events.LETTER_DISCARDED, by)
         stored = self._actors.storage.dead_letters
         if place.number:
-            done = await stored.discard_message(place.number, note)
+            done = await stored.discard_message(place.number, event)
         else:
-            done = await stored.discard_reminder(place.actor, place.name, note)
+            done = await stored.discard_reminder(place.actor, place.name, event)
         if not done:
             raise _missing(letter_id)
 
-    async def _noted(
+    async def _change(
         self, letter_id: str, name: str, by: str | None
-    ) -> tuple[LetterPosition, Note]:
+    ) -> tuple[LetterPosition, Event]:
         place, letter = LetterPosition.of(letter_id), await self.get(letter_id)
         what = str(place.number) if place.number else place.name
-        return place, Note(name, ActorData(actor=letter.actor, by=by, name=what))
+        return place, event_of(name, ActorData(actor=letter.actor, by=by, name=what))
 
 
 def _id(row: Any) -> str:

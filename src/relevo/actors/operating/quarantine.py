@@ -9,7 +9,7 @@ import msgspec
 from relevo import limits
 from relevo.actors.operating import events
 from relevo.actors.operating.administration import ref_of
-from relevo.actors.operating.events import ActorData, Note
+from relevo.actors.operating.events import ActorData, event_of
 from relevo.errors import InvalidValue, NotFound
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from relevo.actors.operating.administration import Named
     from relevo.actors.service import Actors
     from relevo.actors.storing.stored_actors import QuarantinedActor
+    from relevo.kernel.events import Event
     from relevo.kernel.pages import Fetched
 
 
@@ -61,27 +62,27 @@ class Quarantine:
                 f"the new state is not MessagePack: {error}", pointer="/document"
             ) from error
         ref = ref_of(actor)
-        note = _note(events.STATE_REPLACED, ref, by)
-        if not await self._actors.storage.actors.replace(ref.canonical, document, schema, note):
+        event = _event(events.STATE_REPLACED, ref, by)
+        if not await self._actors.storage.actors.replace(ref.canonical, document, schema, event):
             raise _not_there(ref)
 
     async def reset(self, actor: Named, *, by: str | None = None) -> None:
         """Let an actor out with its default state; map entries and reminders stay."""
         ref = ref_of(actor)
-        note = _note(events.STATE_RESET, ref, by)
-        if not await self._actors.storage.actors.reset(ref.canonical, note):
+        event = _event(events.STATE_RESET, ref, by)
+        if not await self._actors.storage.actors.reset(ref.canonical, event):
             raise _not_there(ref)
 
     async def retry(self, actor: Named, *, by: str | None = None) -> None:
         """Let an actor out with its state as it is, such as after a correction of the code."""
         ref = ref_of(actor)
-        note = _note(events.STATE_RETRIED, ref, by)
-        if not await self._actors.storage.actors.retry(ref.canonical, note):
+        event = _event(events.STATE_RETRIED, ref, by)
+        if not await self._actors.storage.actors.retry(ref.canonical, event):
             raise _not_there(ref)
 
 
-def _note(name: str, ref: ActorRef, by: str | None) -> Note:
-    return Note(name, ActorData(actor=ref.canonical, by=by))
+def _event(name: str, ref: ActorRef, by: str | None) -> Event:
+    return event_of(name, ActorData(actor=ref.canonical, by=by))
 
 
 def _not_there(ref: ActorRef) -> NotFound:

@@ -12,7 +12,7 @@ from relevo import limits
 from relevo.actors.core.schedules import ReminderSchedule
 from relevo.actors.operating import events
 from relevo.actors.operating.administration import ref_of
-from relevo.actors.operating.events import ActorData, Note
+from relevo.actors.operating.events import ActorData, event_of
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class StoredReminders:
         instead: see `letters`.
         """
         canonical = ref_of(actor).canonical
-        note = Note(events.REMINDER_FIRED, ActorData(actor=canonical, by=by, name=name))
-        return await self._actors.storage.dead_letters.fire_reminder(canonical, name, note)
+        event = event_of(events.REMINDER_FIRED, ActorData(actor=canonical, by=by, name=name))
+        return await self._actors.storage.dead_letters.fire_reminder(canonical, name, event)
 
     async def cancel(self, actor: Named, name: str, *, by: str | None = None) -> bool:
         """Remove a reminder, as a turn of its actor; False if there is none."""

@@ -24,7 +24,7 @@ select nth, outcome from relevo.commit_turns(
   $37::integer[], $38::text[], $39::text[], $40::text[], $41::bytea[], $42::bytea[],
   $43::integer[], $44::text[], $45::text[], $46::text[], $47::integer[],
   $48::text[], $49::bytea[], $50::text[], $51::text[], $52::integer[], $53::text[],
-  $54::integer[], $55::text[], $56::text[], $57::text[]);
+  $54::integer[], $55::text[], $56::smallint[], $57::text[], $58::bigint[], $59::text[]);
 
 -- name: actor_entry
 -- The value of an entry of a map.
@@ -250,10 +250,6 @@ union all
 select 'message', number::text, error, attempt, dead_at, true from relevo.actor_message
 where receiver = $1 and dead_at is not null
 order by 1, 2 limit $4;
-
--- name: append_actor_events
--- Appends events about actors, as the last statement of a transaction.
-select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[]);
 
 -- name: read_routes
 -- The owner of each lease of a unit, if it lives, and where it takes what is for that lease.

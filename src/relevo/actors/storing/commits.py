@@ -162,9 +162,7 @@ def columns(changes: Sequence[Folded]) -> list[list[Any]]:
         for n, one in placed
         for call in one.recorded.values()
     ]
-    logged = [
-        (n, event.type, event.subject, event.body) for n, one in placed for event in one.logged
-    ]
+    logged = [(n, *event) for n, one in placed for event in one.logged]
     messages = [(n, *message_row(message)) for n, one in placed for message in one.messages]
     tables = (
         (rows, 12),
@@ -174,7 +172,7 @@ def columns(changes: Sequence[Folded]) -> list[list[Any]]:
         (reminders, 10),
         (calls, 6),
         (messages, 11),
-        (logged, 4),
+        (logged, 6),
     )
     return [
         [lease for lease, _ in fences],

@@ -13,7 +13,7 @@ from relevo.actors.storing.commits import TOPIC
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
-    from relevo.actors.operating.events import Note
+    from relevo.kernel.events import Event
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres import Database, Wakeups
 
@@ -68,14 +68,14 @@ class DeadLetters:
         )
         return page.each(lambda row: DeadMessage(**row))
 
-    async def redrive_message(self, number: int, note: Note | None = None) -> bool:
+    async def redrive_message(self, number: int, event: Event | None = None) -> bool:
         """Try a dead message again, from its first attempt; False if there is none."""
-        rows = await events.change(self._database, SQL.redrive_message, number, note=note)
+        rows = await events.change(self._database, SQL.redrive_message, number, event=event)
         return self._woken(rows)
 
-    async def discard_message(self, number: int, note: Note | None = None) -> bool:
+    async def discard_message(self, number: int, event: Event | None = None) -> bool:
         """Remove a dead message; False if there is none."""
-        return bool(await events.change(self._database, SQL.discard_message, number, note=note))
+        return bool(await events.change(self._database, SQL.discard_message, number, event=event))
 
     async def reminders(
         self,
@@ -88,20 +88,20 @@ class DeadLetters:
         page = await self._database.fetch_page(SQL.dead_reminders, *after, actor, limit, rows=limit)
         return page.each(lambda row: DeadReminder(**row))
 
-    async def redrive_reminder(self, actor: str, name: str, note: Note | None = None) -> bool:
+    async def redrive_reminder(self, actor: str, name: str, event: Event | None = None) -> bool:
         """Try the occurrence of a dead reminder again; False if there is none."""
-        rows = await events.change(self._database, SQL.redrive_reminder, actor, name, note=note)
+        rows = await events.change(self._database, SQL.redrive_reminder, actor, name, event=event)
         return self._woken(rows)
 
-    async def discard_reminder(self, actor: str, name: str, note: Note | None = None) -> bool:
+    async def discard_reminder(self, actor: str, name: str, event: Event | None = None) -> bool:
         """Remove a dead reminder; False if there is none."""
         return bool(
-            await events.change(self._database, SQL.discard_reminder, actor, name, note=note)
+            await events.change(self._database, SQL.discard_reminder, actor, name, event=event)
         )
 
-    async def fire_reminder(self, actor: str, name: str, note: Note | None = None) -> bool:
+    async def fire_reminder(self, actor: str, name: str, event: Event | None = None) -> bool:
         """Make the next occurrence of a reminder due now; False if there is none."""
-        rows = await events.change(self._database, SQL.fire_reminder, actor, name, note=note)
+        rows = await events.change(self._database, SQL.fire_reminder, actor, name, event=event)
         return self._woken(rows)
 
     def _woken(self, rows: list[Any]) -> bool:

@@ -15,7 +15,7 @@ from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
 
 if TYPE_CHECKING:
-    from relevo.actors.operating.events import Note
+    from relevo.kernel.events import Event
     from relevo.kernel.leases import Fence
     from relevo.kernel.pages import Fetched
     from relevo.kernel.postgres import Database
@@ -95,19 +95,19 @@ class StoredActors:
         page = await self._database.fetch_page(SQL.list_quarantined, after, limit, rows=limit)
         return page.each(lambda row: QuarantinedActor(**row))
 
-    async def retry(self, actor: str, note: Note | None = None) -> bool:
+    async def retry(self, actor: str, event: Event | None = None) -> bool:
         """End the quarantine with the state as it is; False if there is none."""
-        return await self._end_quarantine(actor, replace=False, note=note)
+        return await self._end_quarantine(actor, replace=False, event=event)
 
     async def replace(
-        self, actor: str, document: bytes, schema: int, note: Note | None = None
+        self, actor: str, document: bytes, schema: int, event: Event | None = None
     ) -> bool:
         """End the quarantine with another state; False if there is none."""
-        return await self._end_quarantine(actor, True, document, schema, note=note)
+        return await self._end_quarantine(actor, True, document, schema, event=event)
 
-    async def reset(self, actor: str, note: Note | None = None) -> bool:
+    async def reset(self, actor: str, event: Event | None = None) -> bool:
         """End the quarantine with the default state; map entries stay. False if there is none."""
-        return await self._end_quarantine(actor, True, note=note)
+        return await self._end_quarantine(actor, True, event=event)
 
     async def trim(self) -> int:
         """Forget old recorded calls and tombstones, in small transactions; return how many."""
@@ -129,9 +129,9 @@ class StoredActors:
         document: bytes | None = None,
         schema: int = 1,
         *,
-        note: Note | None = None,
+        event: Event | None = None,
     ) -> bool:
         rows = await events.change(
-            self._database, SQL.end_quarantine, actor, replace, document, schema, note=note
+            self._database, SQL.end_quarantine, actor, replace, document, schema, event=event
         )
         return bool(rows)

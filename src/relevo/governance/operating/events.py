@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-import msgspec
 from msgspec import Struct
 
-from relevo.kernel.events import EventType
-from relevo.kernel.postgres import catalog
+from relevo.kernel import events
+from relevo.kernel.events import Catalogue, Event, EventType
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction
 
-SQL = catalog.load("relevo.governance")
 Governed = Literal["pool", "limit", "resolver"]
 
 
@@ -71,13 +69,13 @@ TYPES: Final = (
 )
 
 
+CATALOGUE: Final = Catalogue(TYPES)
+
+
 async def append(database: Database, kind: Governed, type_name: str, data: GovernanceData) -> None:
     """Write an event to the log, after the change that it tells of."""
 
     async def work(tx: Transaction) -> None:
-        await tx.execute(
-            SQL.append_governance_events, [type_name], [1], [f"{kind}/{data.name}"], [1],
-            [msgspec.json.encode(data).decode()],
-        )  # fmt: skip
+        await events.append(tx, CATALOGUE, [Event(type_name, f"{kind}/{data.name}", 1, data)])
 
     await database.run(work)

@@ -1,7 +1,3 @@
--- name: append_governance_events
--- Appends events about pools, limits and resolvers, as the last statement of a transaction.
-select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[]);
-
 -- name: kit_hosts
 -- Whether a host lives, and whether one serves the actors of the governance kit.
 with live as materialized (

@@ -9,8 +9,10 @@ Types are registered in a catalogue; readers see every committed event once in e
 for as long as the log is kept.
 """
 
-from relevo.kernel.events.log import Catalogue, EventLog, EventLogPart, EventType
-from relevo.kernel.events.model import Event, EventPage, LogState, Recorded, Stripe
+from relevo.kernel.events.appending import append
+from relevo.kernel.events.catalogue import Catalogue, EventType
+from relevo.kernel.events.log import EventLog, EventLogPart
+from relevo.kernel.events.model import Event, EventPage, EventRow, LogState, Recorded, Stripe
 
 __all__ = [
     "Catalogue",
@@ -18,8 +20,10 @@ __all__ = [
     "EventLog",
     "EventLogPart",
     "EventPage",
+    "EventRow",
     "EventType",
     "LogState",
     "Recorded",
     "Stripe",
+    "append",
 ]

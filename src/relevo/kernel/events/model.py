@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -42,6 +42,18 @@ class Event(Struct, frozen=True):
     """The subject's version after it; of two events of a subject, the higher is the later."""
     data: Struct
     """The payload: the struct that the catalogue has for this type."""
+
+
+class EventRow(NamedTuple):
+    """An event as it is appended."""
+
+    type: str
+    schema: int
+    """The version of the type's payload."""
+    subject: str
+    version: int
+    body: str
+    """The payload's JSON."""
 
 
 class Recorded(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 from relevo import limits
 from relevo.errors import NotFound
 from relevo.kernel import checking
+from relevo.kernel.events import Event, append
 from relevo.kernel.postgres import catalog
 from relevo.messaging import events
 from relevo.messaging.model import Across, Preemption, Scaling
@@ -116,7 +117,7 @@ async def resume(database: Database, wakeups: Wakeups, name: str) -> None:
 async def resume_due(tx: Transaction) -> None:
     """Resume consumers whose pause is over, in a transaction."""
     for row in await tx.fetch(SQL.resume_consumers):
-        await append(tx, "resumed", events.ConsumersData(consumers=row["name"]))
+        await _note(tx, "resumed", events.ConsumersData(consumers=row["name"]))
 
 
 async def _set(
@@ -127,19 +128,16 @@ async def _set(
         if row is None:
             return False
         data = events.ConsumersData(consumers=name, reason=reason, until=until)
-        await append(tx, "resumed" if state == "running" else "paused", data)
+        await _note(tx, "resumed" if state == "running" else "paused", data)
         return True
 
     if not await database.run(change):
         await found(database, name)  # says that there are none
 
 
-async def append(tx: Transaction, what: str, data: events.ConsumersData) -> None:
-    """Write an event of consumers to the log, as the last statement of a transaction."""
-    await tx.execute(
-        SQL.append_entity_events, [f"relevo.consumers.{what}"], [1],
-        [f"consumers/{data.consumers}"], [1], [msgspec.json.encode(data).decode()],
-    )  # fmt: skip
+async def _note(tx: Transaction, what: str, data: events.ConsumersData) -> None:
+    event = Event(f"relevo.consumers.{what}", f"consumers/{data.consumers}", 1, data)
+    await append(tx, events.CATALOGUE, [event])
 
 
 def _view(row: Any) -> ConsumersView:

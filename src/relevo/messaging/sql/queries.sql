@@ -234,10 +234,6 @@ select relevo.rerank_messages($1::integer);
 -- Removes messages of entities that do not exist any more.
 select relevo.purge_dropped_messages($1::integer) as removed;
 
--- name: append_entity_events
--- Appends events about entities, as the last statement of a transaction.
-select relevo.append_events($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::text[]);
-
 -- name: definition
 -- An entity, and the subscriptions of a topic, with classes and rules, as of one moment.
 select d.id, d.kind, d.name, d.path, d.version, d.properties::text,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from relevo.actors.core.deltas import (
     EntryChange,
-    LoggedEvent,
     OutgoingMessage,
     RecordedCall,
     ReminderChange,
@@ -15,6 +14,8 @@ from relevo.actors.core.deltas import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
+
+    from relevo.kernel.events import EventRow
 
 
 class Journal:
@@ -29,7 +30,7 @@ class Journal:
         self.entries: dict[tuple[str, str], EntryChange] = {}
         self.reminders: dict[str, ReminderChange] = {}
         self.messages: list[OutgoingMessage] = []
-        self.logged: list[LoggedEvent] = []
+        self.logged: list[EventRow] = []
         self.recorded: list[RecordedCall] = []
         self.outputs: list[Callable[[], None]] = []
         """What leaves once the turn is durable: resolutions, events, offloads."""

@@ -16,7 +16,8 @@ create or replace function relevo.commit_turns(
   p_call_of integer[], p_call_actors text[], p_calls text[], p_call_methods text[], p_call_digests bytea[], p_answers bytea[],
   p_message_of integer[], p_receivers text[], p_senders text[], p_message_groups text[], p_message_slots integer[],
   p_message_methods text[], p_bodies bytea[], p_digests text[], p_headers text[], p_attempts integer[], p_on_dead text[],
-  p_event_of integer[], p_event_types text[], p_event_subjects text[], p_event_bodies text[])
+  p_event_of integer[], p_event_types text[], p_event_schemas smallint[], p_event_subjects text[], p_event_versions bigint[],
+  p_event_bodies text[])
 returns table (nth integer, outcome text) language plpgsql volatile
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
@@ -131,9 +132,10 @@ begin
   end if;
   for place_from in 1 .. cardinality(p_event_of) by 250 loop  -- the last, for it holds locks of the log to the end
     perform relevo.append_events(
-      array_agg(g.type order by g.place), array_agg(1::smallint), array_agg(g.subject order by g.place),
-      array_agg(1::bigint), array_agg(g.body order by g.place))
-    from unnest(p_event_of, p_event_types, p_event_subjects, p_event_bodies) with ordinality as g (n, type, subject, body, place)
+      array_agg(g.type order by g.place), array_agg(g.schema order by g.place), array_agg(g.subject order by g.place),
+      array_agg(g.version order by g.place), array_agg(g.body order by g.place))
+    from unnest(p_event_of, p_event_types, p_event_schemas, p_event_subjects, p_event_versions, p_event_bodies) with ordinality
+      as g (n, type, schema, subject, version, body, place)
     where may[g.n] and g.place between place_from and place_from + 249
     having count(*) > 0;
   end loop;
