@@ -16,6 +16,7 @@ from relevo.actors.cli.schema import schema as actor_schema
 from relevo.actors.cli.watch import watch as actor_watch
 from relevo.cli import exits
 from relevo.cli import run as job_run
+from relevo.cli.backup import backup, restore
 from relevo.cli.completion import completion
 from relevo.cli.doctor.command import doctor
 from relevo.cli.generic import commands as generic
@@ -61,7 +62,7 @@ def build() -> click.Group:
     """Return the command tree."""
     root = _Root(PROGRAM, help=_HELP, params=list(EVERYWHERE), no_args_is_help=True)
     root = click.version_option(version("relevo"), message="%(prog)s %(version)s")(root)
-    for each in (up, job_run.run, top, doctor, migrate, grants, completion):
+    for each in (up, job_run.run, top, doctor, migrate, backup, restore, grants, completion):
         root.add_command(each)
     generic.add_commands(root)
     for each in (feed.lag, feed.tail, feed_run.run):
