@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from relevo.actors.operating.events import BY
 from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
 from relevo.governance.calls.resolver_calls import (
     RESOLVER_TYPE,
@@ -46,7 +47,7 @@ class Resolver:
 
     def __init__(
         self, name: str, options: ResolverOptions, actors: Actors, holders: Holders,
-        assign: Callable[[str], str] | None = None,
+        assign: Callable[[str], str] | None = None, by: str | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.options = options
@@ -54,6 +55,8 @@ class Resolver:
         self._holders = holders
         self._assign = assign
         """Chooses the partition of a new entity."""
+        self._by = by
+        """Who asks for its changes, if that is not this program."""
         self._declared: Any = None
         self._life: Life | None = None
         self._reader = ""
@@ -279,11 +282,13 @@ class Resolver:
 
     async def _made(self) -> ResolverCalls:
         connection = self._actors.connection.opened
-        proxy = self._actors.proxy(ResolverCalls, self.name, type=RESOLVER_TYPE)
+        proxy: Any = self._actors.proxy(ResolverCalls, self.name, type=RESOLVER_TYPE)
+        if self._by is not None:
+            proxy = proxy.with_(headers={BY: self._by})
         if self._declared is not connection:
             await proxy.declare(self.options)
             self._declared = connection
-        return proxy
+        return cast("ResolverCalls", proxy)
 
 
 async def _never() -> bool:

@@ -127,16 +127,11 @@ class Administration:
         Calls that wait are handled by a fresh actor of the same id.
         """
         ref = ref_of(actor)
-        await self._control(ref, "delete")
-        await self._note(events.DELETED, ActorData(actor=ref.canonical, by=by))
+        await self._control(ref, "delete", by=by)
 
     async def deactivate(self, actor: Named, *, by: str | None = None) -> bool:
         """Let an actor leave memory after its running turn; False if it was not in memory."""
-        ref = ref_of(actor)
-        was_there = bool(await self._control(ref, "deactivate"))
-        if was_there:
-            await self._note(events.DEACTIVATED, ActorData(actor=ref.canonical, by=by))
-        return was_there
+        return bool(await self._control(ref_of(actor), "deactivate", by=by))
 
     async def move(self, actor: Named, *, to: str, by: str | None = None) -> None:
         """Ask for the slot of an actor, and all actors in it, to go to the host named `to`.
@@ -165,12 +160,9 @@ class Administration:
     async def cancel_reminder(self, actor: Named, name: str, *, by: str | None = None) -> bool:
         """Remove a reminder as a turn of its actor; False if there is none of that name."""
         ref = ref_of(actor)
-        if not await self._actors.database.fetchval(SQL.has_reminder, ref.canonical, name):
-            return False
-        await self._control(ref, "cancel_reminder", name)
-        data = ActorData(actor=ref.canonical, by=by, name=name)
-        await self._note(events.REMINDER_CANCELLED, data)
-        return True
+        if not await self._actors.storage.has_reminder(ref.canonical, name):
+            return False  # and activates nothing
+        return bool(await self._control(ref, "cancel_reminder", name, by=by))
 
     async def place(self, ref: ActorRef) -> tuple[str, int]:
         """Return the placement group and the slot of an actor; raises `NotFound`.
@@ -181,11 +173,13 @@ class Administration:
         group, slots = await self._actors.ways.slots(ref.type)
         return group, slot_of(ref.canonical, slots)
 
-    async def _control(self, ref: ActorRef, name: str, *arguments: Any) -> Any:
+    async def _control(
+        self, ref: ActorRef, name: str, *arguments: Any, by: str | None = None
+    ) -> Any:
         await self._check_identity(ref)
         method = control_method(self._actors.interfaces, f"{PREFIX}{name}")
         body = method.encode_arguments(arguments, {})
-        return await self._actors.call(ref, method, body, CallOptions())
+        return await self._actors.call(ref, method, body, CallOptions(headers=_asked_by(by)))
 
     async def _check_identity(self, ref: ActorRef) -> None:
         if await self._actors.ways.is_stateless(ref.type):
@@ -194,11 +188,9 @@ class Administration:
                 " actor watch` shows how many"
             )
 
-    async def _note(self, name: str, data: ActorData) -> None:
-        async def work(tx: Transaction) -> None:
-            await events.append(tx, event_of(name, data))
 
-        await self._actors.database.run(work)
+def _asked_by(by: str | None) -> tuple[tuple[str, str], ...]:
+    return () if by is None else ((events.BY, by),)
 
 
 def ref_of(actor: Named) -> ActorRef:

@@ -28,6 +28,9 @@ class ActorData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     """The host that it was sent to."""
 
 
+BY: Final = "relevo-by"
+"""The header of a call that changes something: the name of the key whose holder asked for it."""
+
 DELETED: Final = "relevo.actor.deleted"
 DEACTIVATED: Final = "relevo.actor.deactivated"
 MOVED: Final = "relevo.actor.moved"
@@ -61,9 +64,9 @@ TYPES: Final = (
 CATALOGUE: Final = Catalogue(TYPES)
 
 
-def event_of(name: str, data: ActorData) -> Event:
-    """Return an event of an actor."""
-    return Event(name, f"actor/{data.actor}", 1, data)
+def event_of(name: str, data: ActorData, revision: int = 1) -> Event:
+    """Return an event of an actor, which has this revision after it if that is known."""
+    return Event(name, f"actor/{data.actor}", revision, data)
 
 
 async def append(tx: Transaction, event: Event) -> None:

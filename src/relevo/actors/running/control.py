@@ -8,9 +8,11 @@ from msgspec import Struct
 
 from relevo.actors.core.deltas import ReminderChange
 from relevo.actors.interfaces import Interface, MethodOptions, MethodSpec
+from relevo.actors.operating import events
+from relevo.actors.operating.events import ActorData
 from relevo.actors.running.arrivals import Arrival
 from relevo.actors.running.turn import CURRENT
-from relevo.errors import InvalidValue, UnknownMethod
+from relevo.errors import InvalidValue, RelevoError, UnknownMethod
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from relevo.actors.interfaces import Interfaces
     from relevo.actors.running.activation import Activation
     from relevo.actors.running.runtime import ActorRuntime
+    from relevo.actors.running.turn import Turn
+    from relevo.kernel.events import Event
 
 PREFIX: Final = "$"
 """No method of an interface can begin with it."""
@@ -46,8 +50,8 @@ class Control(Interface):
     async def delete(self) -> None:
         """Remove the actor and all that is stored of it, as a turn."""
 
-    async def cancel_reminder(self, name: str) -> None:
-        """Remove a reminder, as a turn."""
+    async def cancel_reminder(self, name: str) -> bool:
+        """Remove a reminder, as a turn; False if there is none."""
 
     async def deactivate(self) -> bool:
         """Let the actor leave memory; False if it is not there."""
@@ -92,15 +96,33 @@ class ControlArrival(Arrival, eq=False):
         assert turn is not None
         match self.method.name.removeprefix(PREFIX):
             case "delete":
-                turn.journal.deleted = True
+                await self._delete(turn)
+                return self.encode(None)
             case "cancel_reminder":
-                if not turn.activation.definition.is_durable:
-                    raise InvalidValue(f"{turn.activation.ref.type!r} is volatile: no reminders")
                 (name,) = self.arguments
-                turn.journal.reminders[name] = ReminderChange(name, None)
+                return self.encode(await self._cancel_reminder(turn, name))
             case other:
                 raise UnknownMethod(f"no turn does {other!r}")
-        return self.encode(None)
+
+    async def _delete(self, turn: Turn) -> None:
+        if turn.activation.definition.is_durable:
+            self._log(turn, events.DELETED)
+        else:
+            await self._log_leaving(turn.activation, events.DELETED)
+        turn.journal.deleted = True
+
+    async def _cancel_reminder(self, turn: Turn, name: str) -> bool:
+        activation = turn.activation
+        if not activation.definition.is_durable:
+            raise InvalidValue(f"{activation.ref.type!r} is volatile: no reminders")
+        if name in activation.reminder_dues:
+            is_set = activation.reminder_dues[name] is not None
+        else:
+            is_set = await self.runtime.storage.has_reminder(activation.canonical, name)
+        if is_set:
+            turn.journal.reminders[name] = ReminderChange(name, None)
+            self._log(turn, events.REMINDER_CANCELLED, name)
+        return is_set
 
     def answers_at_once(self, activation: Activation | None, moved: MovedTo | None) -> bool:
         """Answer what needs no turn, and does not activate; False if it is something else.
@@ -125,11 +147,29 @@ class ControlArrival(Arrival, eq=False):
 
     async def _deactivate(self, activation: Activation) -> None:
         waits_for_us = any(frame.actor == activation.canonical for frame in self.call.chain.frames)
+        try:
+            await self._log_leaving(activation, events.DEACTIVATED)
+        except RelevoError as error:
+            self.finish(None, error)
+            return
         activation.leave_when_idle = True  # counts while it is still being activated
         activation.deactivate("requested")
         if not waits_for_us:
             await activation.over.wait()
         self.finish(self.encode(True), None)
+
+    def _log(self, turn: Turn, kind: str, name: str | None = None) -> None:
+        """Log a change with the turn that makes it."""
+        event = self._event(turn.activation, kind, name)
+        turn.journal.logged.append(events.CATALOGUE.row(event))
+
+    async def _log_leaving(self, activation: Activation, kind: str) -> None:
+        """Log that an actor leaves memory, before it does: it also leaves if its host ends now."""
+        await self.runtime.storage.actors.log(self._event(activation, kind, None))
+
+    def _event(self, activation: Activation, kind: str, name: str | None) -> Event:
+        data = ActorData(actor=activation.canonical, by=self.call.headers.get(events.BY), name=name)
+        return events.event_of(kind, data, activation.revision + 1)
 
 
 def info_of(activation: Activation) -> ActivationReport:

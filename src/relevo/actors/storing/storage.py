@@ -94,6 +94,10 @@ class ActorStorage:
         row = await self._database.fetchrow(SQL.recorded_call, actor, call_id)
         return RecordedCall(**row) if row is not None else None
 
+    async def has_reminder(self, actor: str, name: str) -> bool:
+        """Return whether an actor has a reminder of a name."""
+        return bool(await self._database.fetchval(SQL.has_reminder, actor, name))
+
     async def close(self) -> None:
         """Finish what was accepted."""
         await self._commits.close()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from relevo.kernel.events import Event
     from relevo.kernel.leases import Fence
     from relevo.kernel.pages import Fetched
-    from relevo.kernel.postgres import Database
+    from relevo.kernel.postgres import Database, Transaction
 
 SQL = catalog.load("relevo.actors")
 TRIM_ROWS: Final = 1_000
@@ -108,6 +108,14 @@ class StoredActors:
     async def reset(self, actor: str, event: Event | None = None) -> bool:
         """End the quarantine with the default state; map entries stay. False if there is none."""
         return await self._end_quarantine(actor, True, event=event)
+
+    async def log(self, event: Event) -> None:
+        """Log an event of an actor that stores nothing itself."""
+
+        async def work(tx: Transaction) -> None:
+            await events.append(tx, event)
+
+        await self._database.run(work)
 
     async def trim(self) -> int:
         """Forget old recorded calls and tombstones, in small transactions; return how many."""

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from msgspec import Struct
 
 from relevo.actors.actor import Actor
+from relevo.actors.calls.calling import headers
+from relevo.actors.operating.events import BY
 from relevo.governance.calls.cache_calls import CacheDefinition
 from relevo.governance.calls.writer_calls import WriterDefinition
 from relevo.governance.clock import StoreClock
+from relevo.governance.operating import events
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -35,3 +38,15 @@ class KitActor(Actor[S]):
     """An actor of the kit. Each app defines a subclass of its own, which has the app's `kit`."""
 
     kit: ClassVar[Kit]
+
+    def log_change(self, type_name: str, subject: str | None = None, to: str | None = None) -> None:
+        """Log a change in the transaction of the present turn, for the caller of that turn."""
+        self.log_change_for(headers().get(BY), type_name, subject, to)
+
+    def log_change_for(
+        self, by: str | None, type_name: str, subject: str | None, to: str | None
+    ) -> None:
+        """The same for a change that somebody has asked for in an earlier turn."""
+        name = str(self.ctx.key)
+        data = events.GovernanceData(name=name, by=by, subject=subject, to=to)
+        self.log_event(type_name, events.subject_of(type_name, name), data)

@@ -24,6 +24,7 @@ from relevo.governance.calls.limit_calls import (
 from relevo.governance.core.buckets import Buckets
 from relevo.governance.core.windows import Windows, WindowsState
 from relevo.governance.errors import PoolExhausted
+from relevo.governance.operating import events
 
 if TYPE_CHECKING:
     from relevo.actors.running.deferred import Deferred
@@ -81,6 +82,7 @@ class LimitActor(KitActor[LimitState]):
         if self._buckets is None:
             self._buckets = Buckets(options.rates, options.burst)
             self.state.declared = self.state.options = options
+            self.log_change(events.LIMIT_CREATED)
         elif options not in (self.state.declared, self.state.options):
             raise SettingsMismatch(
                 f"limit {self.ctx.key!r} exists with {_shown(self.state.options)}, and this"
@@ -92,10 +94,7 @@ class LimitActor(KitActor[LimitState]):
         if self._buckets is None:
             await self.declare(options)
             return "created"
-        if options == self.state.options:
-            return "same"
-        await self.change(options)
-        return "changed"
+        return "changed" if await self.change(options) else "same"
 
     async def remove(self) -> bool:
         if self._buckets is None:
@@ -104,6 +103,7 @@ class LimitActor(KitActor[LimitState]):
         self._queues.clear()
         self._buckets = None
         self.state.declared = self.state.options = None
+        self.log_change(events.LIMIT_DELETED)
         return True
 
     async def ask(self, ask: CostAsk) -> Any:
@@ -191,11 +191,16 @@ class LimitActor(KitActor[LimitState]):
                 queue.remove(waiter)
                 self._come_back(waiter.ask.key, 0.0)
 
-    async def change(self, options: LimitOptions) -> None:
-        self._known().change(options.rates, options.burst)
+    async def change(self, options: LimitOptions) -> bool:
+        buckets = self._known()
+        if options == self.state.options:
+            return False
+        buckets.change(options.rates, options.burst)
         self.state.options = options
+        self.log_change(events.LIMIT_CHANGED)
         for key in self._queues:
             self._come_back(key, 0.0)
+        return True
 
     async def view(self) -> LimitView:
         buckets = self._known()

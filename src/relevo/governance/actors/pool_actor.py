@@ -28,6 +28,7 @@ from relevo.governance.core.lending import ChunkAsk, Lending, Loan
 from relevo.governance.core.permits import Holder, PermitLedger, PermitState
 from relevo.governance.core.pools import Grant, Pool, PoolOptions, Request, shown_options
 from relevo.governance.errors import PoolExhausted
+from relevo.governance.operating import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,6 +136,7 @@ class PoolActor(KitActor[PoolState]):
         state = structs.replace(Pool(options).ledger.state(), last=self.state.last)
         self._open(Pool(options, PermitLedger.restored(state)))
         self.state.declared = self.state.options = options
+        self.log_change(events.POOL_CREATED)
 
     async def put(self, options: PoolOptions) -> PutOutcome:
         pool = self._pool
@@ -146,6 +148,7 @@ class PoolActor(KitActor[PoolState]):
         grants = pool.change(options, await self.kit.clock.now())
         self.state.options = options
         await self._store(grants)
+        self.log_change(events.POOL_CHANGED)
         return "changed"
 
     async def remove(self) -> bool:
@@ -161,6 +164,7 @@ class PoolActor(KitActor[PoolState]):
         await self._drop(pool, list(self._waiting), await self.kit.clock.now())
         self._pool = self._chunks = None
         self.state.declared = self.state.options = None
+        self.log_change(events.POOL_DELETED)
         return True
 
     async def ask(self, ask: PermitAsk) -> Any:

@@ -12,7 +12,9 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
+from relevo.actors.calls.calling import headers
 from relevo.actors.markers import reminder_handler
+from relevo.actors.operating.events import BY
 from relevo.errors import Conflict, InUse, NotFound, SettingsMismatch
 from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.resolver_calls import (
@@ -35,6 +37,7 @@ from relevo.governance.core.moves import Copy, Move, Reader, WaitForReaders
 from relevo.governance.core.rebalancing import PlannedMove, plan_rebalance
 from relevo.governance.core.resolutions import Notice
 from relevo.governance.errors import Moving
+from relevo.governance.operating import events
 
 if TYPE_CHECKING:
     from relevo.actors.reminders import Tick
@@ -103,15 +106,18 @@ class ResolverActor(KitActor[ResolverState]):
         )
         state.removed = dict(catalogue.removed)
 
-    async def declare(self, options: ResolverOptions) -> None:
+    async def declare(self, options: ResolverOptions) -> bool:
         if self._catalogue is None:
             self._catalogue = self._made(options)
             self.state.options = options
-        elif options != self.state.options:
+            self.log_change(events.RESOLVER_CREATED)
+            return True
+        if options != self.state.options:
             raise SettingsMismatch(
                 f"resolver {self.ctx.key!r} exists with assign={self.state.options} and this"
                 f" program declares {options}; declare the same"
             )
+        return False
 
     async def resolve(
         self, entity: str | None, reader: ReaderNote, version: int, choice: str | None = None
@@ -173,11 +179,16 @@ class ResolverActor(KitActor[ResolverState]):
                     self._check_still(one.name)
                     catalogue.touch(one.name)
         self._keep()
+        if stored != known:
+            self.log_change(events.RESOURCE_PUT, name)
         return stored
 
     async def add_partition(self, name: str, on: str, low: str) -> Partition:
+        is_new = name not in self._all().partitions
         stored = self._all().add_partition(name, on=on, low=low)
         self._keep()
+        if is_new:
+            self.log_change(events.PARTITION_PUT, name, on)
         return stored
 
     async def pin(self, entity: str, partition: str) -> Assignment:
@@ -196,19 +207,24 @@ class ResolverActor(KitActor[ResolverState]):
         assignment = catalogue.pin(entity, partition)
         await self._entities.set(entity, assignment)
         self._keep()
+        if assignment != known:
+            self.log_change(events.ENTITY_PINNED, entity, partition)
         return assignment
 
     async def split(self, partition: str, into: str, at: str | None) -> int:
         catalogue = self._all()
         self._check_still(partition)
         moved = catalogue.split(partition, into, at=at)
+        self.log_change(events.PARTITION_SPLIT, partition, into)
         return await self._keep_entities(moved)
 
     async def merge(self, partition: str, into: str) -> int:
         catalogue = self._all()
         self._check_still(partition)
         self._check_still(into)
-        return await self._keep_entities(catalogue.merge(partition, into))
+        moved = catalogue.merge(partition, into)
+        self.log_change(events.PARTITION_MERGED, partition, into)
+        return await self._keep_entities(moved)
 
     async def _keep_entities(self, names: list[str]) -> int:
         """Store where entities are now, with all else that has changed."""
@@ -220,13 +236,21 @@ class ResolverActor(KitActor[ResolverState]):
     async def detach(self, entity: str) -> str:
         catalogue = self._all()
         self._check_still(catalogue.resolve(entity).partition)
+        known = catalogue.entities[entity]
         partition = catalogue.own_partition(entity)
         await self._keep_entities([entity])
+        if partition.name != known.partition:
+            self.log_change(events.ENTITY_PINNED, entity, partition.name)
         return partition.name
 
     async def drain(self, resource: str, draining: bool) -> Resource:
+        known = self._all().resource(resource)
         stored = self._all().drain_resource(resource, draining=draining)
         self._keep()
+        if stored != known:
+            self.log_change(
+                events.RESOURCE_DRAINED if draining else events.RESOURCE_RESUMED, resource
+            )
         return stored
 
     async def remove(self, resource: str) -> None:
@@ -234,6 +258,7 @@ class ResolverActor(KitActor[ResolverState]):
             raise InUse(f"a partition is being moved from or to {resource!r}")
         self._all().remove_resource(resource)
         self._keep()
+        self.log_change(events.RESOURCE_REMOVED, resource)
 
     async def plan(self) -> list[PlannedMove]:
         return plan_rebalance(self._all())
@@ -268,12 +293,13 @@ class ResolverActor(KitActor[ResolverState]):
         if switch:
             catalogue.point(partition, to)
             self._keep()
+            self.log_change(events.PARTITION_MOVED, partition, to)
             return None
         assert self.state.options is not None
         marked = catalogue.touch(partition)
         self.state.moves[partition] = moves.begin(
             subject=partition, source=source, target=to, generation=marked.generation,
-            now=now, rules=self.state.options.rules, copies=copies,
+            now=now, rules=self.state.options.rules, copies=copies, by=headers().get(BY),
         )  # fmt: skip
         self._movers[partition] = now
         self._keep()
@@ -347,6 +373,8 @@ class ResolverActor(KitActor[ResolverState]):
         del self.state.moves[move.subject]
         self._movers.pop(move.subject, None)
         self._keep()
+        type_name = events.PARTITION_RETURNED if error else events.PARTITION_MOVED
+        self.log_change_for(move.by, type_name, move.subject, resource)
 
     @reminder_handler
     async def look_at_moves(self, _: Tick[None]) -> None:

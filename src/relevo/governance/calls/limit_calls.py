@@ -86,8 +86,8 @@ class LimitCalls(Interface):
         """Forget requests that wait."""
 
     @method(idempotent=True, raises=_ERRORS)
-    async def change(self, options: LimitOptions) -> None:
-        """Change the rates; what was spent counts for the new ones."""
+    async def change(self, options: LimitOptions) -> bool:
+        """Change the rates; what was spent counts for the new ones. False if they are the same."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def view(self) -> LimitView:

@@ -65,8 +65,8 @@ class ResolverCalls(Interface):
     """The methods of the actor that is a resolver."""
 
     @method(idempotent=True, raises=_ERRORS)
-    async def declare(self, options: ResolverOptions) -> None:
-        """Make the resolver; raises `SettingsMismatch` if it exists with others."""
+    async def declare(self, options: ResolverOptions) -> bool:
+        """Make the resolver; whether it is new. Raises `SettingsMismatch` if it has others."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def resolve(

@@ -89,6 +89,8 @@ class Move(Struct, frozen=True, kw_only=True):
     copies: bool = False
     """Whether its mover copies data; only that process can, so the move ends without it."""
     error: str = ""
+    by: str | None = None
+    """The name of the key whose holder asked for it; none from a program."""
 
 
 class WaitForReaders(Struct, frozen=True):
@@ -114,14 +116,14 @@ MoveStep = WaitForReaders | Copy | PointTo
 
 def begin(
     *, subject: str, source: str, target: str, generation: int, now: float, rules: MoveRules,
-    copies: bool = False,
+    copies: bool = False, by: str | None = None,
 ) -> Move:  # fmt: skip
     """Return a new move; `generation` is the one that marks the partition as moving."""
     if source == target:
         raise InvalidValue(f"{subject!r} is on {target!r} already", pointer="to")
     return Move(
         subject=subject, source=source, target=target, generation=generation, began_at=now,
-        deadline=now + rules.silence, copies=copies,
+        deadline=now + rules.silence, copies=copies, by=by,
     )  # fmt: skip
 
 

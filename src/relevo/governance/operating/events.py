@@ -1,22 +1,16 @@
-"""Events of pools, limits and resolvers that operators cause."""
+"""Events of changes of pools, limits and resolvers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
-from relevo.kernel import events
-from relevo.kernel.events import Catalogue, Event, EventType
-
-if TYPE_CHECKING:
-    from relevo.kernel.postgres import Database, Transaction
-
-Governed = Literal["pool", "limit", "resolver"]
+from relevo.kernel.events import Catalogue, EventType
 
 
 class GovernanceData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A change of a pool, a limit or a resolver by an operator."""
+    """A change of a pool, a limit or a resolver."""
 
     name: str
     by: str | None = None
@@ -40,6 +34,7 @@ RESOURCE_RESUMED: Final = "relevo.resolver.resource_resumed"
 RESOURCE_REMOVED: Final = "relevo.resolver.resource_removed"
 PARTITION_PUT: Final = "relevo.resolver.partition_put"
 PARTITION_MOVED: Final = "relevo.resolver.partition_moved"
+PARTITION_RETURNED: Final = "relevo.resolver.partition_returned"
 PARTITION_SPLIT: Final = "relevo.resolver.partition_split"
 PARTITION_MERGED: Final = "relevo.resolver.partition_merged"
 ENTITY_PINNED: Final = "relevo.resolver.entity_pinned"
@@ -50,32 +45,29 @@ def _type(name: str, sentence: str) -> EventType:
 
 
 TYPES: Final = (
-    _type(POOL_CREATED, "An operator made a pool."),
-    _type(POOL_CHANGED, "An operator changed a pool."),
-    _type(POOL_DELETED, "An operator removed a pool."),
-    _type(LIMIT_CREATED, "An operator made a limit."),
-    _type(LIMIT_CHANGED, "An operator changed a limit."),
-    _type(LIMIT_DELETED, "An operator removed a limit."),
-    _type(RESOLVER_CREATED, "An operator made a resolver."),
-    _type(RESOURCE_PUT, "An operator added a resource of a resolver, or changed it."),
+    _type(POOL_CREATED, "A pool was made."),
+    _type(POOL_CHANGED, "The settings of a pool were changed."),
+    _type(POOL_DELETED, "A pool was removed."),
+    _type(LIMIT_CREATED, "A limit was made."),
+    _type(LIMIT_CHANGED, "The rates of a limit were changed."),
+    _type(LIMIT_DELETED, "A limit was removed."),
+    _type(RESOLVER_CREATED, "A resolver was made."),
+    _type(RESOURCE_PUT, "A resource of a resolver was added or changed."),
     _type(RESOURCE_DRAINED, "Nothing new is assigned to a resource any more."),
     _type(RESOURCE_RESUMED, "A resource that was drained is assigned to again."),
-    _type(RESOURCE_REMOVED, "An operator removed a resource."),
-    _type(PARTITION_PUT, "An operator added a partition of a resolver, or changed it."),
-    _type(PARTITION_MOVED, "A partition that an operator moved is on its new resource."),
+    _type(RESOURCE_REMOVED, "A resource was removed."),
+    _type(PARTITION_PUT, "A partition of a resolver was added."),
+    _type(PARTITION_MOVED, "A partition that was moved is on its new resource."),
+    _type(PARTITION_RETURNED, "The move of a partition failed; it is on its old resource."),
     _type(PARTITION_SPLIT, "Some entities of a partition went to a new one of its resource."),
     _type(PARTITION_MERGED, "The entities of a partition went to another one, and it is gone."),
-    _type(ENTITY_PINNED, "An operator put an entity into a partition."),
+    _type(ENTITY_PINNED, "An entity was put into a partition."),
 )
 
 
 CATALOGUE: Final = Catalogue(TYPES)
 
 
-async def append(database: Database, kind: Governed, type_name: str, data: GovernanceData) -> None:
-    """Write an event to the log, after the change that it tells of."""
-
-    async def work(tx: Transaction) -> None:
-        await events.append(tx, CATALOGUE, [Event(type_name, f"{kind}/{data.name}", 1, data)])
-
-    await database.run(work)
+def subject_of(type_name: str, name: str) -> str:
+    """Return the subject of an event: the pool, limit or resolver of a name."""
+    return f"{type_name.split('.')[1]}/{name}"

@@ -6,14 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from relevo.actors.core.identity import ActorRef, checked_key
+from relevo.actors.operating.events import BY
 from relevo.errors import NotFound, RelevoError
-from relevo.governance.operating import events
 from relevo.kernel.pages import Fetched
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from relevo.governance.operating.events import GovernanceData, Governed
     from relevo.governance.service import Governance
 
 VIEW_SECONDS: Final = 3.0
@@ -23,19 +22,22 @@ _REMOVED: Final = object()
 
 
 class KitService:
-    """Reaches the actors of one type of the kit, and notes what operators change."""
+    """Reaches the actors of one type of the kit."""
 
-    kind: Governed
     type_name: str
 
     def __init__(self, governance: Governance) -> None:
         self.governance = governance
 
-    async def proxy(self, interface: type[Any], name: str) -> Any:
-        """Return the actor of a name; raises `InvalidValue` for a name that none can have."""
+    async def proxy(self, interface: type[Any], name: str, by: str | None = None) -> Any:
+        """Return the actor of a name; its events say that `by` has asked for changes.
+
+        Raises `InvalidValue` for a name that none can have.
+        """
         checked_key(name)
         await self.governance.reach.ensure()
-        return self.governance.actors.proxy(interface, name, type=self.type_name)
+        proxy = self.governance.actors.proxy(interface, name, type=self.type_name)
+        return proxy if by is None else proxy.with_(headers={BY: by})
 
     async def views(
         self, after: str, limit: int, view: Callable[[str], Awaitable[V]]
@@ -59,7 +61,3 @@ class KitService:
             return _REMOVED
         except (RelevoError, TimeoutError):
             return None
-
-    async def note(self, type_name: str, data: GovernanceData) -> None:
-        """Write an event of a change by an operator."""
-        await events.append(self.governance.database, self.kind, type_name, data)

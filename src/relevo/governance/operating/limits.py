@@ -9,8 +9,6 @@ from msgspec import Struct
 from relevo.errors import NotFound
 from relevo.governance.calls.limit_calls import LIMIT_TYPE, LimitCalls
 from relevo.governance.core.windows import Rate
-from relevo.governance.operating import events
-from relevo.governance.operating.events import GovernanceData
 from relevo.governance.operating.kit_service import KitService
 from relevo.governance.rate_limits import RateLimit
 
@@ -36,7 +34,6 @@ class LimitDetails(Struct, frozen=True, kw_only=True):
 class LimitService(KitService):
     """Makes, changes and removes limits, and charges costs."""
 
-    kind = "limit"
     type_name = LIMIT_TYPE
 
     async def list(self, after: str, limit: int) -> tuple[Fetched[LimitDetails], str]:
@@ -54,20 +51,12 @@ class LimitService(KitService):
 
     async def put(self, name: str, options: LimitOptions, *, by: str | None = None) -> bool:
         """Make a limit or change it; whether it is new. What was spent counts for the new rates."""
-        outcome = await (await self._proxy(name)).put(options)
-        if outcome != "same":
-            new = outcome == "created"
-            await self.note(
-                events.LIMIT_CREATED if new else events.LIMIT_CHANGED,
-                GovernanceData(name=name, by=by),
-            )
-        return bool(outcome == "created")
+        return bool(await (await self._proxy(name, by)).put(options) == "created")
 
     async def delete(self, name: str, *, by: str | None = None) -> None:
         """Remove a limit; raises `NotFound`. One of its name still counts what was spent."""
-        if not await (await self._proxy(name)).remove():
+        if not await (await self._proxy(name, by)).remove():
             raise NotFound(f"there is no limit {name!r}")
-        await self.note(events.LIMIT_DELETED, GovernanceData(name=name, by=by))
 
     async def acquire(self, name: str, cost: float, *, key: str = "", wait: float = 0.0) -> None:
         """Return when the cost is admitted; raises `PoolExhausted` if that takes too long."""
@@ -76,8 +65,8 @@ class LimitService(KitService):
         limit = RateLimit(name, None, governance.actors, governance.holders, governance.clock)
         await limit.acquire(cost, key=key, timeout=wait)
 
-    async def _proxy(self, name: str) -> Any:
-        return await self.proxy(LimitCalls, name)
+    async def _proxy(self, name: str, by: str | None = None) -> Any:
+        return await self.proxy(LimitCalls, name, by)
 
 
 def _state(name: str, view: LimitView | None) -> LimitDetails:

@@ -14,8 +14,6 @@ from relevo.errors import NotFound
 from relevo.governance.calls.pool_calls import ANSWER_SECONDS, POOL_TYPE, PermitAsk, PoolCalls
 from relevo.governance.core.pools import WaitingKey
 from relevo.governance.errors import PoolExhausted
-from relevo.governance.operating import events
-from relevo.governance.operating.events import GovernanceData
 from relevo.governance.operating.kit_service import KitService
 from relevo.governance.pools import ResourcePool, new_ticket
 from relevo.kernel.pages import Fetched, first
@@ -81,7 +79,6 @@ class PermitInUse(Struct, frozen=True, kw_only=True):
 class PoolService(KitService):
     """Makes, changes and removes pools, and grants permits that have a time to live."""
 
-    kind = "pool"
     type_name = POOL_TYPE
 
     async def list(self, after: str, limit: int) -> tuple[Fetched[PoolSummary], str]:
@@ -99,25 +96,16 @@ class PoolService(KitService):
 
     async def put(self, name: str, options: PoolOptions, *, by: str | None = None) -> bool:
         """Make a pool or change it; whether it is new. Nothing that is in use is revoked."""
-        outcome = await (await self._proxy(name)).put(options)
-        if outcome != "same":
-            new = outcome == "created"
-            await self.note(
-                events.POOL_CREATED if new else events.POOL_CHANGED,
-                GovernanceData(name=name, by=by),
-            )
-        return bool(outcome == "created")
+        return bool(await (await self._proxy(name, by)).put(options) == "created")
 
     async def resize(self, name: str, size: int, *, by: str | None = None) -> None:
         """Change the size of a pool; raises `NotFound`."""
-        await (await self._proxy(name)).resize(size)
-        await self.note(events.POOL_CHANGED, GovernanceData(name=name, by=by))
+        await (await self._proxy(name, by)).resize(size)
 
     async def delete(self, name: str, *, by: str | None = None) -> None:
         """Remove a pool; raises `NotFound`, and `InUse` while permits are in use."""
-        if not await (await self._proxy(name)).remove():
+        if not await (await self._proxy(name, by)).remove():
             raise NotFound(f"there is no pool {name!r}")
-        await self.note(events.POOL_DELETED, GovernanceData(name=name, by=by))
 
     async def permits(self, name: str, after: int, limit: int) -> Fetched[PermitInUse]:
         """Return permits in use, beyond a number."""
@@ -185,8 +173,8 @@ class PoolService(KitService):
         """Take a permit back; one that has ended is nothing new."""
         await (await self._proxy(name)).release([permit_id])
 
-    async def _proxy(self, name: str) -> Any:
-        return await self.proxy(PoolCalls, name)
+    async def _proxy(self, name: str, by: str | None = None) -> Any:
+        return await self.proxy(PoolCalls, name, by)
 
 
 def instant(seconds: float | None) -> datetime | None:

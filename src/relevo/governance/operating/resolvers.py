@@ -10,8 +10,6 @@ from msgspec import Struct
 from relevo.errors import NotFound
 from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls, ResolverOptions
 from relevo.governance.core.moves import MoveState
-from relevo.governance.operating import events
-from relevo.governance.operating.events import GovernanceData
 from relevo.governance.operating.kit_service import KitService
 from relevo.governance.resolvers import Resolver
 from relevo.kernel.pages import Fetched, first
@@ -93,7 +91,6 @@ class MoveOutcome(Struct, frozen=True):
 class ResolverService(KitService):
     """Shows and changes the partitions and resources of resolvers."""
 
-    kind = "resolver"
     type_name = RESOLVER_TYPE
 
     async def list(self, after: str, limit: int) -> tuple[Fetched[ResolverSummary], str]:
@@ -120,17 +117,7 @@ class ResolverService(KitService):
 
     async def put(self, name: str, options: ResolverOptions, *, by: str | None = None) -> bool:
         """Make a resolver; whether it is new. Raises `SettingsMismatch` if it has others."""
-        proxy = await self._proxy(name)
-        try:
-            await proxy.view()
-        except NotFound:
-            created = True
-        else:
-            created = False
-        await proxy.declare(options)
-        if created:
-            await self._note(events.RESOLVER_CREATED, name, by)
-        return created
+        return bool(await (await self._proxy(name, by)).declare(options))
 
     async def resources(self, name: str, after: str, limit: int) -> Fetched[ShownResource]:
         """Return resources beyond a name, without their data."""
@@ -168,36 +155,30 @@ class ResolverService(KitService):
         self, name: str, resource: str, data: Any, capacity: float, *, by: str | None = None
     ) -> None:
         """Add a resource, or change it."""
-        await (await self._proxy(name)).add_resource(resource, data, capacity)
-        await self._note(events.RESOURCE_PUT, name, by, resource)
+        await (await self._proxy(name, by)).add_resource(resource, data, capacity)
 
     async def add_partition(
         self, name: str, partition: str, on: str, low: str, *, by: str | None = None
     ) -> None:
         """Add a partition on a resource."""
-        await (await self._proxy(name)).add_partition(partition, on, low)
-        await self._note(events.PARTITION_PUT, name, by, partition, on)
+        await (await self._proxy(name, by)).add_partition(partition, on, low)
 
     async def pin(
         self, name: str, entity: str, partition: str, *, by: str | None = None
     ) -> Assignment:
         """Put an entity into a partition."""
-        found: Assignment = await (await self._proxy(name)).pin(entity, partition)
-        await self._note(events.ENTITY_PINNED, name, by, entity, partition)
+        found: Assignment = await (await self._proxy(name, by)).pin(entity, partition)
         return found
 
     async def drain(
         self, name: str, resource: str, *, draining: bool, by: str | None = None
     ) -> None:
         """Assign nothing new to a resource, or do so again."""
-        await (await self._proxy(name)).drain(resource, draining)
-        type_name = events.RESOURCE_DRAINED if draining else events.RESOURCE_RESUMED
-        await self._note(type_name, name, by, resource)
+        await (await self._proxy(name, by)).drain(resource, draining)
 
     async def remove(self, name: str, resource: str, *, by: str | None = None) -> None:
         """Remove a resource that no partition points to; raises `InUse`."""
-        await (await self._proxy(name)).remove(resource)
-        await self._note(events.RESOURCE_REMOVED, name, by, resource)
+        await (await self._proxy(name, by)).remove(resource)
 
     async def plan(self, name: str) -> Sequence[PlannedMove]:
         """Return moves after which resources are loaded as their capacity says."""
@@ -208,14 +189,12 @@ class ResolverService(KitService):
         self, name: str, partition: str, into: str, at: str | None, *, by: str | None = None
     ) -> int:
         """Give entities of a partition to a new one on the same resource; returns how many."""
-        moved: int = await (await self._proxy(name)).split(partition, into, at)
-        await self._note(events.PARTITION_SPLIT, name, by, partition, into)
+        moved: int = await (await self._proxy(name, by)).split(partition, into, at)
         return moved
 
     async def merge(self, name: str, partition: str, into: str, *, by: str | None = None) -> int:
         """Give the entities of a partition to another of its resource; returns how many."""
-        moved: int = await (await self._proxy(name)).merge(partition, into)
-        await self._note(events.PARTITION_MERGED, name, by, partition, into)
+        moved: int = await (await self._proxy(name, by)).merge(partition, into)
         return moved
 
     async def move(
@@ -226,7 +205,7 @@ class ResolverService(KitService):
         view = await self.view(name)
         if subject.entity is not None:
             _check(view, [(None, to)])
-            partition = await (await self._proxy(name)).detach(subject.entity)
+            partition = await (await self._proxy(name, by)).detach(subject.entity)
             moves = [(partition, to)]
         elif subject.resource is not None:
             _check(view, [(None, subject.resource)])
@@ -248,14 +227,13 @@ class ResolverService(KitService):
         view = await self.view(name)
         _check(view, moves)
         governance = self.governance
-        resolver = Resolver(name, view.options, governance.actors, governance.holders)
+        resolver = Resolver(name, view.options, governance.actors, governance.holders, by=by)
         errors: list[Exception] = []
 
         async def work() -> None:
             try:
                 for partition, to in moves:
                     await resolver.move(partition=partition, to=to, switch=switch)
-                    await self._note(events.PARTITION_MOVED, name, by, partition, to)
             except Exception as error:  # its caller raises it, if that still waits
                 errors.append(error)
 
@@ -265,14 +243,8 @@ class ResolverService(KitService):
             raise errors[0]
         return MoveOutcome(task.done())
 
-    async def _note(
-        self, type_name: str, name: str, by: str | None, subject: str | None = None,
-        to: str | None = None,
-    ) -> None:  # fmt: skip
-        await self.note(type_name, GovernanceData(name=name, by=by, subject=subject, to=to))
-
-    async def _proxy(self, name: str) -> Any:
-        return await self.proxy(ResolverCalls, name)
+    async def _proxy(self, name: str, by: str | None = None) -> Any:
+        return await self.proxy(ResolverCalls, name, by)
 
 
 def _check(view: ResolverView, moves: Sequence[tuple[str | None, str]]) -> None:
