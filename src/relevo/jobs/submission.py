@@ -37,6 +37,8 @@ SQL = catalog.load("relevo.jobs")
 TOPIC: Final = "jobs"
 """Wakes hosts: there may be something to claim."""
 BULK_ROWS: Final = 1_000
+ROWS_MAX: Final = 99
+"""More jobs than these become parcels (`relevo.parcel_min`), by the function."""
 _ENCODER = msgspec.json.Encoder()
 LANE_LENGTH_MAX: Final = 64
 IN_TRANSACTION: Final = Function(
@@ -211,7 +213,7 @@ class Submitting:
                 await tx.execute(*_statement(arrays))
 
         if len(batches) == 1:
-            await self._database.write(*_statement(batches[0]))
+            await self._write(batches[0])
         else:
             await self._database.run(work)
         self._wakeups.send(TOPIC)
@@ -241,15 +243,30 @@ class Submitting:
             check_served(handler, lane, served)
 
     async def _store(self, jobs: Sequence[Submission]) -> list[UUID | Exception]:
-        await self._database.write(*_statement(columns(jobs)))
+        await self._write(columns(jobs))
         self._wakeups.send(TOPIC)
         return [job.id for job in jobs]
+
+    async def _write(self, arrays: Sequence[Sequence[Any]]) -> None:
+        """Store jobs by one statement, and by the function if they need more than rows."""
+        rows = _rows(arrays)
+        if rows is None or not await self._database.write(SQL.submit_rows, *rows):
+            await self._database.write(*_statement(arrays))
 
 
 def _statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     """The statement that stores jobs, and its arguments."""
     ids, handlers, datas, *others = arrays
     return (SQL.submit, *arrays) if any(others) else (SQL.submit_plain, ids, handlers, datas)
+
+
+def _rows(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...] | None:
+    """The arguments of the statement for rows of one handler; None if it cannot store the jobs."""
+    ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options = arrays
+    if len(handlers) > 1 or len(ids) > ROWS_MAX or tokens or starts or owners or options:
+        return None
+    name, lane, priority = (one[0] if one else None for one in (names, lanes, priorities))
+    return (handlers[0], name, lane, priority, ids, datas)
 
 
 def check_served(handler: str, lane: str, served: str | None) -> None:

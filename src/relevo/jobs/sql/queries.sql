@@ -7,6 +7,24 @@ select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::te
 -- The same for plain jobs, which most are; every further argument costs time.
 select relevo.submit_jobs($1::uuid[], $2::text[], $3::text[]);
 
+-- name: submit_rows
+-- The same without the function, for rows of one handler that differ only in key and data: the usual single submit. It stores
+-- and returns none if their lane writes an event of each submit, or if there is no such lane.
+insert into relevo.job (
+  id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
+  correlation, correlation_at, extension, message_name)
+select g.id, p.rank, p.at, p.at, 0, p.priority, p.operation_type, p.lane, $1, p.name, g.data, p.auto_delete, g.id, p.at, $1, $1
+from (
+  select t.at, l.name as lane, coalesce($2, $1) as name, coalesce($4::smallint, 4::smallint) as priority,
+    (extract(epoch from t.at) * 1000000)::bigint - case when l.priority then coalesce($4::smallint, 4) * 60000000::bigint else 0 end as rank,
+    coalesce(h.operation_type, 54) as operation_type, coalesce(h.auto_delete, false) as auto_delete
+  from (select relevo.now() as at) t
+  left join relevo.job_handler h on h.name = $1
+  join relevo.job_lane l on l.name = coalesce($3, h.lane, 'default')
+  where l.events <> 'all' offset 0
+) p cross join unnest($5::uuid[], $6::text[]) as g (id, data)
+returning true;
+
 -- name: work
 -- Settles finished jobs of a host and claims the next: one round trip, one commit.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],

@@ -67,7 +67,10 @@ class Group(Generic[C, R]):
         self.name = name
         self.calls = 0
         self.statements = 0
-        self._metrics = metrics
+        self._counters = metrics and (
+            metrics.group_calls.labels(group=name),
+            metrics.group_statements.labels(group=name),
+        )
         self._key = key
         self._lane = lane
         self._lanes = [
@@ -110,9 +113,10 @@ class Group(Generic[C, R]):
         """Note one statement that carried so many calls."""
         self.calls += calls
         self.statements += 1
-        if self._metrics is not None:
-            self._metrics.group_calls.labels(group=self.name).inc(calls)
-            self._metrics.group_statements.labels(group=self.name).inc()
+        if self._counters:
+            counted_calls, counted_statements = self._counters
+            counted_calls.inc(calls)
+            counted_statements.inc()
 
     async def close(self) -> None:
         """Finish every call that was accepted; refuse new ones."""

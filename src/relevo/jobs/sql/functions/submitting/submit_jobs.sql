@@ -38,13 +38,12 @@ begin
         return;
       end if;
     end if;
-    insert into relevo.job (  -- most jobs are this plain, and this costs half as much
-      id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
-      correlation, correlation_at, extension, message_name)
-    select g.id, common.rank, at, at, 0, common.priority, common.type, common.lane, common.handler, common.name, g.data,
-      common.auto_delete, g.id, at, common.handler, common.handler
-    from unnest(ids, datas) as g (id, data);
-  elsif cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 then
+    handlers := array_fill(common.handler, array[cardinality(ids)]);
+    names := array_fill(common.name, array[cardinality(ids)]);
+    lanes := array_fill(common.lane, array[cardinality(ids)]);
+    priorities := array_fill(common.priority, array[cardinality(ids)]);
+  end if;
+  if cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 then
     insert into relevo.job (
       id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
       correlation, correlation_at, extension, message_name)
