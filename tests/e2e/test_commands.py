@@ -8,7 +8,7 @@ import click
 import msgspec
 import pytest
 
-from relevo.cli.generic import fields
+from relevo.cli import tree
 from relevo.cli.root import build
 from relevo.http.operations import OPERATIONS, operation
 from relevo.kernel.leases.model import HostInfo, LeaseInfo
@@ -39,7 +39,9 @@ def _command(name: str) -> click.Command:
     found: click.Command = build()
     for part in name.split():
         assert isinstance(found, click.Group), name
-        found = found.commands[part]
+        below = found.get_command(click.Context(found), part)
+        assert below is not None, name
+        found = below
     return found
 
 
@@ -51,9 +53,7 @@ OWN_FORM = {"jobs.submit", "jobs.wait", "jobs.retry"}
     "row", [row for row in OPERATIONS if row.name not in OWN_FORM], ids=lambda row: row.name
 )
 def test_every_operation_has_a_command_with_a_parameter_for_each_field(row: Operation) -> None:
-    noun, _, verb = row.name.rpartition(".")
-    names = [fields.singular(part).replace("_", "-") for part in noun.split(".")]
-    command = _command(" ".join([*names, verb.replace("_", "-")]))
+    command = _command(" ".join(tree.words_of(row.name)))
     by_name = {parameter.name: parameter for parameter in command.params}
     for field in msgspec.structs.fields(row.request):
         if field.encode_name in row.fixed or (

@@ -60,4 +60,4 @@ def test_the_version_is_said() -> None:
 def test_no_command_at_all_shows_the_help_and_is_no_success() -> None:
     shown = invoke()
     assert shown.code == 2
-    assert "Commands:" in shown.err
+    assert "Start and operate:" in shown.err

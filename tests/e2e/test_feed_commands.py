@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from relevo.cli.calls import OperationReply, _error
+from relevo.cli.calls import OperationReply
+from relevo.cli.remote_calls import _error
 from relevo.errors import FeedExpired
+from relevo.http.operations import operation
 from tests.e2e.conftest import PRESET
 
 if TYPE_CHECKING:
@@ -187,7 +189,9 @@ def test_an_expired_position_is_told_as_it_is() -> None:
         "type": "x", "title": "x", "status": 409, "code": "feed_expired", "detail": "too old",
         "instance": "x", "retryable": False,
     }  # fmt: skip
-    error = _error(OperationReply(409, msgspec.json.encode(told)), "http://x")
+    error = _error(
+        operation("feeds.get"), OperationReply(409, msgspec.json.encode(told)), "http://x"
+    )
     assert (type(error), error.message) == (FeedExpired, "too old")
 
 

@@ -14,7 +14,9 @@ from msgspec import Meta, Struct
 from rich.console import Console
 
 from relevo.cli.generic import fields
-from relevo.cli.render import Renderer, printable
+from relevo.cli.printing import printable
+from relevo.cli.render import Renderer
+from relevo.cli.tree import singular
 from relevo.kernel.operation import Operation
 
 if TYPE_CHECKING:
@@ -227,7 +229,7 @@ def test_what_does_not_fit_its_field_is_refused(wrong: tuple[str, str]) -> None:
     [("hosts", "host"), ("policies", "policy"), ("system", "system"), ("status", "status")],
 )
 def test_nouns_are_singular(plural: str, one: str) -> None:
-    assert fields.singular(plural) == one
+    assert singular(plural) == one
 
 
 HOSTILE = "a\x9b31m\u202eb\u2066c\x85d\x7fe\u200ff\U000e0001g"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 import pytest
 
-from relevo.cli.calls import over_http
+from relevo.cli.remote_calls import over_http
 from relevo.errors import OutcomeUnknown
 from relevo.router.cli import desk as router_desk
 from tests.e2e.conftest import PRESET, Cli, until

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from relevo.cli.calls import LocalCalls, over_http
 from relevo.cli.generic import fields
 from relevo.cli.generic.commands import all_pages
+from relevo.cli.local_calls import LocalCalls
+from relevo.cli.remote_calls import over_http
 from relevo.errors import ConditionNotMet, NotFound, ReferenceNotFound, RelevoError
 from relevo.http.operations import operation
 

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES_MAX = 1 << 20
 PLAIN = "relevo"
-PRELOADED = ("relevo.testing.node", "relevo.cli", "relevo.http.server", "relevo.kernel.outbound")
+PRELOADED = (
+    "relevo.exports", "relevo.testing.node", "relevo.cli", "relevo.cli.generic.commands",
+    "relevo.cli.local_calls", "relevo.cli.remote_calls", "relevo.cli.run", "relevo.cli.up",
+    "relevo.http.operations", "relevo.http.server", "relevo.kernel.outbound",
+)  # fmt: skip
+"""What a process would import at once, or when it runs a command."""
 FILES_MAX = 4_096
 ROOT = Path(__file__).parents[2]
 

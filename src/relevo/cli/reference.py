@@ -46,7 +46,7 @@ def page() -> str:
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
-    for name in group.list_commands(context):
+    for name in sorted(group.list_commands(context)):
         command = group.get_command(context, name)
         assert command is not None
         below = click.Context(command, info_name=name, parent=context)

@@ -6,12 +6,10 @@ with exact times in a pipe or a file.
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import click
 import msgspec
 from msgspec import Struct, inspect
 from rich import box
@@ -21,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relevo.cli.columns import COLUMNS
+from relevo.cli.printing import json_printable, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +86,9 @@ class Renderer:
         self, rows: Sequence[Mapping[str, Any]], kind: Any, *, brief: bool = False
     ) -> tuple[list[str], list[list[Text]]]:
         times = _times(kind)
-        names = [*COLUMNS.get(kind, ())] or list(dict.fromkeys(k for row in rows for k in row))
+        names = [*COLUMNS.get(getattr(kind, "__name__", ""), ())] or list(
+            dict.fromkeys(k for row in rows for k in row)
+        )
         names = [name for name in names if any(not _is_empty(row.get(name)) for row in rows)]
         return names, [
             [
@@ -153,52 +154,6 @@ def new_console(*, stderr: bool = False) -> Console:
     """Return a console without markup, so that names in brackets are shown."""
     return Console(
         file=sys.stderr if stderr else sys.stdout, markup=False, highlight=False, emoji=False
-    )
-
-
-def note(text: str) -> None:
-    """Print a note on standard error, beside the result."""
-    click.echo("\n".join(map(printable, text.split("\n"))), err=True)
-
-
-def echo_json(body: bytes, *, indent: int = -1) -> None:
-    """Write JSON to standard output, in one line unless `indent` is given."""
-    text = msgspec.json.format(body, indent=indent).decode()
-    click.echo(json_printable(text) if sys.stdout.isatty() else text)
-
-
-def echo_text(text: str) -> None:
-    """Write a text to standard output."""
-    click.echo("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
-
-
-def printable(text: str) -> str:
-    """Return text without characters that would move the cursor or change the terminal.
-
-    >>> printable("a\\x1b[2J")
-    'a\\\\x1b[2J'
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
-
-
-def json_printable(text: str) -> str:
-    """Return the JSON with characters escaped that would change a terminal or the text direction.
-
-    JSON itself escapes only the first 32 characters; C1 controls and direction marks would reach
-    the terminal.
-
-    >>> print(json_printable('"a\x9b2J\u202eb"'))
-    "a\\u009b2J\\u202eb"
-    """
-    lines = text.split("\n")
-    if all(map(str.isprintable, lines)):
-        return text
-    return "\n".join(
-        "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line) for line in lines
     )
 
 

@@ -6,40 +6,17 @@ import os
 import signal
 import sys
 import traceback
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-import asyncpg
 import click
+from click.shell_completion import CompletionItem
 
-from relevo.actors.cli.schema import schema as actor_schema
-from relevo.actors.cli.watch import watch as actor_watch
-from relevo.cli import exits
-from relevo.cli import run as job_run
-from relevo.cli.backup import backup, restore
-from relevo.cli.completion import completion
-from relevo.cli.doctor.command import doctor
-from relevo.cli.generic import commands as generic
-from relevo.cli.grants import grants
-from relevo.cli.migrate import migrate
-from relevo.cli.options import EVERYWHERE, CommandGroup
-from relevo.cli.render import printable
+from relevo.cli import exits, tree
+from relevo.cli.nouns import NounGroup
+from relevo.cli.options import EVERYWHERE
+from relevo.cli.printing import printable
 from relevo.cli.session import Session
-from relevo.cli.up import up
-from relevo.dataverse.cli import bulk_delete as job_bulk
-from relevo.dataverse.cli import users as user
 from relevo.errors import RelevoError
-from relevo.feed.cli import commands as feed
-from relevo.feed.cli import run as feed_run
-from relevo.jobs.cli import commands as job
-from relevo.jobs.cli.retrying import retry
-from relevo.kernel.postgres.failures import unexpected
-from relevo.messaging.cli import lines
-from relevo.messaging.cli.autoscale import autoscale
-from relevo.messaging.cli.top import top
-from relevo.router.cli import commands as router
-from relevo.router.cli import desk as router_desk
-from relevo.router.cli import importing as router_import
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,36 +29,48 @@ _HELP: Final = """Relevo gets every piece of work to whoever should do it.
 """
 
 
-class _Root(CommandGroup):
+class _Root(NounGroup):
+    """All commands, in the sections of the tree; nothing is imported to list them."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.name, self.help, self.no_args_is_help = PROGRAM, _HELP, True
+        self.params = list(EVERYWHERE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or the group of a noun."""
+        return super().get_command(ctx, cmd_name) if cmd_name in tree.NOUNS else None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of commands and nouns."""
+        return list(tree.NOUNS)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin so, and the options."""
+        names = [name for name in tree.NOUNS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=tree.NOUNS[name].help) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the introduction."""
+        click.Command.format_help_text(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section."""
+        for heading, nouns in tree.SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, noun.help) for name, noun in nouns.items()])
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(each.code), each.meaning) for each in exits.EXITS])
 
 
 def build() -> click.Group:
     """Return the command tree."""
-    root = _Root(PROGRAM, help=_HELP, params=list(EVERYWHERE), no_args_is_help=True)
-    root = click.version_option(version("relevo"), message="%(prog)s %(version)s")(root)
-    for each in (up, job_run.run, top, doctor, migrate, backup, restore, grants, completion):
-        root.add_command(each)
-    generic.add_commands(root)
-    for each in (feed.lag, feed.tail, feed_run.run):
-        generic.group_of(root, "feed").add_command(each)
-    for each in (job.submit, job.show, job.wait, retry, job.views, job.watch, job_bulk.bulk_delete):
-        generic.group_of(root, "job").add_command(each)
-    for each in (lines.send_to_queue, lines.receive_from_queue):
-        generic.group_of(root, "queue").add_command(each)
-    generic.group_of(root, "topic").add_command(lines.send_to_topic)
-    generic.group_of(root, "subscription").add_command(lines.receive_from_subscription)
-    generic.group_of(root, "consumer").add_command(autoscale)
-    generic.group_of(root, "user").add_command(user.show)
-    for each in (actor_schema, actor_watch):
-        generic.group_of(root, "actor").add_command(each)
-    router_group = generic.group_of(root, "router")
-    for each in (router.classify, router.watch, router_desk.work, router_import.take_over):
-        router_group.add_command(each)
-    for each in (router.explain_job, router.explain_worker):
-        generic.group_of(router_group, "explain").add_command(each)
+    described = click.version_option(package_name="relevo", message="%(prog)s %(version)s")
+    root: click.Group = described(_Root())
     return root
 
 
@@ -110,11 +99,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(error, _usage(error), error.exit_code, session)
     except RelevoError as error:
         return _fail(error, error.message, exits.exit_code(error), session)
-    except asyncpg.PostgresError as error:
-        return _fail(error, unexpected(error), exits.UNEXPECTED, session)
     except Exception as error:
-        text = f"unexpected {type(error).__name__}: {error}; please report it, with --debug"
-        return _fail(error, text, exits.UNEXPECTED, session)
+        return _fail(error, _unexpected(error), exits.UNEXPECTED, session)
     return result if isinstance(result, int) else exits.OK
 
 
@@ -124,6 +110,16 @@ def _fail(error: Exception, text: str, code: int, session: Session) -> int:
     line = " ".join(text.split())
     click.echo(f"error: {printable(line)}", err=True)
     return code
+
+
+def _unexpected(error: Exception) -> str:
+    from asyncpg import PostgresError  # here, because most commands end without this
+
+    from relevo.kernel.postgres.failures import unexpected
+
+    if isinstance(error, PostgresError):
+        return unexpected(error)
+    return f"unexpected {type(error).__name__}: {error}; please report it, with --debug"
 
 
 def _usage(error: click.ClickException) -> str:

@@ -15,8 +15,9 @@ from relevo.cli import hosting
 from relevo.cli.generic.values import Listen, Text
 from relevo.cli.hosting import Hosting
 from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
+from relevo.cli.printing import note
 from relevo.cli.programs import app_for
-from relevo.cli.render import Renderer, note
+from relevo.cli.render import Renderer
 from relevo.cli.up import announcer
 from relevo.errors import RelevoError
 from relevo.jobs.cli.board import board, screen

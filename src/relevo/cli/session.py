@@ -9,9 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from relevo import settings
 from relevo.errors import SettingsError
-from relevo.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +45,8 @@ class Session:
 
     def settings(self, **arguments: Any) -> Settings:
         """Return the settings; `arguments` are further ones from the command line."""
+        from relevo import settings  # here, because `--help` and calls over HTTP need none
+
         options = {
             "database_url": self.given.get("database"),
             "home": self.given.get("home"),
@@ -103,6 +103,8 @@ class Session:
 
     def log_quietly(self) -> None:
         """Log only warnings to standard error, unless --log-level says otherwise."""
+        from relevo.kernel.telemetry import configure_logs
+
         configure_logs(level=self.given.get("log_level") or "warning")
 
 

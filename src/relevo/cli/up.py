@@ -16,8 +16,9 @@ from relevo.cli import hosting
 from relevo.cli.generic.values import Text
 from relevo.cli.hosting import Hosting
 from relevo.cli.options import LOCAL, command
+from relevo.cli.printing import echo_json
 from relevo.cli.programs import app_for
-from relevo.cli.render import echo_json, new_console
+from relevo.cli.render import new_console
 from relevo.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:

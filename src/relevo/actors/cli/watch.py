@@ -13,11 +13,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from relevo import limits
+from relevo.cli import tree
 from relevo.cli.calls import way_to
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, echo_json, printable
+from relevo.cli.printing import echo_json, printable
+from relevo.cli.render import Renderer
 from relevo.errors import NotFound
-from relevo.http import operations
 from relevo.jobs.cli.board import screen, table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def watch(session: Session, once: bool, every: float) -> None:
 
 
 async def _watch(session: Session, every: float | None) -> None:
-    renderer, wanted = Renderer(session.output), operations.operation("actors.figures")
+    renderer, wanted = Renderer(session.output), tree.operation("actors.figures")
     async with way_to(wanted, session) as calls:
         with screen(renderer, live=every is not None) as draw:
             while True:
@@ -67,7 +68,7 @@ async def _watch(session: Session, every: float | None) -> None:
 
 
 async def _ask(calls: Calls, name: str, values: dict[str, Any]) -> dict[str, Any]:
-    reply = await calls.call(operations.operation(name), values)
+    reply = await calls.call(tree.operation(name), values)
     found: dict[str, Any] = msgspec.json.decode(reply.body)
     return found
 

@@ -1,4 +1,4 @@
-"""Generates the command of every operation: `hosts.list` is `relevo host list`."""
+"""The command of an operation: `hosts.list` is `relevo host list`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from relevo import limits
 from relevo.cli import exits
 from relevo.cli.calls import ABOUT_ONE_HOST, OperationReply, way_to
 from relevo.cli.generic import fields
-from relevo.cli.options import EVERYWHERE, CommandGroup, RelevoCommand
-from relevo.cli.render import Renderer, echo_text, note
+from relevo.cli.options import EVERYWHERE, RelevoCommand
+from relevo.cli.printing import echo_text, note
+from relevo.cli.render import Renderer
 from relevo.errors import InvalidValue
-from relevo.http.operations import OPERATIONS
 from relevo.kernel.operation import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from relevo.cli.calls import Calls
     from relevo.cli.session import Session
     from relevo.kernel.operation import Operation
@@ -32,52 +30,12 @@ _ONE_HOST: Final = (
     " `port`."
 )
 
-_ENDING: Final = frozenset(
-    {"jobs.cancel", *(one.name for one in OPERATIONS if one.name.endswith(".purge"))}
-)
-"""Operations that cannot be undone although they delete nothing."""
 _DOCUMENTS: Final = {"feeds.export": "places"}
 """Operations whose answer another command reads from a file, and the list in their pages: the
 command shows all pages as one document, always as JSON."""
 
 
-def add_commands(root: click.Group, operations: Iterable[Operation] = OPERATIONS) -> None:
-    """Add a group for each noun, with a command for each verb."""
-    for operation in operations:
-        *nouns, verb = operation.name.split(".")
-        group = root
-        for noun in nouns:
-            group = group_of(group, fields.singular(noun).replace("_", "-"))
-        group.add_command(_OperationCommand(operation, verb.replace("_", "-")))
-
-
-def group_of(parent: click.Group, noun: str) -> click.Group:
-    """Return the group of a noun; creates it if needed."""
-    group = parent.commands.get(noun)
-    if group is None:
-        group = _Noun(noun)
-        parent.add_command(group)
-    assert isinstance(group, click.Group), f"{noun} is a command and a group"
-    return group
-
-
-class _Noun(CommandGroup):
-    """A group whose help names its verbs."""
-
-    def get_short_help_str(self, limit: int = 45) -> str:
-        return self.help_text
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_paragraph()
-        formatter.write_text(self.help_text)
-
-    @property
-    def help_text(self) -> str:
-        """Such as `host: drain, list, resume.`"""
-        return f"{(self.name or '').capitalize()}: {', '.join(sorted(self.commands))}."
-
-
-class _OperationCommand(RelevoCommand):
+class OperationCommand(RelevoCommand):
     """The command of an operation.
 
     Its parameters are made when they are needed: to make those of all operations takes longer than
@@ -120,7 +78,12 @@ class _OperationCommand(RelevoCommand):
 
 
 def _is_final(operation: Operation) -> bool:
-    return operation.method == "DELETE" or operation.name in _ENDING
+    """Whether an operation cannot be undone; some of these delete nothing."""
+    return (
+        operation.method == "DELETE"
+        or operation.name == "jobs.cancel"
+        or operation.name.endswith(".purge")
+    )
 
 
 def _is_paged(operation: Operation) -> bool:

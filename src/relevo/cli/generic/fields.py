@@ -23,7 +23,7 @@ from relevo.cli.generic.values import (
     Text,
     Where,
 )
-from relevo.store.http.bulk import ItemCondition
+from relevo.cli.tree import singular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +42,8 @@ _SIMPLE: Final[dict[type[inspect.Type], click.ParamType[Any]]] = {
 }
 _MANY: Final = (inspect.CollectionType, inspect.VarTupleType)
 _CONTENT: Final = (inspect.BytesType, inspect.DictType, inspect.StructType, inspect.UnionType)
-_SHORT: Final[dict[type[msgspec.Struct], click.ParamType[Any]]] = {ItemCondition: Where()}
-"""Types with a short form on the command line."""
+_SHORT: Final[dict[str, click.ParamType[Any]]] = {"ItemCondition": Where()}
+"""Types with a short form on the command line, by name: they need not be imported."""
 
 
 def parameters(operation: Operation) -> list[click.Parameter]:
@@ -135,8 +135,8 @@ def _click_type(kind: inspect.Type) -> click.ParamType[Any]:
     if isinstance(kind, inspect.LiteralType | inspect.EnumType):
         choices = kind.values if isinstance(kind, inspect.LiteralType) else list(kind.cls)
         return click.Choice([str(getattr(choice, "value", choice)) for choice in choices])
-    if isinstance(kind, inspect.StructType) and kind.cls in _SHORT:
-        return _SHORT[kind.cls]
+    if isinstance(kind, inspect.StructType) and kind.cls.__name__ in _SHORT:
+        return _SHORT[kind.cls.__name__]
     if isinstance(kind, inspect.AnyType):
         return Key()
     return _SIMPLE.get(type(kind), Json())
@@ -175,18 +175,3 @@ def _default(field: inspect.Field) -> str:
 
 def _sentences(*texts: str) -> str:
     return " ".join(text if text.endswith(".") else f"{text}." for text in texts if text)
-
-
-def singular(noun: str) -> str:
-    """Return the singular of a noun.
-
-    >>> singular("policies"), singular("hosts"), singular("classes"), singular("status")
-    ('policy', 'host', 'class', 'status')
-    """
-    if noun.endswith("ies"):
-        return f"{noun[:-3]}y"
-    if noun.endswith("sses"):
-        return noun[:-2]
-    if noun.endswith("s") and not noun.endswith(("ss", "us")):
-        return noun[:-1]
-    return noun

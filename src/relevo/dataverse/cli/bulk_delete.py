@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from relevo.cli import exits
+from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.values import Instant, Key, Null, Text, Where
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, new_console, note, printable
+from relevo.cli.printing import note, printable
+from relevo.cli.render import Renderer, new_console
 from relevo.errors import Forbidden, InvalidValue
-from relevo.http import operations
 from relevo.jobs.http.models import JobView
 from relevo.store.query import OPERATORS
 
@@ -189,7 +189,7 @@ def _rows(count: int) -> str:
 
 def _call(session: Session, name: str, values: dict[str, Any]) -> OperationReply:
     """Run an operation on its own connection, because the user may pause between two."""
-    operation = operations.operation(name)
+    operation = tree.operation(name)
 
     async def work() -> OperationReply:
         async with way_to(operation, session) as calls:

@@ -9,13 +9,14 @@ from uuid import UUID
 import click
 import msgspec
 
+from relevo.cli import tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.values import Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, printable
+from relevo.cli.printing import printable
+from relevo.cli.render import Renderer
 from relevo.dataverse.users.model import UserInfo, UserView
 from relevo.errors import Conflict, NotFound
-from relevo.http import operations
 from relevo.http.paging import Page
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def show(session: Session, user: str) -> None:
 
 
 async def _show(session: Session, user: str) -> None:
-    operation = operations.operation("users.get")
+    operation = tree.operation("users.get")
     async with way_to(operation, session) as calls:
         key = _id(user) or await _named(calls, user)
         body = (await calls.call(operation, {"id": str(key)})).body
@@ -55,7 +56,7 @@ def _id(text: str) -> UUID | None:
 
 async def _named(calls: Calls, name: str) -> UUID:
     """Return the user of a name; raises `Conflict` if several have it."""
-    reply = await calls.call(operations.operation("users.list"), {"name": name})
+    reply = await calls.call(tree.operation("users.list"), {"name": name})
     matches = msgspec.json.decode(reply.body, type=Page[UserInfo]).items
     if not matches:
         raise NotFound(f"there is no user {name!r}; `relevo user list` lists all users")

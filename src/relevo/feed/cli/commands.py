@@ -10,14 +10,15 @@ import click
 import msgspec
 from rich.live import Live
 
+from relevo.cli import tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.commands import all_pages
 from relevo.cli.generic.values import Key, Null, Where
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, echo_json, note
+from relevo.cli.printing import echo_json, note
+from relevo.cli.render import Renderer
 from relevo.errors import OutcomeUnknown, Unavailable
 from relevo.feed.http.units import FeedView, UnitLeaseView
-from relevo.http import operations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -57,7 +58,7 @@ def lag(
 
 
 async def _lag(session: Session, unit: tuple[str | None, str | None], every: float | None) -> None:
-    operation = operations.operation("feeds.list" if unit[0] is None else "feeds.get")
+    operation = tree.operation("feeds.list" if unit[0] is None else "feeds.get")
     async with way_to(operation, session) as calls, _screen(session, unit, every) as show:
         while True:
             values: dict[str, Any] = {"container": unit[0], "name": unit[1]}
@@ -134,7 +135,7 @@ def tail(session: Session, /, **given: Any) -> None:
 
 
 async def _tail(session: Session, values: dict[str, Any], *, once: bool, count: int | None) -> None:
-    operation = operations.operation("feeds.changes")
+    operation = tree.operation("feeds.changes")
     values["wait_seconds"] = 0.0 if once else WAIT_SECONDS
     left = count
     async with way_to(operation, session) as calls:
@@ -150,7 +151,7 @@ async def _tail(session: Session, values: dict[str, Any], *, once: bool, count: 
 
 async def _page(calls: Calls, values: dict[str, Any]) -> Any:
     """Return the next page; once there is a place to go on from, a host may be away meanwhile."""
-    operation = operations.operation("feeds.changes")
+    operation = tree.operation("feeds.changes")
     while True:
         try:
             return msgspec.json.decode((await calls.call(operation, values)).body)

@@ -11,8 +11,8 @@ import click
 from relevo.app import App
 from relevo.cli.generic.values import Instant, Text
 from relevo.cli.options import command
+from relevo.cli.printing import note
 from relevo.cli.programs import load
-from relevo.cli.render import note
 from relevo.cli.signals import StopSignals
 from relevo.errors import HostSuperseded
 from relevo.feed import Processor

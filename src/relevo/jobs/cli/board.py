@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from relevo.cli.render import STYLES, Renderer, printable
+from relevo.cli.printing import printable
+from relevo.cli.render import STYLES, Renderer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

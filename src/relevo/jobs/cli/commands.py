@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from relevo.cli import exits
+from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.values import Instant, Json, Null, Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, echo_json, note, printable
-from relevo.http import operations
+from relevo.cli.printing import echo_json, note, printable
+from relevo.cli.render import Renderer
 from relevo.jobs.cli.board import board, screen
 from relevo.jobs.core import codes
 from relevo.jobs.http.models import WAIT_SECONDS_MAX, JobView
@@ -85,7 +85,7 @@ def submit(session: Session, /, **given: Any) -> int:
 
 
 async def _submit(session: Session, values: dict[str, Any], *, wait: bool) -> int:
-    operation = operations.operation("jobs.submit")
+    operation = tree.operation("jobs.submit")
     async with way_to(operation, session) as calls:
         reply = await calls.call(operation, values)
         key = msgspec.json.decode(reply.body)["id"]
@@ -112,9 +112,9 @@ def show(session: Session, id: Any, payload: bool) -> None:  # noqa: A002 - the 
 async def _show(session: Session, key: str, *, payload: bool) -> None:
     names = ["jobs.get", *(["jobs.payload"] if payload else [])]
     found: dict[str, Any] = {}
-    async with way_to(operations.operation("jobs.get"), session) as calls:
+    async with way_to(tree.operation("jobs.get"), session) as calls:
         for name in names:
-            reply = await calls.call(operations.operation(name), {"id": key})
+            reply = await calls.call(tree.operation(name), {"id": key})
             found[name] = msgspec.json.decode(reply.body)
     job = found["jobs.get"]
     more = {k: v for k, v in found.get("jobs.payload", {}).items() if k != "id"}
@@ -194,14 +194,14 @@ def wait(session: Session, id: Any, timeout: float | None) -> int:  # noqa: A002
     session.log_quietly()
 
     async def work() -> int:
-        async with way_to(operations.operation("jobs.wait"), session) as calls:
+        async with way_to(tree.operation("jobs.wait"), session) as calls:
             return await _wait(session, calls, str(id), timeout)
 
     return asyncio.run(work())
 
 
 async def _wait(session: Session, calls: Calls, key: str, timeout: float | None) -> int:
-    operation = operations.operation("jobs.wait")
+    operation = tree.operation("jobs.wait")
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = WAIT_SECONDS_MAX if end is None else end - time.monotonic()
@@ -291,7 +291,7 @@ def watch(session: Session, once: bool, every: float) -> None:
 
 
 async def _watch(session: Session, every: float | None) -> None:
-    lanes, running = (operations.operation(n) for n in ("lanes.list", "jobs.views.running"))
+    lanes, running = (tree.operation(n) for n in ("lanes.list", "jobs.views.running"))
     renderer = Renderer(session.output)
     async with way_to(lanes, session) as calls:
         with screen(renderer, live=every is not None) as draw:

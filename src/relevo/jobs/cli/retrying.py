@@ -11,13 +11,13 @@ import click
 import msgspec
 
 from relevo import limits
-from relevo.cli import exits
+from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.values import Instant, Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, echo_json, note, printable
+from relevo.cli.printing import echo_json, note, printable
+from relevo.cli.render import Renderer
 from relevo.errors import CallerError
-from relevo.http import operations
 from relevo.kernel.operation import encoded
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def retry(session: Session, /, **given: Any) -> int:
 
 
 async def _retry(session: Session, ids: list[str], values: dict[str, Any], *, yes: bool) -> int:
-    async with way_to(operations.operation("jobs.retry"), session) as calls:
+    async with way_to(tree.operation("jobs.retry"), session) as calls:
         if not ids:
             jobs = await _matching(calls, values)
             if not yes and not _agreed(session, jobs):
@@ -81,7 +81,7 @@ async def _retry(session: Session, ids: list[str], values: dict[str, Any], *, ye
 
 async def _matching(calls: Calls, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Return all jobs that match, oldest first; those that come meanwhile are left alone."""
-    listing = operations.operation("jobs.list")
+    listing = tree.operation("jobs.list")
     found: list[dict[str, Any]] = []
     values = {**values, "order": "oldest", "limit": PAGE_ROWS}
     while True:
@@ -115,7 +115,7 @@ def _agreed(session: Session, jobs: list[dict[str, Any]]) -> bool:
 
 async def _retry_all(calls: Calls, ids: list[str]) -> dict[str, str]:
     """Retry jobs; return the reasons of those that were refused."""
-    operation, refused = operations.operation("jobs.retry"), dict[str, str]()
+    operation, refused = tree.operation("jobs.retry"), dict[str, str]()
 
     async def one(key: str) -> None:
         try:

@@ -12,8 +12,8 @@ import msgspec
 
 from relevo.cli.generic.values import Text
 from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
+from relevo.cli.printing import note
 from relevo.cli.programs import app_for
-from relevo.cli.render import note
 from relevo.cli.signals import StopSignals
 from relevo.errors import NotFound, RelevoError
 from relevo.kernel.telemetry import configure_logs

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
-from relevo.cli import exits
+from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.values import Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import echo_json, echo_text, note
+from relevo.cli.printing import echo_json, echo_text, note
 from relevo.errors import InvalidValue, RelevoError
-from relevo.http import operations
 from relevo.messaging.http.messages import CLAIMED_MAX, WAIT_SECONDS_MAX
 from relevo.messaging.http.models import NewMessage
 
@@ -146,7 +145,7 @@ def _batches(lines: Iterator[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]
 async def _send(
     session: Session, name: str, place: dict[str, str], lines: Iterator[tuple[int, Any]]
 ) -> int:
-    operation = operations.operation(name)
+    operation = tree.operation(name)
     progress, duplicates = Progress("sent"), 0
     batch: list[tuple[int, Any]] = []
     async with way_to(operation, session) as calls:
@@ -212,7 +211,7 @@ def _receive_command(kinds: tuple[str, ...], nouns: dict[bool, str]) -> RelevoCo
 async def _receive(
     session: Session, noun: str, place: dict[str, str], given: dict[str, Any]
 ) -> int:
-    operation = operations.operation(f"{noun}.claim")
+    operation = tree.operation(f"{noun}.claim")
     progress, count = Progress("received"), given["count"]
     async with way_to(operation, session) as calls:
         while count is None or progress.count < count:
@@ -230,7 +229,7 @@ async def _claim(
     calls: Calls, noun: str, place: dict[str, str], most: int, given: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Return messages; none if none came in time."""
-    operation = operations.operation(f"{noun}.claim")
+    operation = tree.operation(f"{noun}.claim")
     end = time.monotonic() + given["wait"]
     while True:
         left = WAIT_SECONDS_MAX / 3 if given["follow"] else end - time.monotonic()
@@ -269,7 +268,7 @@ async def _write(
 
 
 async def _settle(calls: Calls, name: str, place: dict[str, str], message: dict[str, Any]) -> None:
-    await calls.call(operations.operation(name), {**place, "token": message["lock_token"]})
+    await calls.call(tree.operation(name), {**place, "token": message["lock_token"]})
 
 
 send_to_queue = _send_command("queue", "messages.send_batch")

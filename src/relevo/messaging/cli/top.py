@@ -13,11 +13,12 @@ from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from relevo.cli import tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.commands import all_pages
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, echo_json, printable
-from relevo.http import operations
+from relevo.cli.printing import echo_json, printable
+from relevo.cli.render import Renderer
 from relevo.jobs.cli.board import lanes_table, screen, table
 from relevo.messaging.operating.describing import WAIT_BOUNDS
 
@@ -81,7 +82,7 @@ def top(session: Session, once: bool, every: float) -> None:
 
 async def _top(session: Session, every: float | None) -> None:
     renderer = Renderer(session.output)
-    async with way_to(operations.operation("messages.figures"), session) as calls:
+    async with way_to(tree.operation("messages.figures"), session) as calls:
         with screen(renderer, live=every is not None) as draw:
             before, at = await _figures(calls), time.monotonic()
             await asyncio.sleep(min(FIRST_SECONDS, every or FIRST_SECONDS))
@@ -89,7 +90,7 @@ async def _top(session: Session, every: float | None) -> None:
                 after, now = await _figures(calls), time.monotonic()
                 rates = rates_of(before, after, now - at)
                 before, at = after, now
-                reply = await calls.call(operations.operation("lanes.list"), {})
+                reply = await calls.call(tree.operation("lanes.list"), {})
                 lanes = msgspec.json.decode(reply.body)["items"]
                 if session.output == "json":
                     echo_json(msgspec.json.encode({"queues": rates, "lanes": lanes}))
@@ -102,7 +103,7 @@ async def _top(session: Session, every: float | None) -> None:
 
 async def _figures(calls: Calls) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the figures of all classes that are received from, by path and class."""
-    reply = await all_pages(calls, operations.operation("messages.figures"), {})
+    reply = await all_pages(calls, tree.operation("messages.figures"), {})
     return {
         (entity["path"], name): counts
         for entity in msgspec.json.decode(reply.body)["items"]

@@ -11,12 +11,13 @@ import msgspec
 from rich.live import Live
 
 from relevo import limits
+from relevo.cli import tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.commands import all_pages
 from relevo.cli.generic.values import Key
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.render import Renderer, echo_json, printable
-from relevo.http import operations
+from relevo.cli.printing import echo_json, printable
+from relevo.cli.render import Renderer
 from relevo.router.overview import QueueStanding
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def classify(session: Session, /, **given: Any) -> None:
 def _ask(session: Session, name: str, values: dict[str, Any]) -> tuple[Any, Renderer | None]:
     """Return an answer and where to show it; None if it was shown as the JSON that it is."""
     session.log_quietly()
-    operation = operations.operation(name)
+    operation = tree.operation(name)
 
     async def work() -> bytes:
         async with way_to(operation, session) as calls:
@@ -238,7 +239,7 @@ def watch(session: Session, queue: str | None, once: bool, every: float) -> None
 
 
 async def _watch(session: Session, queue: str | None, every: float | None) -> None:
-    operation = operations.operation("router.queues.overview")
+    operation = tree.operation("router.queues.overview")
     values = {} if queue is None else {"queue": queue}
     async with way_to(operation, session) as calls, _screen(session, every) as show:
         while True:

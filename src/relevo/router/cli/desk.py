@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
-from relevo.cli import exits
+from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
 from relevo.cli.options import ALWAYS, REMOTE, WHERE, command
-from relevo.cli.render import echo_json, note
+from relevo.cli.printing import echo_json, note
 from relevo.cli.signals import StopSignals
 from relevo.errors import Conflict, OfferGone, OutcomeUnknown, RelevoError, Unavailable
-from relevo.http import operations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -83,7 +82,7 @@ class TerminalDesk:
 
     async def ask(self, name: str, **values: Any) -> Any:
         """Run an operation of the router."""
-        operation = operations.operation(f"router.{name}")
+        operation = tree.operation(f"router.{name}")
         reply = await self._calls.call(operation, {**operation.fixed, **values})
         return msgspec.json.decode(reply.body) if reply.body else None
 
@@ -140,7 +139,7 @@ async def _work(
     session: Session, worker: str, program: str | None, count: int | None, register: bool,
     *, auto_accept: bool,
 ) -> int:  # fmt: skip
-    operation = operations.operation("router.offers.list")
+    operation = tree.operation("router.offers.list")
     async with way_to(operation, session) as calls:
         desk = TerminalDesk(calls, worker)
         await desk.worker()  # so that an unknown name is reported at once

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from relevo.cli import exits
+from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
 from relevo.cli.options import ALWAYS, OUTPUT, REMOTE, WHERE, command
 from relevo.cli.render import Renderer, new_console
 from relevo.errors import NotFound
-from relevo.http import operations
 from relevo.router import importing, official
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class OverCalls:
 
     async def get(self, collection: Collection, resource_id: str) -> Document | None:
         """Return the resource of this id."""
-        operation = operations.operation(f"router.{_NOUNS[collection]}.get")
+        operation = tree.operation(f"router.{_NOUNS[collection]}.get")
         try:
             reply = await self._calls.call(operation, {**operation.fixed, "id": resource_id})
         except NotFound:
@@ -55,7 +54,7 @@ class OverCalls:
         self, collection: Collection, resource_id: str, change: Document, *, new: bool
     ) -> None:
         """Merge a change; with `new` only if there is nothing."""
-        operation = operations.operation(f"router.{_NOUNS[collection]}.patch")
+        operation = tree.operation(f"router.{_NOUNS[collection]}.patch")
         values: dict[str, Any] = {**operation.fixed, "id": resource_id, "patch": change}
         if new:
             values["if_none_match"] = "*"
@@ -94,7 +93,7 @@ def take_over(
     session.log_quietly()
 
     async def work() -> Report:
-        operation = operations.operation("router.queues.get")
+        operation = tree.operation("router.queues.get")
         async with (
             way_to(operation, session) as calls,
             official.opened(endpoint, source_key) as source,

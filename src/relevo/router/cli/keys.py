@@ -16,7 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from relevo.cli.render import new_console, printable
+from relevo.cli.printing import printable
+from relevo.cli.render import new_console
 from relevo.errors import RelevoError
 
 if TYPE_CHECKING:
