@@ -32,7 +32,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "up": CommandNoun("Run one host: the API, and the work behind it."),
         "run": CommandNoun("Run a host for a program: its jobs, processors, consumers, actors."),
         "doctor": CommandNoun("Check the database, the clock, the data folder and the hosts."),
-        "top": CommandNoun("Watch queues and lanes at work."),
+        "top": CommandNoun("Watch queues by class, and lanes: rates, messages, waits."),
         "host": CommandNoun("Hosts: list, drain.", ("relevo.http.v1",)),
         "lease": CommandNoun("Leases, the work only one host may do: list, move.",
                              ("relevo.http.v1",)),
