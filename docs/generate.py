@@ -26,13 +26,12 @@ import message_tables
 import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
-from relevo import errors, limits
+from relevo import App, errors, limits
 from relevo.actors.operating import events as actor_events
 from relevo.actors.states import ACTIVATION
 from relevo.feed.operating.states import UNIT
 from relevo.governance.core.moves import MOVE
 from relevo.governance.operating import events as governance_events
-from relevo.governance.operating.figures import GovernanceFigures
 from relevo.http import answers, openapi
 from relevo.http.access import roles
 from relevo.http.operations import OPERATIONS, SURFACES
@@ -41,11 +40,9 @@ from relevo.jobs import events as job_events
 from relevo.jobs.states import JOB as SYSTEM_JOB
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.states import HOST, LEASE
-from relevo.kernel.telemetry.metrics import MessageTimes, Metrics, Runs
-from relevo.kernel.telemetry.turns import ActorFigures
+from relevo.kernel.telemetry.metrics import Metrics
 from relevo.messaging import states as message_states
 from relevo.messaging.model import MessageOptions
-from relevo.messaging.operating.figures import MessageFigures
 from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
 from relevo.router.wire.envelopes import NAMES
@@ -217,26 +214,19 @@ def limit_tables() -> str:
     )
 
 
-Collected = Runs | MessageTimes | MessageFigures | ActorFigures | GovernanceFigures
-"""Figures that are put together when they are shown."""
-
-
 def metric_table() -> str:
     """Every figure with its labels."""
-    made, own = Metrics(), inspect.getsource(Metrics)
+    made, own = App(settings=Settings()).metrics, inspect.getsource(Metrics)
+    attributes = {id(value): name for name, value in vars(made).items()}
     rows = []
-    others = tuple(
-        ("registry", each()) for each in (MessageFigures, ActorFigures, GovernanceFigures)
-    )
-    for attribute, figure in (*vars(made).items(), *others):
-        if not isinstance(figure, MetricWrapperBase | Collected):
-            continue
+    for figure in made.registry._collector_to_names:
+        attribute = attributes.get(id(figure), "registry")
         within = (f"self.{attribute}.l", f"(self.{attribute}, ")  # set by what else is there
         used = re.search(rf"metrics\.{attribute}\b", _code()) or any(one in own for one in within)
         for family in figure.collect():
             name = f"{family.name}_total" if family.type == "counter" else family.name
             text = family.documentation if used else f"{family.documentation} Not measured yet."
-            labelled: Any = family if isinstance(figure, Collected) else figure
+            labelled: Any = figure if isinstance(figure, MetricWrapperBase) else family
             rows.append([f"`{name}`", family.type, _listed(labelled._labelnames), text])
     return table(["name", "type", "labels", "meaning"], rows)
 

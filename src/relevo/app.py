@@ -103,7 +103,9 @@ class App(
         self.events = EventFeed(self.feeds)
         self.parts.add(EventLogPart(self.events))
         self.parts.add(FeedPart(self.feeds))
-        self.router = self.parts.add(RouterPart(Router(settings, self.events, self.vault)))
+        self.router = self.parts.add(
+            RouterPart(Router(settings, self.events, self.vault), self.metrics)
+        )
         catalogue = self.events.catalogue
         self.actors = self.parts.add(
             ActorsPart(Actors(connection, settings, self.vault, catalogue))
@@ -112,7 +114,7 @@ class App(
         self.governance = self.parts.add(GovernancePart(Governance(connection, self.actors)))
         self.metrics.registry.register(GovernanceFigures(lambda: self.actors.own_runtime))
         self.users = Users(connection)
-        self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings))
+        self.jobs = self.parts.add(JobsPart(Jobs(connection, settings), settings, self.metrics))
         self.pipeline = self.parts.add(PipelinePart(Pipeline(self.jobs, self.vault, self.users)))
         self.messaging = self.parts.add(
             MessagingPart(Messaging(connection, settings), self.metrics)

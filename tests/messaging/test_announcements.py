@@ -104,7 +104,7 @@ async def test_each_metric_counts_what_it_names(app: App, clock: Clock, post: Po
     await clock.advance(timedelta(seconds=31))  # the last lock is lost, the brief message expires
     await post.tend()
     async with app.host(name="one"):
-        await app.parts.of(MessagingPart).measure()
+        await app.parts.of(MessagingPart).figures.read()
         text = app.metrics.render().decode()
     for name, priority_class, value in (
         ("relevo_messages_sent_total", "high", 3), ("relevo_messages_sent_total", "low", 4),

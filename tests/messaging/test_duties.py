@@ -143,7 +143,7 @@ async def test_figures_are_shown_by_the_leading_host(app: App) -> None:  # 19, M
         await done.wait()
         while (await queue.describe()).messages.completed < 1:
             await asyncio.sleep(0.01)
-        await app.parts.of(MessagingPart).measure()
+        await app.parts.of(MessagingPart).figures.read()
         text = app.metrics.render().decode()
     for line in (
         'relevo_messages_sent_total{class="high",entity="q"} 1.0',

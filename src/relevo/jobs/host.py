@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from relevo.jobs import states
 from relevo.jobs.commands import HOST_TOPIC
+from relevo.jobs.figures import JobFigures
 from relevo.jobs.running.claims import JobClaim, JobSettlement
 from relevo.jobs.running.ledger import JobLedger
 from relevo.jobs.running.processes import call_in_process
@@ -22,6 +23,7 @@ from relevo.kernel.postgres import catalog
 from relevo.kernel.running.lanes import HostLane
 from relevo.kernel.running.processes import Processes
 from relevo.kernel.running.runner import Runner
+from relevo.kernel.telemetry.store_figures import READ_SECONDS
 
 if TYPE_CHECKING:
     from relevo.jobs.registry import HandlerRegistry
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.kernel.supervision import Supervisor
+    from relevo.kernel.telemetry.metrics import Metrics
     from relevo.settings import Settings
 
 SQL = catalog.load(__package__)
@@ -43,8 +46,10 @@ JobRunner = Runner[JobClaim, JobSettlement]
 class JobsPart(Part[Jobs]):
     """Runs jobs on a host, and does the leader's duties."""
 
-    def __init__(self, service: Jobs, settings: Settings) -> None:
+    def __init__(self, service: Jobs, settings: Settings, metrics: Metrics) -> None:
         super().__init__(service)
+        self.figures = JobFigures(lambda: service.views)
+        metrics.registry.register(self.figures)
         self._settings = settings
         self._timers = PerConnection(service.connection, self._new_timers)
         self._host: JobRunner | None = None
@@ -75,7 +80,8 @@ class JobsPart(Part[Jobs]):
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
         tending = Duty("jobs.tend", TEND_SECONDS, self._tend)
-        return [tending, *self.timers.duties(), *self.service.waits.duties()]
+        measuring = Duty("jobs.figures", READ_SECONDS, self.figures.read)
+        return [tending, measuring, *self.timers.duties(), *self.service.waits.duties()]
 
     async def _tend(self) -> None:
         """Do due work; an idle installation costs one statement."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection
+from relevo.kernel.telemetry.store_figures import READ_SECONDS
 from relevo.messaging.arrivals import Arrivals
 from relevo.messaging.operating.figures import MessageFigures
 from relevo.messaging.operating.timers import MessageTimers
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from relevo.kernel.telemetry.metrics import Metrics
 
 ARRIVALS: Final = "messaging.arrivals"
-FIGURES_SECONDS: Final = 10.0
 
 
 class MessagingPart(Part[Messaging]):
@@ -26,8 +26,8 @@ class MessagingPart(Part[Messaging]):
 
     def __init__(self, service: Messaging, metrics: Metrics) -> None:
         super().__init__(service)
-        self._figures = MessageFigures()
-        metrics.registry.register(self._figures)
+        self.figures = MessageFigures(lambda: service.database, lambda: service.tools.scaler)
+        metrics.registry.register(self.figures)
         self._timers = PerConnection(service.connection, MessageTimers)
         self.consumers = ConsumersHost(service)
         self._supervisor: Supervisor | None = None
@@ -39,12 +39,7 @@ class MessagingPart(Part[Messaging]):
 
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
-        return [*self.timers.duties(), Duty("messaging.figures", FIGURES_SECONDS, self.measure)]
-
-    async def measure(self) -> None:
-        """Read the figures that this host shows, because it leads."""
-        tools = self.service.tools
-        await self._figures.read(self.service.database, tools.scaler)
+        return [*self.timers.duties(), Duty("messaging.figures", READ_SECONDS, self.figures.read)]
 
     async def declare(self) -> None:
         """Make the entities that consumers of this host serve, if they are missing."""

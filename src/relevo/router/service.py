@@ -17,11 +17,13 @@ from relevo.kernel.outbound.lazy_client import LazyClient
 from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
+from relevo.kernel.telemetry.store_figures import READ_SECONDS
 from relevo.router import events
 from relevo.router.administration import Administration, StoredResource
 from relevo.router.commands import RouterCall, RouterCommands
 from relevo.router.core import workers
 from relevo.router.explanations import Explanations
+from relevo.router.figures import RouterFigures
 from relevo.router.jobs import JobOperations
 from relevo.router.matcher.matcher import Matcher
 from relevo.router.matcher.rule_calls import RuleCaller
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from relevo.kernel.events import EventLog
     from relevo.kernel.part import Host
     from relevo.kernel.postgres import Database, Wakeups
+    from relevo.kernel.telemetry.metrics import Metrics
     from relevo.router.core.world import World
     from relevo.router.wire.credentials import Sealer
     from relevo.settings import Settings
@@ -156,6 +159,11 @@ class Tools:
 class RouterPart(Part[Router]):
     """Makes a host a candidate for matching, and deletes expired rows."""
 
+    def __init__(self, service: Router, metrics: Metrics) -> None:
+        super().__init__(service)
+        self.figures = RouterFigures(lambda: service._tools().database)
+        metrics.registry.register(self.figures)
+
     async def start(self, host: Host) -> None:
         """Become a candidate for matching."""
         await self.service._tools().matcher.join(host.leases)
@@ -170,6 +178,7 @@ class RouterPart(Part[Router]):
         return [
             Duty("deregister idle workers", 60.0, self.deregister_idle),
             Duty("forget ended offers", 60.0, self.forget),
+            Duty("router.figures", READ_SECONDS, self.figures.read),
         ]
 
     async def deregister_idle(self) -> int:

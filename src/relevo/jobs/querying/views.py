@@ -112,6 +112,8 @@ class LaneStanding(Struct, frozen=True, kw_only=True):
     running: int
     suspended: int
     oldest: datetime | None
+    oldest_seconds: float | None
+    """The age of the oldest ready job, by the database's clock."""
     events: str
     priority: bool
     owner_cap: int | None

@@ -486,7 +486,7 @@ order by w.jobs desc, h.chain;
 -- name: lane_standings
 -- Lanes with their configuration and contents.
 select l.name, l.events, l.priority, l.owner_cap, l.shared_tokens, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
-  coalesce(j.running, 0) as running, j.oldest,
+  coalesce(j.running, 0) as running, j.oldest, extract(epoch from relevo.now() - j.oldest)::float8 as oldest_seconds,
   array(select h.name from relevo.job_handler h where h.lane = l.name order by h.name) as handlers
 from relevo.job_lane l left join (
   select lane, count(*) filter (where status = 0) as ready, count(*) filter (where status = 10) as suspended,

@@ -1,33 +1,31 @@
 """Metrics of the store: messages by entity and class, and replicas of consumers.
 
-The leading host reads and shows them; the others show nothing. At most `SERIES_MAX` pairs of entity
-and class are shown by name, those with most messages first; the rest is added up as `others`.
+At most `SERIES_MAX` pairs of entity and class are shown by name, those with most messages first;
+the rest is added up as `others`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
-from relevo.kernel.leases.hosts import instant
 from relevo.kernel.telemetry.metrics import OTHERS
+from relevo.kernel.telemetry.store_figures import SERIES_MAX, StoreFigures
 from relevo.messaging.operating import describing
+from relevo.messaging.operating.describing import MessageCounts
+from relevo.messaging.operating.scaling import Desired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from prometheus_client.core import Metric
 
     from relevo.kernel.postgres import Database
-    from relevo.messaging.operating.describing import MessageCounts
-    from relevo.messaging.operating.scaling import Desired, Scaler
+    from relevo.messaging.operating.scaling import Scaler
 
-SERIES_MAX: Final = 256
 PAGE: Final = 500
-OLD_SECONDS: Final = 60.0
 STATES: Final = ("active", "locked", "deferred", "scheduled", "dead_letter")
 COUNTERS: Final = {
     "sent": "Messages accepted.",
@@ -45,68 +43,79 @@ _LABELS: Final = ("entity", "class")
 Key = tuple[str, str]
 
 
-class MessageFigures(Collector):
-    """What the leading host last read."""
+class Standing(Struct, frozen=True):
+    """The counters of all entities, and how many replicas consumers should have."""
 
-    def __init__(self) -> None:
-        self._shown: dict[Key, MessageCounts] = {}
-        self._replicas: dict[str, Desired] = {}
-        self._read_at = -math.inf
+    counts: dict[Key, MessageCounts]
+    replicas: dict[str, Desired]
 
-    async def read(self, database: Database, scaler: Scaler) -> None:
+
+class MessageFigures(StoreFigures[Standing]):
+    """Entities and consumers."""
+
+    def __init__(self, database: Callable[[], Database], scaler: Callable[[], Scaler]) -> None:
+        super().__init__()
+        self._database = database
+        self._scaler = scaler
+
+    async def load(self) -> Standing:
         """Read the counters of all entities, and how many replicas consumers should have."""
         found: dict[Key, MessageCounts] = {}
         after = ""
-        while page := await describing.figures(database, after=after, limit=PAGE):
+        while page := await describing.figures(self._database(), after=after, limit=PAGE):
             for one in page:
                 found.update(((one.path, name), counts) for name, counts in one.classes.items())
             after = page[-1].path.lower()
-        self._shown, self._replicas = bounded(found), await scaler.all()
-        self._read_at = instant()
+        return Standing(bounded(found), await self._scaler().all())
 
-    def collect(self) -> Iterator[Metric]:
-        """Return what the registry shows; nothing old, which another host has gone on reading."""
-        if instant() - self._read_at > OLD_SECONDS:
-            self._shown, self._replicas = {}, {}
-        for name, text in COUNTERS.items():
-            family = CounterMetricFamily(f"relevo_messages_{name}", text, labels=_LABELS)
-            for key, counts in self._shown.items():
-                family.add_metric(key, getattr(counts, name))
-            yield family
-        floors = CounterMetricFamily(
-            "relevo_message_floor_claims", "Claims that only the floor share let go first.",
-            labels=_LABELS,
-        )  # fmt: skip
-        states = GaugeMetricFamily(
-            "relevo_messages", "Messages by state.", labels=(*_LABELS, "state")
-        )
-        ages = GaugeMetricFamily(
-            "relevo_message_oldest_age_seconds", "Wait of the oldest claimable message.",
-            labels=_LABELS,
-        )  # fmt: skip
-        ratios = GaugeMetricFamily(
-            "relevo_message_target_ratio",
-            "Share of first deliveries within the service target of the class.", labels=_LABELS,
-        )  # fmt: skip
-        for key, counts in self._shown.items():
-            floors.add_metric(key, counts.floor_claims)
-            ages.add_metric(key, counts.oldest_age or 0.0)
-            for state in STATES:
-                states.add_metric((*key, state), getattr(counts, state))
-            if (ratio := counts.slo_ratio) is not None:
-                ratios.add_metric(key, ratio)
-        yield from (floors, states, ages, ratios)
-        slots = GaugeMetricFamily(
-            "relevo_consumers_slots", "Slots of consumers on all hosts.", labels=("consumers",)
-        )
-        desired = GaugeMetricFamily(
-            "relevo_consumers_desired", "Replicas that consumers should have.",
-            labels=("consumers",),
-        )  # fmt: skip
-        for consumers, one in self._replicas.items():
-            slots.add_metric((consumers,), one.slots)
-            desired.add_metric((consumers,), one.value)
-        yield from (slots, desired)
+    def families(self, shown: Standing | None) -> Iterator[Metric]:
+        """Return the metrics."""
+        shown = shown or Standing({}, {})
+        yield from _of_entities(shown.counts)
+        yield from _of_consumers(shown.replicas)
+
+
+def _of_entities(shown: dict[Key, MessageCounts]) -> Iterator[Metric]:
+    for name, text in COUNTERS.items():
+        family = CounterMetricFamily(f"relevo_messages_{name}", text, labels=_LABELS)
+        for key, counts in shown.items():
+            family.add_metric(key, getattr(counts, name))
+        yield family
+    floors = CounterMetricFamily(
+        "relevo_message_floor_claims", "Claims that only the floor share let go first.",
+        labels=_LABELS,
+    )  # fmt: skip
+    states = GaugeMetricFamily("relevo_messages", "Messages by state.", labels=(*_LABELS, "state"))
+    ages = GaugeMetricFamily(
+        "relevo_message_oldest_age_seconds", "Wait of the oldest claimable message.",
+        labels=_LABELS,
+    )  # fmt: skip
+    ratios = GaugeMetricFamily(
+        "relevo_message_target_ratio",
+        "Share of first deliveries within the service target of the class.", labels=_LABELS,
+    )  # fmt: skip
+    for key, counts in shown.items():
+        floors.add_metric(key, counts.floor_claims)
+        ages.add_metric(key, counts.oldest_age or 0.0)
+        for state in STATES:
+            states.add_metric((*key, state), getattr(counts, state))
+        if (ratio := counts.slo_ratio) is not None:
+            ratios.add_metric(key, ratio)
+    yield from (floors, states, ages, ratios)
+
+
+def _of_consumers(shown: dict[str, Desired]) -> Iterator[Metric]:
+    slots = GaugeMetricFamily(
+        "relevo_consumers_slots", "Slots of consumers on all hosts.", labels=("consumers",)
+    )
+    desired = GaugeMetricFamily(
+        "relevo_consumers_desired", "Replicas that consumers should have.",
+        labels=("consumers",),
+    )  # fmt: skip
+    for consumers, one in shown.items():
+        slots.add_metric((consumers,), one.slots)
+        desired.add_metric((consumers,), one.value)
+    yield from (slots, desired)
 
 
 def bounded(found: dict[Key, MessageCounts]) -> dict[Key, MessageCounts]:
