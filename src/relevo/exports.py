@@ -86,7 +86,6 @@ from relevo.jobs import (
     Status,
     Suspend,
 )
-from relevo.jobs.core.outcomes import Attempts
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.events import Catalogue, Event, EventLog, EventType, LogState, Recorded
 from relevo.kernel.leases import Fence, Lease, LeaseConfig, Membership, UnitSettings, fence, require
@@ -190,7 +189,6 @@ __all__ = [
     "Admission",
     "Aging",
     "App",
-    "Attempts",
     "Backoff",
     "BreakerOpen",
     "BreakerRules",

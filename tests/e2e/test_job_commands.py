@@ -36,7 +36,7 @@ async def broken(ctx) -> None:
     raise relevo.Fail(None, "the printer is on fire")
 
 
-@app.job("silent")
+@app.job("silent", retries=0)
 async def silent(ctx) -> None:
     raise ValueError("17 is odd")
 

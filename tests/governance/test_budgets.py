@@ -110,7 +110,7 @@ async def test_a_job_that_fails_and_one_that_is_retried_give_their_permits_back(
         runs.append(name)
         raise ValueError(name)
 
-    app.job("fails", pool="erp")(fails)
+    app.job("fails", pool="erp", retries=0)(fails)
     async with app, app.host():
         jobs = [await app.jobs.submit("fails", {"name": str(n)}) for n in range(5)]
         for job in jobs:

@@ -57,7 +57,11 @@ class Office:
 
     async def host(self, handlers: dict[str, Any], name: str = "a", **options: Any) -> App:
         """Start a host with handlers; `lane` and the like go to each of them."""
-        jobs = {key: options.pop(key) for key in ("lane", "time_limit", "token") if key in options}
+        jobs = {
+            key: options.pop(key)
+            for key in ("lane", "timeout", "token", "retries")
+            if key in options
+        }
         app = self.new_app(name, **options)
         for key, function in handlers.items():
             app.job(key, **jobs)(function)

@@ -34,7 +34,7 @@ class Shop:
         self.broken = True
         self.ran: list[int] = []
 
-        @app.job("flaky")
+        @app.job("flaky", retries=0)
         async def flaky(ctx: Any, n: int) -> None:
             self.ran.append(n)
             if self.broken:
@@ -191,7 +191,7 @@ async def test_what_was_claimed_ahead_is_given_back_when_a_handler_fails_too_oft
     ran: list[int] = []
     ahead: list[int] = []
 
-    @app.job("flaky")
+    @app.job("flaky", retries=0)
     async def flaky(ctx: Any, n: int) -> None:
         if n < 0:
             return  # quick successes: the host learns to claim ahead
@@ -222,7 +222,7 @@ async def test_every_host_gives_back_what_it_has_not_begun_when_a_brake_comes_on
     ran: list[int] = []
     began, go = asyncio.Event(), asyncio.Event()
 
-    @app.job("flaky")
+    @app.job("flaky", retries=0)
     async def flaky(ctx: Any, n: int) -> None:
         ran.append(n)
 

@@ -91,7 +91,7 @@ async def test_a_coroutine_of_a_plain_function_is_cut_off_when_its_job_is_cancel
         finally:
             ended.set()
 
-    await office.host({"hang": lambda ctx: hang(ctx)}, time_limit=0.3)
+    await office.host({"hang": lambda ctx: hang(ctx)}, timeout=0.3)
     job = await office.jobs.submit("hang")
     await begun.wait()
     await ended.wait()

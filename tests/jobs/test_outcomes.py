@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
 import socket
 from datetime import timedelta
 from random import Random
@@ -19,13 +20,14 @@ from relevo.jobs.core import codes
 from relevo.jobs.core.outcomes import (
     RULES,
     TEXT_MAX,
-    Attempts,
     JobOutcome,
-    backoff,
     classify,
     shortened,
 )
+from relevo.jobs.core.retry import BACKOFF, RetryPolicy, time_limit_of
 from relevo.jobs.errors import JobCanceled, JobPaused, LoopDetected, RecordMissing
+from relevo.kernel.backoff import Backoff
+from relevo.kernel.running import wire
 from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 
 
@@ -135,9 +137,76 @@ def test_attempts_are_limited_by_what_failed(error: BaseException, limit: int) -
     assert ended.error_code is not None
 
 
-def test_limits_are_configurable() -> None:
-    limits = Attempts(retry_later=1)
-    assert outcome(RetryLater(), limits=limits).event == "fail"
+@pytest.mark.parametrize("error", [RetryLater(), ConnectionError(), ValueError("x")])
+@pytest.mark.parametrize("retries", [0, 1, 7])
+def test_a_handler_sets_the_number_of_retries_whatever_the_error(
+    error: Exception, retries: int
+) -> None:  # A15
+    policy = RetryPolicy.of("x", retries, None, None)
+    events = [outcome(error, retries=n, policy=policy).event for n in range(retries + 1)]
+    assert events == ["retry"] * retries + ["fail"]
+
+
+def test_an_ordinary_exception_is_tried_again_three_times_by_default() -> None:
+    found = [outcome(KeyError("x"), retries=n, policy=RetryPolicy()) for n in range(4)]
+    assert [one.event for one in found] == ["retry"] * 3 + ["fail"]
+    assert {one.error_code for one in found} == {codes.HANDLER_FAILED}
+    for error in (Fail(None, "no"), known.NotFound("no row"), SystemExit(1), JobCanceled()):
+        assert outcome(error, policy=RetryPolicy()).event == "fail"
+
+
+def test_a_handler_names_the_exceptions_that_are_worth_a_retry() -> None:
+    only = RetryPolicy.of("x", None, None, (KeyError, known.NotFound))
+    assert outcome(KeyError("x"), policy=only).event == "retry"
+    assert outcome(ValueError("x"), policy=only).event == "fail"
+    assert outcome(known.NotFound("no row"), policy=only).event == "retry"
+    assert outcome(Fail(None, "no"), policy=only).event == "fail"
+    assert outcome(ConnectionError(), policy=only).event == "retry"  # of the network, always
+    refused = WithStatus(status=401)
+    assert outcome(refused, policy=RetryPolicy.of("x", 2, 1, WithStatus)).event == "retry"
+
+
+def test_exceptions_of_a_process_are_known_by_their_names() -> None:
+    only = RetryPolicy.of("x", None, None, (LookupError, TransportError))
+    for error, event in (
+        (KeyError("x"), "retry"), (TransportError(), "retry"), (ValueError("x"), "fail")
+    ):  # fmt: skip
+        assert outcome(wire.heard(wire.error_fields(error)), policy=only).event == event
+
+
+def test_a_handler_sets_the_waits() -> None:
+    steady = Backoff(first=2, factor=1, jitter=(1, 1))
+    policy = RetryPolicy.of("x", 5, steady, None)
+    assert [outcome(OSError(), retries=n, policy=policy).delay for n in range(4)] == [2.0] * 4
+    short = RetryPolicy.of("x", 5, 1.5, None)
+    delay = outcome(OSError(), retries=2, policy=short).delay
+    assert delay is not None
+    assert 0.8 * 6 <= delay <= 1.2 * 6
+    assert outcome(RetryLater(9), policy=policy).delay == 9
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ((-1, None, None), "retries=-1; give a number from 0"),
+        ((True, None, None), "retries=True"),
+        ((1.5, None, None), "retries=1.5"),
+        ((None, -3, None), "backoff=-3; give the seconds before the first retry"),
+        ((None, "1m", None), "backoff='1m'"),
+        ((None, None, "KeyError"), "retry_on='KeyError'; give an exception class"),
+        ((None, None, (KeyError, int)), "retry_on="),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(policy: Any, says: str) -> None:
+    with pytest.raises(known.InvalidValue, match=re.escape(f"handler 'mail' has {says}")):
+        RetryPolicy.of("handler 'mail'", *policy)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5", float("nan"), True, timedelta(0)])
+def test_a_time_limit_is_a_time(timeout: Any) -> None:
+    with pytest.raises(known.InvalidValue, match="timeout="):
+        time_limit_of("handler 'mail'", timeout)
+    assert time_limit_of("handler 'mail'", timedelta(minutes=2)) == 120
 
 
 @given(st.lists(st.sampled_from([RetryLater(), OSError(), ConnectionError(), WithState("40001")])))
@@ -159,7 +228,7 @@ def test_a_job_is_not_tried_more_often_than_its_last_error_allows(errors: list[E
 @given(st.integers(0, 10_000), st.integers())
 def test_waits_double_up_to_an_hour_a_fifth_more_or_less(retries: int, seed: int) -> None:
     usual = min(3_600, 30 * 2**retries)
-    assert 0.8 * usual <= backoff(retries, Random(seed)) <= 1.2 * usual
+    assert 0.8 * usual <= BACKOFF.delay(retries, Random(seed)) <= 1.2 * usual
 
 
 def test_a_delay_is_as_the_handler_asks() -> None:

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from relevo.jobs.model import Lane
-from relevo.kernel.running.verdicts import RetryLater
+from relevo.kernel.running.verdicts import Fail, RetryLater
 from tests.jobs.office import Worker, until
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ async def test_those_that_fail_leave_the_parcel_and_the_others_succeed(crowd: Cr
         crowd.running.add(n)
         await crowd.go.wait()
         if n % 10 == 0:
-            raise ValueError(n)
+            raise Fail(None, str(n))
         if n % 10 == 1:
             raise RetryLater(3600)
 

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-def register(app: App, *, time_limit: float | None = None) -> None:
+def register(app: App, *, timeout: float | None = None) -> None:
     for function in (
         process_handlers.add, process_handlers.count, process_handlers.linger,
         process_handlers.hang, process_handlers.deaf, process_handlers.end,
         process_handlers.unanswerable, process_handlers.mute,
     ):  # fmt: skip
-        app.job(function.__name__, process=True, time_limit=time_limit)(function)
+        app.job(function.__name__, process=True, timeout=timeout, retry_on=())(function)
 
 
 async def program(app: App, record: Recorder) -> None:
@@ -211,7 +211,7 @@ async def test_a_canceled_handler_that_hears_nothing_is_killed_after_its_grace(
 
 
 async def test_a_time_limit_kills_whatever_the_handler_does(app: App, tmp_path: Path) -> None:
-    register(app, time_limit=3.0)
+    register(app, timeout=3.0)
     app.job("warm", process=True)(process_handlers.multiply)
     async with app.host():
         await (await app.jobs.submit("warm", {"a": 1})).wait(60)  # its process has started

@@ -32,7 +32,7 @@ async def test_a_failed_job_goes_back_with_its_attempts_and_ends_anew(office: Of
     repaired = False
     states = []
 
-    @office.app.job("charge")
+    @office.app.job("charge", retries=0)
     async def charge(ctx: relevo.JobContext, amount: int) -> str:
         states.append((ctx.attempt, ctx.state))
         if not repaired:

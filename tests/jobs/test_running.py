@@ -257,7 +257,7 @@ async def test_a_time_limit_means_one_retry_and_then_failure(office: Office) -> 
     async def hang(ctx: Any) -> None:
         await asyncio.Event().wait()
 
-    await office.host({"hang": hang}, time_limit=0.05)
+    await office.host({"hang": hang}, timeout=0.05)
     clock = Clock(office.database)
     job = await office.jobs.submit("hang")
     await office.until_status(job, 10)
@@ -276,7 +276,7 @@ async def test_a_thread_over_its_time_ends_at_its_checkpoint(office: Office) -> 
         while not gate.wait(0.01):
             ctx.checkpoint()
 
-    await office.host({"slow": slow}, time_limit=0.05)
+    await office.host({"slow": slow}, timeout=0.05)
     job = await office.jobs.submit("slow")
     await office.until_status(job, 10)
     gate.set()

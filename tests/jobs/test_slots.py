@@ -29,7 +29,7 @@ async def narrow(office: Office, **handlers: Any) -> App:
     app = office.new_app(drain_seconds=0.1)
     app.jobs.configure(Lane(name="narrow", slots=1))
     for name, function in handlers.items():
-        app.job(name, lane="narrow", time_limit=0.3)(function)
+        app.job(name, lane="narrow", timeout=0.3)(function)
     return await office.serve(app)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from relevo.errors import InvalidValue
-from relevo.jobs.core.outcomes import Attempts
+from relevo.jobs.core.retry import RetryPolicy, time_limit_of
 from relevo.jobs.registry import JobDefinition, Registering, described
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import timedelta
 
     from relevo.jobs.service import Jobs
+    from relevo.kernel.backoff import Backoff
 
 
 class JobMethods:
@@ -27,10 +29,13 @@ class JobMethods:
         pool: str | None = None,
         token: Callable[..., Awaitable[str | None] | str | None] | None = None,
         process: bool = False,
-        time_limit: float | None = None,
+        timeout: float | timedelta | None = None,
+        retries: int | None = None,
+        backoff: Backoff | float | None = None,
+        retry_on: type[BaseException] | Sequence[type[BaseException]] | None = None,
+        priority: int | None = None,
         auto_delete: bool = False,
         crashes_max: int | None = None,
-        attempts: Attempts = Attempts(),  # noqa: B008 - frozen
     ) -> Registering:
         """Make a function the handler of jobs of a name, with the data's fields as its parameters.
 
@@ -40,10 +45,17 @@ class JobMethods:
         lane `pool:NAME`, which claims no more jobs than the pool has permits for. `token` is a
         Python function that returns the token from the arguments that it names; it applies to
         submits in this app that give no token. `auto_delete` removes the record of a success.
-        `crashes_max` is the number of hosts that a job may lose before it fails; None uses the
-        setting `jobs_crashes_max`. `attempts` limits the attempts after `RetryLater`,
-        infrastructure errors and time limits.
+
+        An exception leads to up to `retries` further attempts: 3 by default, 9 after an error of
+        the network or a database, 1 after the time limit. They wait `backoff`: by default 30 s,
+        1 min, 2 min and so on up to 1 h, ± 20 %; a number is the first wait in seconds. With
+        `retry_on`, other ordinary exceptions fail the job at once; `retries=0` tries nothing again.
+        `timeout` limits one run, in seconds; None uses the limit of the lane. `priority` is that of
+        submits that name none, in a lane with `priority=True`. `crashes_max` is the number of hosts
+        that a job may lose before it fails; None uses the setting `jobs_crashes_max`.
         """
+        what = f"handler {name!r}"
+        retry = RetryPolicy.of(what, retries, backoff, retry_on)
 
         if lane is not None and pool is not None:
             raise InvalidValue(
@@ -55,8 +67,9 @@ class JobMethods:
 
         def register(function: Any) -> Any:
             handler = described(
-                name, function, process=process, lane=lane, token=token, time_limit=time_limit,
-                auto_delete=auto_delete, crashes_max=crashes_max, attempts=attempts,
+                name, function, process=process, lane=lane, token=token, auto_delete=auto_delete,
+                time_limit=time_limit_of(what, timeout), crashes_max=crashes_max, retry=retry,
+                priority=priority,
             )  # fmt: skip
             self.jobs.registry.add(handler)
             return JobDefinition(self.jobs, handler, function)

@@ -39,7 +39,7 @@ SERVED_SECONDS = 60.0
 TEND_SECONDS = 0.75
 """Seconds between two looks of the leader for due work; timers may be late by 1 s."""
 
-_DECLARED: Final = ("name", "lane", "operation_type", "auto_delete", "crashes_max")
+_DECLARED: Final = ("name", "lane", "operation_type", "auto_delete", "crashes_max", "priority")
 JobRunner = Runner[JobClaim, JobSettlement]
 
 

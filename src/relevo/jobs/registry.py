@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import Conflict, Forbidden, InvalidValue
-from relevo.jobs.core.outcomes import Attempts
+from relevo.jobs.core.retry import NOT_ORDINARY, RetryPolicy
 from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.kernel import callables
@@ -60,7 +60,9 @@ class Handler(Struct, frozen=True, kw_only=True):
     operation_type: int = EXECUTE
     auto_delete: bool = False
     time_limit: float | None = None
-    attempts: Attempts = Attempts()
+    priority: int | None = None
+    """Of its jobs, where their submit names none; None is the usual 4."""
+    retry: RetryPolicy = NOT_ORDINARY
     crashes_max: int | None = None
     """How many hosts a job may lose before it fails; None uses `jobs_crashes_max`."""
     token: Callable[..., Awaitable[str | None] | str | None] | None = None
@@ -185,7 +187,22 @@ class HandlerRegistry:
                 f"handler {handler.name!r} names the lane {handler.lane!r}, which is not"
                 f" configured; there are {', '.join(sorted(self.lanes))}"
             )
+        if handler.priority is not None:
+            self._check_priority(handler, handler.priority)
         self.handlers[handler.name] = handler
+
+    def _check_priority(self, handler: Handler, priority: int) -> None:
+        if type(priority) is not int or not 0 <= priority <= 9:
+            raise InvalidValue(
+                f"handler {handler.name!r} has priority={priority!r}; give a number from 0 to 9,"
+                " the most urgent"
+            )
+        if not self.lanes[handler.lane].priority:
+            raise InvalidValue(
+                f"handler {handler.name!r} has priority={priority}, but its lane {handler.lane!r}"
+                " runs jobs in the order of submission; configure the lane first:"
+                f" app.jobs.configure(relevo.Lane(name={handler.lane!r}, priority=True))"
+            )
 
     def configure(self, lane: Lane) -> None:
         """Add a lane, or change one."""

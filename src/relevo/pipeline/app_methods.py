@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from relevo.jobs.core.outcomes import Attempts
+from relevo.jobs.core.retry import RetryPolicy, time_limit_of
 from relevo.jobs.registry import Handler
 from relevo.pipeline import tables
 from relevo.pipeline.model import Image, Step, StepMode, StepStage, message_handler
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from uuid import UUID
 
     from relevo.jobs.running.context import JobContext
     from relevo.jobs.service import Jobs
+    from relevo.kernel.backoff import Backoff
     from relevo.pipeline.data_service import DataService
     from relevo.pipeline.service import Pipeline
     from relevo.pipeline.tables import Table
@@ -78,8 +80,10 @@ class PipelineMethods:
         serialize: Literal["record"] | None = None,
         name: str | None = None,
         enabled: bool = True,
-        time_limit: float | None = None,
-        attempts: Attempts | None = None,
+        timeout: float | timedelta | None = None,
+        retries: int | None = None,
+        backoff: Backoff | float | None = None,
+        retry_on: type[BaseException] | Sequence[type[BaseException]] = (),
         crashes_max: int | None = None,
     ) -> Callable[[F], F]:
         """Run a function when a message is executed on a table, or on any table without `table`.
@@ -87,19 +91,23 @@ class PipelineMethods:
         Synchronous steps run inside the operation and its transaction; an exception undoes the
         operation. Asynchronous steps become jobs, submitted in the same transaction. With
         `filtering`, an Update runs the step only if the request has one of these columns.
+        As with plug-ins, an ordinary exception fails the job of an asynchronous step, except those
+        in `retry_on`; `retries`, `backoff` and `timeout` are those of `app.job`.
         `serialize="record"` runs the jobs of one record one after the other. The function takes the
         context of the step, or nothing. A class is created with `configuration` and `secure`, and
         its `execute(ctx)` is called.
         """
 
         def register(function: F) -> F:
+            title = name or str(getattr(function, "__name__", ""))
+            what = f"step {title!r}"
             step = Step(
-                name=name or str(getattr(function, "__name__", "")), message=message, table=table,
+                name=title, message=message, table=table,
                 function=function, stage=StepStage(stage), mode=StepMode(mode), rank=rank,
                 filtering=tuple(filtering), images=tuple(images), configuration=configuration,
                 secure=secure, run_as=run_as, auto_delete=auto_delete, serialize=serialize,
-                enabled=enabled, time_limit=time_limit, attempts=attempts or Attempts(),
-                crashes_max=crashes_max,
+                enabled=enabled, time_limit=time_limit_of(what, timeout),
+                retry=RetryPolicy.of(what, retries, backoff, retry_on), crashes_max=crashes_max,
             )  # fmt: skip
             self.pipeline.registry.add_step(step)
             if step.mode == StepMode.ASYNC:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
-from relevo.jobs.core.outcomes import Attempts
+from relevo.jobs.core.retry import NOT_ORDINARY, RetryPolicy
 
 
 class StepStage(IntEnum):
@@ -108,7 +108,7 @@ class Step(Struct, frozen=True, kw_only=True):
     serialize: Literal["record"] | None = None
     enabled: bool = True
     time_limit: float | None = None
-    attempts: Attempts = Attempts()
+    retry: RetryPolicy = NOT_ORDINARY
     crashes_max: int | None = None
 
     @property

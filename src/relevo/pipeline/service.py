@@ -85,7 +85,7 @@ class Pipeline(Service):
         return Handler(
             name=step.handler, function=run if is_async else run_in_thread, raw=True,
             kind="async" if is_async else "thread", operation_type=SYSTEM_EVENT,
-            auto_delete=step.auto_delete, time_limit=step.time_limit, attempts=step.attempts,
+            auto_delete=step.auto_delete, time_limit=step.time_limit, retry=step.retry,
             crashes_max=step.crashes_max,
         )  # fmt: skip
 

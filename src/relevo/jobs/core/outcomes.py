@@ -1,6 +1,6 @@
 """Maps an error to the outcome of a job: fail, retry, suspend.
 
-    found = classify(error, workflow=False, retries=job.retries, random=random)
+    found = classify(error, workflow=False, retries=job.retries, random=random, policy=policy)
     found.event  # "retry", one of the events of `relevo.jobs.states`
 
 Errors of drivers and HTTP clients are known by their attributes and by the names of their classes,
@@ -34,9 +34,9 @@ from relevo.errors import (
     Unavailable,
 )
 from relevo.jobs.core import codes
+from relevo.jobs.core.retry import NOT_ORDINARY, ErrorKind, RetryPolicy
 from relevo.jobs.errors import JobCanceled, JobPaused, LoopDetected, RecordMissing, UnknownArguments
 from relevo.kernel import error_text
-from relevo.kernel.backoff import Backoff
 from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend, Verdict, leaves
 from relevo.limits import JOB_DEFER_SECONDS_MIN, JOB_UNSERVED_SECONDS_MAX
 
@@ -47,14 +47,6 @@ Event = Literal["done", "fail", "retry", "defer", "suspend", "stop", "yield"]
 
 TEXT_MAX: Final = 100_000
 """Characters that `message` and `friendlymessage` hold."""
-
-
-class Attempts(Struct, frozen=True, kw_only=True):
-    """How many attempts a job has in all, the first included, by the kind of error."""
-
-    retry_later: int = 4
-    infrastructure: int = 10
-    time_limit: int = 2
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):
@@ -70,7 +62,8 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
 class Rule(Struct, frozen=True):
     """The outcome of one kind of error.
 
-    `attempts` names the limit of `Attempts` after which a retry is a failure.
+    `kind` is that of `RetryPolicy.attempts`, after which a retry is a failure. After an error
+    whose rule is `open`, a handler's `retry_on` decides first.
     """
 
     name: str
@@ -78,7 +71,8 @@ class Rule(Struct, frozen=True):
     plugin: Event
     workflow: Event
     code: int | None
-    attempts: Literal["retry_later", "infrastructure", "time_limit"] | None = None
+    kind: ErrorKind = "ordinary"
+    open: bool = False
 
 
 _STORAGE: Final = (
@@ -162,6 +156,9 @@ def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
     return lambda error: isinstance(error, kinds)
 
 
+ANYTHING_ELSE: Final = Rule(
+    "anything else", _is(BaseException), "fail", "fail", codes.HANDLER_FAILED, open=True
+)
 RULES: Final = (
     Rule("unknown arguments", _is(UnknownArguments), "defer", "defer", codes.HANDLER_MISSING),
     Rule("loop detected", _is(LoopDetected), "fail", "fail", codes.LOOP_DETECTED),
@@ -171,12 +168,12 @@ RULES: Final = (
     Rule("time limit", _is(HandlerTimeout), "retry", "retry", codes.TIME_LIMIT, "time_limit"),
     Rule("storage", _of_storage, "retry", "retry", codes.UNEXPECTED, "infrastructure"),
     Rule("busy", _is(Unavailable, RateLimited), "retry", "retry", codes.BUSY, "infrastructure"),
-    Rule("remote refuses", _refused_remotely, "suspend", "suspend", codes.REMOTE_FAILED),
+    Rule("remote refuses", _refused_remotely, "suspend", "suspend", codes.REMOTE_FAILED, open=True),
     Rule("remote fails", _failed_remotely, "retry", "retry", codes.REMOTE_FAILED, "infrastructure"),
     Rule("network", _of_network, "retry", "retry", codes.REMOTE_FAILED, "infrastructure"),
-    Rule("record missing", _is(RecordMissing), "fail", "suspend", codes.RECORD_MISSING),
-    Rule("data operation", _is(CallerError), "fail", "suspend", None),
-    Rule("anything else", _is(BaseException), "fail", "fail", codes.HANDLER_FAILED),
+    Rule("record missing", _is(RecordMissing), "fail", "suspend", codes.RECORD_MISSING, open=True),
+    Rule("data operation", _is(CallerError), "fail", "suspend", None, open=True),
+    ANYTHING_ELSE,
 )
 """The first rule that fits applies."""
 
@@ -187,7 +184,7 @@ def classify(
     workflow: bool,
     retries: int,
     random: Random,
-    limits: Attempts = Attempts(),  # noqa: B008 - frozen
+    policy: RetryPolicy = NOT_ORDINARY,
     canceling: bool = False,
     deferred: float = 0.0,
 ) -> JobOutcome:
@@ -199,7 +196,7 @@ def classify(
     """
     found = [
         _classify_one(
-            one, workflow=workflow, retries=retries, random=random, limits=limits, deferred=deferred
+            one, workflow=workflow, retries=retries, random=random, policy=policy, deferred=deferred
         )
         if not (stopped := _interruption(one, canceling=canceling))
         else JobOutcome(event=stopped)
@@ -230,12 +227,14 @@ def _interruption(error: BaseException, *, canceling: bool) -> Event | None:
 
 
 def _classify_one(
-    error: BaseException, *, workflow: bool, retries: int, random: Random, limits: Attempts,
+    error: BaseException, *, workflow: bool, retries: int, random: Random, policy: RetryPolicy,
     deferred: float,
 ) -> JobOutcome:  # fmt: skip
     rule = next(rule for rule in RULES if rule.fits(error))
     event = rule.workflow if workflow else rule.plugin
-    if rule.attempts is not None and retries + 1 >= getattr(limits, rule.attempts):
+    if rule.open and (policy.named(error) or (rule is ANYTHING_ELSE and policy.ordinary(error))):
+        event = "retry"
+    if event == "retry" and retries + 1 >= policy.attempts(rule.kind):
         event = "fail"
     if event == "defer" and deferred >= JOB_UNSERVED_SECONDS_MAX:
         event = "fail"
@@ -249,7 +248,7 @@ def _classify_one(
         event=event,
         error_code=code,
         friendly=shortened(text) or None,
-        delay=_delay_of(event, error, retries, random, deferred),
+        delay=_delay_of(event, error, retries, random, policy, deferred),
     )
 
 
@@ -264,17 +263,10 @@ def _code_of(error: BaseException, rule: Rule) -> int | None:
     return next(code for kind, code in _DATA_CODES if isinstance(error, kind))
 
 
-_BACKOFF: Final = Backoff(first=30.0, longest=3_600.0, jitter=(0.8, 1.2))
-
-
-def backoff(retries: int, random: Random) -> float:
-    """Return the seconds before the next attempt after `retries` retries, ± 20 %."""
-    return _BACKOFF.delay(retries, random)
-
-
 def _delay_of(
-    event: Event, error: BaseException, retries: int, random: Random, deferred: float
-) -> float | None:
+    event: Event, error: BaseException, retries: int, random: Random, policy: RetryPolicy,
+    deferred: float,
+) -> float | None:  # fmt: skip
     if event == "defer":  # a tenth of the time that it has waited: many of them cost hosts little
         return max(JOB_DEFER_SECONDS_MIN, deferred / 10) * (0.8 + 0.4 * random.random())
     if event != "retry":
@@ -282,7 +274,7 @@ def _delay_of(
     if isinstance(error, RetryLater) and error.delay is not None:
         return error.delay
     asked = getattr(error, "retry_after", 0.0) if isinstance(error, RelevoError) else 0.0
-    return max(asked, backoff(retries, random))
+    return max(asked, policy.delay(retries, random))
 
 
 def trace_of(error: BaseException) -> str:

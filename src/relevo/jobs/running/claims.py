@@ -9,6 +9,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct, structs
 
+from relevo.jobs.core import codes
+from relevo.jobs.model import RESULT_BYTES_MAX
+from relevo.kernel import error_text
+from relevo.kernel.running.verdicts import Fail
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -103,6 +108,27 @@ class JobSettlement(Struct, frozen=True, kw_only=True, gc=False):
     result: str | None = None
     saved: str | None = None
     seconds: float = 0.0
+
+
+def encoded_result(value: Any) -> str | None:
+    """Return the result of a handler as it is stored, or refuse it."""
+    if value is None:
+        return None
+    try:
+        text = msgspec.json.encode(value)
+    except Exception as error:  # also of a class that cannot be looked at
+        raise Fail(
+            codes.HANDLER_FAILED,
+            f"the handler returned a {type(value).__name__} that JSON cannot hold:"
+            f" {error_text.message(error, 200)}",
+        ) from error
+    if len(text) > RESULT_BYTES_MAX:
+        raise Fail(
+            None,
+            f"the handler returned {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept. Store it"
+            " elsewhere and return where",
+        )
+    return text.decode()
 
 
 def returned(claim: JobClaim) -> JobSettlement:

@@ -12,11 +12,10 @@ import msgspec
 from relevo.errors import Conflict
 from relevo.jobs import parcels, states
 from relevo.jobs.errors import JobCanceled, JobPaused
-from relevo.jobs.model import RESULT_BYTES_MAX
+from relevo.jobs.running.claims import encoded_result
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.handler_transactions import HandlerTransactions, lent
 from relevo.kernel.running.threads import entered, is_here, waited
-from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:
     import asyncio
@@ -383,17 +382,3 @@ class BlockingContext:
 
     def _done(self, work: Coroutine[Any, Any, None]) -> Any:
         return work if is_here(self._ctx.loop) else waited(work, self._ctx.loop)
-
-
-def encoded_result(value: Any) -> str | None:
-    """Return the result of a handler as it is stored, or refuse it."""
-    if value is None:
-        return None
-    text = msgspec.json.encode(value)
-    if len(text) > RESULT_BYTES_MAX:
-        raise Fail(
-            None,
-            f"the handler returned {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept. Store it"
-            " elsewhere and return where",
-        )
-    return text.decode()

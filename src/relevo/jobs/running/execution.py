@@ -13,8 +13,8 @@ import structlog
 
 from relevo.jobs import states
 from relevo.jobs.core import outcomes
-from relevo.jobs.running.claims import JobClaim, JobSettlement
-from relevo.jobs.running.context import BlockingContext, encoded_result
+from relevo.jobs.running.claims import JobClaim, JobSettlement, encoded_result
+from relevo.jobs.running.context import BlockingContext
 from relevo.kernel import error_text
 from relevo.kernel.running.runs import Run
 from relevo.kernel.running.verdicts import Interruption
@@ -63,7 +63,7 @@ class JobRun(Run[JobClaim, JobSettlement]):
             return JobSettlement(claim=claim, event="fail")
         found = outcomes.classify(
             error, workflow=claim.lane == "workflow", retries=claim.retries,
-            random=_RANDOM, limits=self.handler.attempts,
+            random=_RANDOM, policy=self.handler.retry,
             canceling=ctx.asked == states.CANCELING, deferred=claim.deferred,
         )  # fmt: skip
         if not isinstance(error, Interruption):

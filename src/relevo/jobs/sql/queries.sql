@@ -15,8 +15,8 @@ insert into relevo.job (
   correlation, correlation_at, extension, message_name)
 select g.id, p.rank, p.at, p.at, 0, p.priority, p.operation_type, p.lane, $1, p.name, g.data, p.auto_delete, g.id, p.at, $1, $1
 from (
-  select t.at, l.name as lane, coalesce($2, $1) as name, coalesce($4::smallint, 4::smallint) as priority,
-    (extract(epoch from t.at) * 1000000)::bigint - case when l.priority then coalesce($4::smallint, 4) * 60000000::bigint else 0 end as rank,
+  select t.at, l.name as lane, coalesce($2, $1) as name, coalesce($4::smallint, h.priority, 4::smallint) as priority,
+    (extract(epoch from t.at) * 1000000)::bigint - case when l.priority then coalesce($4::smallint, h.priority, 4) * 60000000::bigint else 0 end as rank,
     coalesce(h.operation_type, 54) as operation_type, coalesce(h.auto_delete, false) as auto_delete
   from (select relevo.now() as at) t
   left join relevo.job_handler h on h.name = $1
@@ -328,10 +328,10 @@ select relevo.declare_job_lanes($1::text[], $2::text[], $3::boolean[], $4::integ
 
 -- name: declare_handlers
 -- Stores the handlers of a host; repeated while it serves them.
-insert into relevo.job_handler (name, lane, operation_type, auto_delete, crashes_max)
-select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[], $5::integer[])
+insert into relevo.job_handler (name, lane, operation_type, auto_delete, crashes_max, priority)
+select * from unnest($1::text[], $2::text[], $3::integer[], $4::boolean[], $5::integer[], $6::smallint[])
 on conflict (name) do update set lane = excluded.lane, operation_type = excluded.operation_type,
-  auto_delete = excluded.auto_delete, crashes_max = excluded.crashes_max, served_at = relevo.now();
+  auto_delete = excluded.auto_delete, crashes_max = excluded.crashes_max, priority = excluded.priority, served_at = relevo.now();
 
 -- name: open_gates
 -- Opens noted gates, in case no host claims.

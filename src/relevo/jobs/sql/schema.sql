@@ -21,7 +21,8 @@ create table relevo.job_handler (
   auto_delete    boolean not null default false,
   served_at      timestamptz not null default relevo.now(),
   enabled        boolean not null default true,
-  crashes_max    integer check (crashes_max > 0)  -- null: as the settings of hosts say
+  crashes_max    integer check (crashes_max > 0),  -- null: as the settings of hosts say
+  priority       smallint check (priority between 0 and 9)  -- of submits that name none; null: 4
 );
 
 -- The table of `relevo.jobs.states`, so that statements decide what code and documentation say.

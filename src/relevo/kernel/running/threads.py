@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from relevo.errors import Closed, Conflict
+from relevo.errors import Closed, Conflict, HandlerError
 from relevo.kernel import callables, error_text, uses
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _finish(future: asyncio.Future[Any], answer: Any, error: BaseException | Non
     elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         future.set_exception(error)
     else:
-        wrapped = RuntimeError(f"the handler raised {error_text.shown(error)}")
+        wrapped = HandlerError(f"the handler raised {error_text.shown(error)}")
         wrapped.__cause__ = error
         future.set_exception(wrapped)
 

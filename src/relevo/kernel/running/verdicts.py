@@ -41,8 +41,8 @@ class Verdict(Exception):
 class RetryLater(Verdict):
     """Try again after `delay` (seconds), by default after the usual, growing wait.
 
-    A job has four attempts in all, then it fails: nobody waits behind it, and a job that always
-    asks for another attempt would run for ever unseen. A change handler has no limit, and no
+    By default a job has four attempts in all, then it fails: nobody waits behind it, and a job that
+    always asks for another attempt would run for ever unseen. A change handler has no limit, and no
     attempt counts as a failure: the next changes of the lease wait for this one, and giving up
     would lose it.
     """

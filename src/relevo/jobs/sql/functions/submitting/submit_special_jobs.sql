@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp as $$
 declare now_ timestamptz := relevo.now();
 begin
   with given as (
-    select g.*, l.name as lane, l.priority as by_priority, l.owner_cap,
+    select g.*, l.name as lane, coalesce(g.priority, h.priority, 4) as urgency, l.priority as by_priority, l.owner_cap,
            coalesce((g.o ->> 'operation_type')::integer, h.operation_type, 54) as operation_type,
            coalesce((g.o ->> 'auto_delete')::boolean, h.auto_delete, false) as auto_delete,
            coalesce(g.o ->> 'chain', case when g.o -> 'series' is null then relevo.job_chain(g.token, g.owner, l.shared_tokens) end) as chain,
@@ -23,9 +23,9 @@ begin
       depth, correlation, correlation_at, request, extension, message_name, regarding_type, regarding_id,
       series, pattern, anchor, zone, nominal, next_at, waiting_event, details)
     select g.id,
-      (extract(epoch from g.at) * 1000000)::bigint - case when g.by_priority then coalesce(g.priority, 4) * 60000000::bigint else 0 end,
+      (extract(epoch from g.at) * 1000000)::bigint - case when g.by_priority then g.urgency * 60000000::bigint else 0 end,
       g.at, g.at, case when g.start > g.at or (g.o ->> 'deferred')::boolean then 10 else 0 end, g.start,
-      coalesce(g.priority, 4), g.operation_type, g.lane, g.handler, coalesce(g.name, g.handler), g.data,
+      g.urgency, g.operation_type, g.lane, g.handler, coalesce(g.name, g.handler), g.data,
       nullif(g.token, ''), g.chain, g.chain is not null, g.owner_cap is not null and g.owner is not null,
       g.owner, coalesce((g.o ->> 'created_by')::uuid, g.owner), coalesce((g.o ->> 'created_by')::uuid, g.owner),
       coalesce((g.o ->> 'retain')::boolean, false), g.auto_delete, coalesce((g.o ->> 'system')::boolean, false),
