@@ -112,6 +112,20 @@ def test_sigterm_drains_and_exits_0(cli: Cli) -> None:
     assert lease["clean"]
 
 
+def test_a_service_manager_hears_that_it_serves_lives_and_stops(cli: Cli, tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(60)
+        cli.environment |= {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "200000"}
+        host = cli.up()
+        assert [manager.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+        assert host.stop().code == 0
+        said = b""
+        while said != b"STOPPING=1":
+            said = manager.recv(100)
+
+
 def test_ctrl_c_stops_it_as_well(cli: Cli) -> None:
     host = cli.up()
     host.send(signal.SIGINT)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.app import App
+from relevo.cli.service_manager import ServiceManager
 from relevo.cli.signals import StopSignals
 from relevo.errors import HostSuperseded
 from relevo.http.admission import ConnectionBounds
@@ -88,7 +89,8 @@ async def _serve(app: App, hosting: Hosting, signals: StopSignals) -> None:
             announcement = None if api is None else await api.announced(app)
             signals.starting = False
             hosting.started(app, announcement)
-            await _until_stopped(app, signals, hosting.meanwhile)
+            async with ServiceManager().serving():
+                await _until_stopped(app, signals, hosting.meanwhile)
             await http.aclose()
 
 
