@@ -231,6 +231,12 @@ def metric_table() -> str:
     return table(["name", "type", "labels", "meaning"], rows)
 
 
+def systemd_unit() -> str:
+    """The unit of `deploy`."""
+    unit = (ROOT / "deploy" / "systemd" / "relevo.service").read_text("utf-8")
+    return f"```ini\n{unit}```\n"
+
+
 def event_table() -> str:
     """Every event that is delivered, in one line."""
     rows = [
@@ -306,6 +312,7 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
     "permissions": permission_table,
     "limits": limit_tables,
     "metrics": metric_table,
+    "systemd": systemd_unit,
     "layers": layers,
     "host states": lambda: diagram(HOST),
     "lease states": lambda: diagram(LEASE),
