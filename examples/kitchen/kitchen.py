@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COST_OF = {"pizza": 50, "donair": 33, "burger": 25}
 """How much of a cook's capacity of 100 a dish takes."""
+SPECIAL = "paella"
+"""Only Dora can make it, whose program uses Microsoft's client: see official.py."""
 QUEUE = "orders"
 OFFER_SECONDS = 2.0
 COOKING_SECONDS = 0.2
@@ -62,7 +64,7 @@ def channel(dish: str) -> str:
 
 async def furnish() -> None:
     """Define the channels, the distribution policy and the queue; safe to repeat."""
-    for dish in COST_OF:
+    for dish in (*COST_OF, SPECIAL):
         await app.router.define_channel(channel(dish), f"Make a {dish}")
     await app.router.set_distribution_policy("fair", offer_ttl=OFFER_SECONDS)
     await app.router.set_queue(QUEUE, distribution_policy="fair")
@@ -82,8 +84,12 @@ async def prepare(offer: relevo.Offer) -> None:
     """Accept an offer, cook the dish and mark the order; raises `OfferGone` if it is too late."""
     async with offer.accepted() as job:
         await asyncio.sleep(COOKING_SECONDS)
-        cooked = {"op": "set", "path": "/status", "value": "cooked"}
-        await orders.patch(offer.job_id, job.tags["city"], [cooked])
+        await mark_cooked(offer.job_id, job.tags["city"])
+
+
+async def mark_cooked(order: str, city: str) -> None:
+    """Mark an order; its receipt follows."""
+    await orders.patch(order, city, [{"op": "set", "path": "/status", "value": "cooked"}])
 
 
 async def work(cook: str) -> None:

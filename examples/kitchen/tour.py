@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 from collections import Counter
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class Tour:
             async with asyncio.TaskGroup() as group:
                 cooks = [group.create_task(self._cook(name)) for name in COOKS]
                 await self._first_orders()
+                await self._official_client(first)
                 await self._kill_a_host()
                 for cook in cooks:
                     cook.cancel()
@@ -83,8 +84,22 @@ class Tour:
             await self._answered.wait_for(lambda: self._counts["cooked"] == 9)
             await self._answered.wait_for(lambda: self._counts["expired"] == 1)
 
+    async def _official_client(self, first: dict[str, Any]) -> None:
+        import official
+
+        title("3  Microsoft's Job Router client")
+        say("Dora's program was written for Azure. Only its endpoint and key are changed.")
+        await self._order(1, self._kitchen.SPECIAL)
+        async with asyncio.timeout(STEP_SECONDS_MAX):
+            async with aclosing(official.work("Dora", first["url"], first["first_key"])) as orders:
+                order = await anext(orders)
+        city = city_of(int(order))
+        await self._kitchen.mark_cooked(order, city)
+        say(f"   {'Dora':<8}{'cooked':<10}{self._kitchen.SPECIAL} for {city} (order {order})")
+        self._counts["cooked"] += 1
+
     async def _kill_a_host(self) -> None:
-        title(f"3  SIGKILL for {HOSTS[1]}")
+        title(f"4  SIGKILL for {HOSTS[1]}")
         say(f"{HOSTS[0]} takes over its leases after {LEASE_SECONDS} s. No order is lost.")
         await self._hosts.kill(HOSTS[1])
         await self._order(6)
@@ -93,7 +108,7 @@ class Tour:
         await self._owned({HOSTS[0]: 16})
 
     async def _receipts(self) -> None:
-        title("4  Receipts")
+        title("5  Receipts")
         say("A cooked order submits a system job. Receipts of one customer are written in order:")
         done = self._app.jobs.query().where(handler="receipt", status="succeeded")
         async with asyncio.timeout(STEP_SECONDS_MAX):
@@ -106,7 +121,7 @@ class Tour:
             say(f"   {customer:<8}{len(own)} receipts: {', '.join(job.result for job in own)}")
 
     async def _scheduled(self) -> None:
-        title("5  Scheduled work")
+        title("6  Scheduled work")
         nightly = await self._kitchen.report.using(
             recurrence="FREQ=DAILY;BYHOUR=3;BYMINUTE=0", timezone="Europe/Madrid"
         ).submit()
@@ -116,12 +131,12 @@ class Tour:
         deleted = await (await self._app.bulk.delete(receipts)).wait(timeout=STEP_SECONDS_MAX)
         say(f"A bulk delete removed the records of {deleted['success']} receipts.")
 
-    async def _order(self, count: int) -> None:
-        dishes = tuple(self._kitchen.COST_OF)
+    async def _order(self, count: int, *special: str) -> None:
+        dishes = special or tuple(self._kitchen.COST_OF)
         for number in range(self._ordered + 1, self._ordered + count + 1):
             order = {
                 "id": str(number),
-                "city": CITIES[number % len(CITIES)],
+                "city": city_of(number),
                 "dish": dishes[number % len(dishes)],
                 "customer": CUSTOMERS[number % len(CUSTOMERS)],
                 "status": "new",
@@ -189,6 +204,11 @@ def look_around(first: dict[str, Any], home: str, log_path: Path) -> None:
     say("\nThe kitchen is open until Ctrl-C.")
 
 
+def city_of(order: int) -> str:
+    """Return the city that an order comes from."""
+    return CITIES[order % len(CITIES)]
+
+
 def is_taken(port: int) -> bool:
     """Return whether something listens on a local port."""
     with socket.socket() as probe:
@@ -224,7 +244,9 @@ async def main(home: str, port: int, *, stays: bool) -> None:
             if stays:
                 look_around(first, home, log_path)
                 await asyncio.Event().wait()
-    say("\nThe tour has ended. Start a host of your own with: relevo up")
+    programs = Path(sys.executable).parent
+    say(f"\nThe tour has ended. Start a host of your own with: {programs / 'relevo'} up")
+    say(f'To have it on the PATH: export PATH="{programs}:$PATH"')
 
 
 if __name__ == "__main__":
