@@ -239,7 +239,7 @@ async def test_a_failure_without_words_is_told_by_its_code(dataverse: Dataverse)
     app = dataverse.site.services.app
     raised = {"a": ValueError("in /secret/file.py"), "b": Fail(None, ""), "c": Fail(None, "told")}
 
-    @app.job("Report")
+    @app.job("Report", retries=0)
     async def report(ctx: Any, how: str) -> None:
         raise raised[how]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.pool.endpoint import Endpoint
 
 MAGIC: Final = b"PGDMP"
-RESTORES_MIN: Final = 170_000
+RESTORES_MIN: Final = 17
 """Older servers refuse a setting that our pg_restore makes."""
 LOOK_SECONDS: Final = 0.5
 _COPYING: Final = """
@@ -88,12 +88,12 @@ async def _require_room(endpoint: Endpoint) -> None:
                 f"the database at {endpoint} has a schema {endpoint.schema} already; restore into"
                 " an empty database, or into another --home"
             )
-        number = int(await connection.fetchval("show server_version_num"))
+        version = connection.get_server_version().major
     finally:
         await connection.close()
-    if number < RESTORES_MIN:
+    if version < RESTORES_MIN:
         raise Conflict(
-            f"the database at {endpoint} is a PostgreSQL {number // 10_000}, which cannot load this"
+            f"the database at {endpoint} is a PostgreSQL {version}, which cannot load this"
             " file; use the pg_restore of your server on a dump that its pg_dump wrote"
         )
 
