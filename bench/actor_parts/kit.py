@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WRITERS: Final = 10_000
 BATCH: Final = 500
-JOBS: Final = 2_000
+JOBS: Final = 50_000
+"""Half a second's worth for a lane alone: permits change hands several times."""
 
 
 async def writer(app: App) -> list[Figure]:

@@ -125,10 +125,10 @@ async def test_pools_that_nobody_knows_are_refused() -> None:
     app.job("charge", pool="erp")(lambda: None)
     app.jobs.registry.budgets.source = None
     with pytest.raises(Conflict, match="use_budgets"):
-        app.jobs.registry.budgets.open("erp", None)
+        app.jobs.registry.budgets.open("erp", None, 1)
     app.use_budgets(LocalBudgets({"mail": 1}))
     with pytest.raises(NotFound, match="there are mail"):
-        app.jobs.registry.budgets.open("erp", None)
+        app.jobs.registry.budgets.open("erp", None, 1)
     with pytest.raises(InvalidValue, match="lane"):
         app.job("refund", lane="default", pool="mail")
     with pytest.raises(InvalidValue):
@@ -137,34 +137,82 @@ async def test_pools_that_nobody_knows_are_refused() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["want", "take", "claim", "end"]), st.integers(0, 2), st.integers(0, 6)
+        st.sampled_from(["round", "lost", "begin", "end", "return"]),
+        st.integers(0, 2),
+        st.integers(0, 6),
     ),
     max_size=60,
 )
 
 
-@given(st.integers(1, 5), STEPS)
+class ModelLane:
+    """A lane of two slots, that takes, claims and runs as a host does."""
+
+    SLOTS = 2
+
+    def __init__(self, share: Budget) -> None:
+        self.budget = LaneBudget(share, self.SLOTS)
+        self.waiting = self.running = self.lost = 0
+
+    @property
+    def held(self) -> int:
+        return self.waiting + self.running
+
+    def step(self, what: str, count: int) -> None:
+        if what in ("round", "lost"):
+            self.budget.work_waits |= not self.budget.must_look(self.held) or count > 0
+            asked = self.budget.take(self.held, count, lambda: None)
+            assert asked <= count
+            if what == "lost":  # looked up by a later round
+                self.lost += asked
+                return
+            claimed = min(asked, (count + 1) // 2)
+            self.budget.note(asked + self.lost, claimed, self.held)
+            self.waiting, self.lost = self.waiting + claimed, 0
+        elif what == "begin" and self.waiting and self.running < self.SLOTS:
+            self.waiting, self.running = self.waiting - 1, self.running + 1
+        elif what == "end" and self.running:
+            self.running -= 1
+            self.budget.keep(self.held, used=True)
+        elif what == "return":
+            self.waiting -= min(count, self.waiting)
+            self.budget.keep(self.held, used=False)
+
+
+@given(st.integers(1, 7), STEPS)
 def test_lanes_never_have_more_than_the_budget(
     size: int, steps: list[tuple[str, int, int]]
 ) -> None:
     budget = LocalBudget(size)
     shares: list[Budget] = [budget.open() for _ in range(3)]
-    lanes = [LaneBudget(share) for share in shares]
-    ready: list[int] = []
+    lanes = [ModelLane(share) for share in shares]
     for what, number, count in steps:
-        lane = lanes[number]
-        if what == "want":
-            lane.work_waits = True
-            lane.take(0 if count == 0 else min(count, 1), lambda: ready.append(1))
-        elif what in ("take", "claim"):
-            lane.work_waits = True
-            taken = lane.take(count, lambda: ready.append(1))
-            assert taken <= count
-            lane.note(taken, min(count // 2, taken) if what == "claim" else taken)
-        else:
-            lane.give_back(min(count, lane.in_use), used=True)
-        in_hand = sum(share.free for share in shares) + sum(lane.in_use for lane in lanes)
-        assert in_hand == budget.in_use <= size
+        lanes[number].step(what, count)
+        in_hand = [
+            share.free + lane.budget.in_use for share, lane in zip(shares, lanes, strict=True)
+        ]
+        assert sum(in_hand) == budget.in_use <= size
+        for lane in lanes:  # no slot and no claimed work waits for a permit
+            assert lane.budget.in_use >= min(lane.held + lane.lost, lane.SLOTS)
+            assert lane.budget.in_use <= lane.SLOTS
     for lane in lanes:
-        lane.close(0)
+        lane.budget.close(0)
     assert budget.in_use == 0
+
+
+def test_a_lane_whose_slots_have_permits_claims_ahead_until_others_wait() -> None:
+    budget = LocalBudget(3)
+    share, other = budget.open(), budget.open()
+    lane = LaneBudget(share, slots=2)
+    lane.work_waits = True
+    lane.take(0, 100, lambda: None)  # asks for permits, and has none yet
+    assert lane.take(0, 100, lambda: None) == 100
+    assert lane.in_use == 2
+    lane.note(100, 100, 0)
+    assert lane.take(60, 40, lambda: None) == 40
+    lane.note(40, 40, 60)
+    other.want(2, lambda: None)
+    assert other.free == 1
+    assert lane.take(60, 40, lambda: None) == 0  # another waits: what is here runs first
+    lane.keep(1, used=True)
+    assert other.free == 2

@@ -89,6 +89,28 @@ async def test_a_permit_serves_one_run_after_the_other_and_goes_back(relevo_url:
                 await asyncio.sleep(0.01)
 
 
+async def test_a_lane_that_claims_ahead_lets_others_have_their_turn(relevo_url: str) -> None:
+    app, gauge = App(relevo_url), Gauge()
+    pool = app.governance.pool("narrow", size=4)
+    app.jobs.configure(Lane(name="narrow", slots=4, pool="narrow"))
+
+    @app.job("charge", lane="narrow")
+    async def charge() -> None:
+        await gauge.run("charge")
+
+    async with app, app.host():
+        jobs = await app.jobs.submit_many("charge", [{}] * 2_000)
+        ended = []
+        for _ in range(2):
+            async with pool.lease(timeout=60):
+                ended.append(gauge.ended.get("charge", 0))
+                await gauge.run("lease")
+        for job in jobs:
+            await job.wait(timeout=60)
+    assert gauge.most <= 4  # I44
+    assert 0 <= ended[0] <= ended[1] < 2_000
+
+
 async def test_a_limited_lane_keeps_the_limit(relevo_url: str) -> None:
     app, ran = App(relevo_url), []
     limit = app.governance.limit("mail", rates=[Rate(20, per=86_400)])

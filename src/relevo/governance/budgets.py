@@ -1,8 +1,8 @@
 """Budgets of lanes and consumers: permits and tokens in hand, from pools and limits of all hosts.
 
-A share has permits in hand for what could begin at once, and asks for more only while its lane
-knows that work waits. A permit that comes back serves the next run of the lane for a moment, then
-it goes back to the pool, so that others get their turn. Tokens of a limit are borrowed for a
+A share asks for permits in bulk, for as many slots as have work, and only while its lane knows that
+work waits. A permit serves one run of the lane after the other for a moment, then it goes back to
+the pool, so that others get their turn. Tokens of a limit are borrowed for a
 quarter of a second; what is not used by then is not used at all.
 """
 
@@ -92,6 +92,14 @@ class _ClusterShare:
     def free(self) -> int:
         """As `Budget.free`."""
         return min(self._room, self._valid_tokens)
+
+    @property
+    def serves_ahead(self) -> bool:
+        """As `Budget.serves_ahead`: not with a limit, and with a pool until a turn is over."""
+        if self._limit is not None:
+            return False
+        oldest = min(self._used.values(), default=float("inf"))
+        return self._is_valid and asyncio.get_running_loop().time() - oldest < TURN_SECONDS
 
     @property
     def _room(self) -> int:

@@ -182,6 +182,6 @@ def _served(registry: HandlerRegistry) -> dict[str, HostLane[JobClaim]]:
     lanes = {}
     for name, names in handlers.items():
         lane = registry.lanes[name]
-        budget = registry.budgets.open(lane.pool, lane.limit)
+        budget = registry.budgets.open(lane.pool, lane.limit, lane.slots)
         lanes[name] = HostLane[JobClaim](name, lane.slots, names, budget=budget)
     return lanes

@@ -1,8 +1,10 @@
 """Budgets: a bound on runs that a lane shares with others, such as the permits of a pool.
 
-A claim never outruns its budget. A round takes permits that are in hand and claims no more work
-than that. It asks for more only while it knows that work waits, and gives back what the claim did
-not use. So no slot and no claimed work waits for a permit.
+A claim never outruns its budget. A round takes permits that are in hand: one for each slot that
+has work, or would have. Once all slots have theirs, claims ahead follow on the same permits, as in
+a lane without a budget. Otherwise a round claims no more than it has permits for. It asks for more
+only while it knows that work waits, and gives back what no slot needs. So no slot and no claimed
+work waits for a permit.
 
     budgets = LocalBudgets({"erp": 4})  # at most four runs at once on this host
     budgets.open("erp", None)  # the budget of one lane
@@ -25,6 +27,13 @@ class Budget(Protocol):
     @property
     def free(self) -> int:
         """Permits in hand that nothing uses."""
+
+    @property
+    def serves_ahead(self) -> bool:
+        """Whether claims may be made that run after others on the permits that these use.
+
+        False while others are to have their turn, and where each claim needs a permit of its own.
+        """
 
     def want(self, count: int, ready: Callable[[], None]) -> None:
         """Ask for so many permits in hand; `ready` is called when some came.
@@ -98,6 +107,12 @@ class _LocalShare:
         self.wanted = 0
         self.ready: Callable[[], None] = lambda: None
 
+    @property
+    def serves_ahead(self) -> bool:
+        """As `Budget.serves_ahead`: until another lane waits."""
+        others = (share for share in self._budget._waiting if share is not self)
+        return not any(share.wanted > share.free for share in others)
+
     def want(self, count: int, ready: Callable[[], None]) -> None:
         self.wanted, self.ready = count, ready
         if self.free > count:
@@ -139,7 +154,7 @@ class Budgets:
     def __init__(self) -> None:
         self.source: BudgetSource | None = None
 
-    def open(self, pool: str | None, limit: str | None) -> LaneBudget | None:
+    def open(self, pool: str | None, limit: str | None, slots: int) -> LaneBudget | None:
         """Return the budget of a lane; None if it names neither a pool nor a limit."""
         if pool is None and limit is None:
             return None
@@ -148,47 +163,66 @@ class Budgets:
                 f"pool={pool!r} and limit={limit!r} are named, and the app has no budgets; set"
                 " them with app.use_budgets(LocalBudgets({...}))"
             )
-        return LaneBudget(self.source.open(pool, limit))
+        return LaneBudget(self.source.open(pool, limit), slots)
 
 
 class LaneBudget:
-    """The budget of a lane, and which of its permits are with claims."""
+    """The budget of a lane: a permit for each slot that has work.
 
-    def __init__(self, budget: Budget) -> None:
+    The lane says how many claims it holds, which wait or run.
+    """
+
+    def __init__(self, budget: Budget, slots: int) -> None:
         self._budget = budget
+        self._slots = slots
         self.in_use = 0
-        """Permits with claims that wait or run, or that a statement under way may bring."""
+        """Permits of slots that have work, or may get it by a statement under way."""
+        self._coming = 0
+        """Claims that statements under way may bring."""
         self.work_waits = False
         """Whether work is known to wait."""
 
-    @property
-    def must_look(self) -> bool:
+    def must_look(self, held: int) -> bool:
         """Whether nobody knows if work waits, and there is no permit to find out by a claim."""
-        return not self.work_waits and not self._budget.free
+        has_permit = self._budget.free or self._uncovered(held) < 0 or self._may_claim_ahead
+        return not (self.work_waits or has_permit)
 
-    def take(self, room: int, ready: Callable[[], None]) -> int:
-        """Take permits for a claim, and ask for those that lack; returns how many it has."""
+    def take(self, held: int, room: int, ready: Callable[[], None]) -> int:
+        """Take permits for claims, and ask for those that lack; returns how many to claim."""
+        lacking = self._uncovered(held, room)
         if not self.work_waits:
-            room = min(room, self._budget.free)
-        taken = self._budget.take(room) if room else 0
+            lacking = min(lacking, self._budget.free)
+        taken = self._budget.take(lacking) if lacking > 0 else 0
         self.in_use += taken
-        self._budget.want(room - taken, ready)
-        return taken
+        self._budget.want(max(0, lacking - taken), ready)
+        if not self._may_claim_ahead:
+            room = min(room, max(0, -self._uncovered(held)))
+        self._coming += room
+        return room
 
-    def note(self, taken: int, claimed: int) -> None:
-        """Take in how many of the permits a claim needed; the others go back."""
-        self.work_waits = 0 < taken <= claimed
-        self.give_back(taken - min(taken, claimed), used=False)
+    def note(self, asked: int, claimed: int, held: int) -> None:
+        """Take in how much of what `take` allowed was claimed; other permits go back."""
+        self.work_waits = 0 < asked <= claimed
+        self._coming -= asked
+        self.keep(held + min(asked, claimed), used=False)
 
-    def give_back(self, count: int, *, used: bool) -> None:
-        """Give back the permits of so many claims; `used` if they had begun."""
-        count = min(count, self.in_use)
-        if count > 0:
-            self.in_use -= count
-            self._budget.give_back(count, used=used)
+    def keep(self, held: int, *, used: bool) -> None:
+        """Give back the permits that so many claims do not need; `used` if a run had them."""
+        if (spare := -self._uncovered(held)) > 0:
+            self.in_use -= spare
+            self._budget.give_back(spare, used=used)
 
     def close(self, running: int) -> None:
         """Give back all but those of runs that have not ended."""
-        self.work_waits = False
+        self.work_waits, self._coming = False, 0
         self._budget.want(0, lambda: None)
-        self.give_back(self.in_use - running, used=False)
+        self.keep(running, used=False)
+
+    def _uncovered(self, held: int, room: int = 0) -> int:
+        """Permits that lack for so many claims; below 0, permits that are not needed."""
+        return min(held + room + self._coming, self._slots) - self.in_use
+
+    @property
+    def _may_claim_ahead(self) -> bool:
+        """Whether all slots have permits, and others are not to have their turn."""
+        return self.in_use >= self._slots and self._budget.serves_ahead

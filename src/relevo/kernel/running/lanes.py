@@ -28,6 +28,8 @@ WAIT_SECONDS: Final = 0.25
 """A claim that waits longer than this on a host was made too early."""
 KEEP_SECONDS: Final = 1.0
 """A claim that waits longer for a slot is returned."""
+SHARED_SECONDS: Final = 0.25
+"""How far a lane with a budget claims ahead at most: its permits soon go back to others."""
 SHORTEST_RUN_SECONDS: Final = 0.00005
 """Runs that take less are not told apart: the event loop has other work between them."""
 RUN_WEIGHT: Final = 0.1
@@ -109,9 +111,10 @@ class HostLane(Generic[C]):
         """Whether anything is claimed for it now."""
         self.came = asyncio.Event()
         self.budget = budget
-        """What bounds its claims beside its slots; then none is made ahead of free slots."""
+        """What bounds its claims beside its slots."""
         if budget is not None:
-            begin_within = 0.0
+            ahead = SHARED_SECONDS if begin_within is None else begin_within
+            begin_within = min(ahead, SHARED_SECONDS)
         self._begin_within = begin_within
         """Seconds after which claims that have not begun go back, if not `KEEP_SECONDS`."""
         self.appetite = Appetite(slots, begin_within)
@@ -140,7 +143,7 @@ class HostLane(Generic[C]):
         found = []
         while self.waiting and (stopping or self.waiting[-1].taken_at < now - keep):
             found.append(self.waiting.pop())
-        self._not_begun(len(found))
+        self._not_begun()
         return found
 
     def take_all(self, wanted: Callable[[C], bool]) -> list[C]:
@@ -150,7 +153,7 @@ class HostLane(Generic[C]):
             left = [one for one in self.waiting if not wanted(one)]
             self.waiting.clear()
             self.waiting.extend(left)
-        self._not_begun(len(found))
+        self._not_begun()
         return found
 
     def take(self, id_: Hashable) -> C | None:
@@ -158,16 +161,16 @@ class HostLane(Generic[C]):
         for claim in self.waiting:
             if claim.id == id_:
                 self.waiting.remove(claim)
-                self._not_begun(1)
+                self._not_begun()
                 return claim
         return None
 
     def end_run(self) -> None:
-        """A run has ended: its slot is free, and so is its permit."""
+        """A run has ended: its slot is free, and so is its permit, unless another run follows."""
         self.running -= 1
         if self.budget is not None:
-            self.budget.give_back(1, used=True)
+            self.budget.keep(self.held, used=True)
 
-    def _not_begun(self, count: int) -> None:
+    def _not_begun(self) -> None:
         if self.budget is not None:
-            self.budget.give_back(count, used=False)
+            self.budget.keep(self.held, used=False)

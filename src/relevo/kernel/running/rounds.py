@@ -161,14 +161,16 @@ class Rounds(Generic[C, S]):
     async def _with_permits(self, rooms: dict[str, int]) -> dict[str, int]:
         """Take permits for lanes with a budget; without one nothing is claimed for them."""
         budgets = {name: lane.budget for name, lane in self._lanes.items() if lane.budget}
-        looks = [name for name in rooms if name in budgets and budgets[name].must_look]
+        looks = [
+            name for name in rooms
+            if name in budgets and budgets[name].must_look(self._lanes[name].held)
+        ]  # fmt: skip
         if looks:
             for name in await self._ledger.waiting(looks):
                 budgets[name].work_waits = True
         found = dict(rooms)
         for name, budget in budgets.items():
-            room = min(rooms.get(name, 0), self._lanes[name].free)
-            found[name] = budget.take(room, self._wake)
+            found[name] = budget.take(self._lanes[name].held, rooms.get(name, 0), self._wake)
             if not found[name]:
                 del found[name]
         return found
@@ -183,10 +185,11 @@ class Rounds(Generic[C, S]):
     def _return_excess(self, answer: Answer[C], permits: Mapping[str, int]) -> None:
         """Give back the permits that an answer did not need, and claims beyond the permits."""
         for name in {*permits, *answer.claims}:
-            if (budget := self._lanes[name].budget) is None:
+            lane = self._lanes[name]
+            if lane.budget is None:
                 continue
             claims, taken = answer.claims.get(name, []), permits.get(name, 0)
-            budget.note(taken, len(claims))
+            lane.budget.note(taken, len(claims), lane.held)
             self.finished += map(self._ledger.returned, claims[taken:])
             del claims[taken:]
 

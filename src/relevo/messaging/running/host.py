@@ -207,5 +207,5 @@ def _lane(served: ServedConsumers, budgets: Budgets) -> HostLane[MessageClaim]:
     return HostLane(
         definition.name, definition.concurrency, [definition.name],
         begin_within=BEGIN_SECONDS if ahead else 0.0,
-        budget=budgets.open(definition.pool, definition.limit),
+        budget=budgets.open(definition.pool, definition.limit, definition.concurrency),
     )  # fmt: skip
