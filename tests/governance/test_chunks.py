@@ -173,7 +173,8 @@ async def test_kills_free_no_permit_too_early_and_lose_none(
                     await cluster.start(name)
             await cluster.until(used, "the pool is used")
     rows = await database.fetch(
-        "select began, coalesce(least(ended, at), 'infinity') as ended"
+        "select extract(epoch from began) as began,"
+        " extract(epoch from coalesce(least(ended, at), 'infinity')) as ended"
         " from public.uses left join public.ends using (host)"
     )
     running = most = 0

@@ -61,9 +61,9 @@ class Housekeeping:
 
     async def _lead(self, lease: Lease) -> None:
         loop = asyncio.get_running_loop()
-        due = {duty: loop.time() + duty.first for duty in self.duties}
+        due = {duty: loop.time() + duty.first for duty in sorted(self.duties, key=_first)}
         while not lease.stopping.is_set():
-            for duty in self.duties:
+            for duty in due:
                 if due[duty] <= loop.time() and lease.may_act:
                     await self._do(duty)
                     due[duty] = loop.time() + duty.every
@@ -82,3 +82,7 @@ class Housekeeping:
             log.warning(
                 "housekeeping.failed", duty=duty.name, error=f"{type(error).__name__}: {error}"
             )
+
+
+def _first(duty: Duty) -> float:
+    return duty.first
